@@ -1,0 +1,43 @@
+# Everything that Muster needs on a machine is made here, pinned, inside this folder.
+# Python >= 3.11, node >= 20, make and git are all that must be there before.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.ready node_modules/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check lock clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(SETUP) ## Install what is pinned (a second call installs nothing)
+
+$(VENV)/.ready: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Muster needs Python 3.11 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the pinned Python packages into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+node_modules/.ready: package.json package-lock.json
+	@node -e 'if (+process.versions.node.split(".")[0] < 20) {console.error("Muster needs node 20 or newer; this is " + process.version); process.exit(1)}' \
+	  || { echo "Muster needs node 20 or newer for the CDK CLI: install it from nodejs.org or your package manager." >&2; exit 1; }
+	@echo "Installing the pinned npm packages (once)"
+	@npm ci --silent --no-fund --no-audit
+	@touch $@
+
+check: setup ## Lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: ## Resolve pyproject.toml into requirements.txt again
+	$(PYTHON) -m uv pip compile --all-extras --group deploy --group functions --group examples --group dev \
+	  --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml -o requirements.txt
+
+clean: ## Remove what was made (the virtual environment and npm packages too)
+	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

@@ -1,0 +1,1 @@
+"""Muster: one model, N independent SageMaker training jobs, one S3 bucket."""
