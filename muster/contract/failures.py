@@ -1,0 +1,115 @@
+"""How a training job ended, and what class of end that is. The one place where a status becomes a class.
+
+Statuses and codes decide. The wording of a failure reason only chooses between classes that the status leaves open,
+because AWS gives no code for the cause of a job's failure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from muster.contract.exits import ReplicaExit
+from muster.contract.status import JobStatus
+
+
+class FailureClass(StrEnum):
+    """Why an attempt did not succeed."""
+
+    CAPACITY = "capacity"
+    QUOTA = "quota"
+    THROTTLE = "throttle"
+    SPOT = "spot"
+    INFRASTRUCTURE = "infrastructure"
+    USER_CODE = "user-code"
+    TIMEOUT = "timeout"
+    STOPPED_BY_USER = "stopped-by-user"
+    INVALID_REQUEST = "invalid-request"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """A terminal state of a training job as SageMaker reports it."""
+
+    status: JobStatus
+    secondary: str
+    reason: str = ""
+
+
+_EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\b", re.IGNORECASE)
+
+# The beginnings of FailureReason that SageMaker documents or that users report, most telling first.
+_REASONS: tuple[tuple[str, FailureClass], ...] = (
+    ("capacityerror", FailureClass.CAPACITY),
+    ("insufficient capacity", FailureClass.CAPACITY),
+    ("resourcelimitexceeded", FailureClass.QUOTA),
+    ("internalservererror", FailureClass.INFRASTRUCTURE),
+    ("internal error", FailureClass.INFRASTRUCTURE),
+    ("algorithmerror", FailureClass.USER_CODE),
+    ("clienterror", FailureClass.INVALID_REQUEST),
+)
+
+_EXITS: dict[int, FailureClass] = {
+    ReplicaExit.BAD_INPUT: FailureClass.INVALID_REQUEST,
+    ReplicaExit.RENDEZVOUS: FailureClass.INFRASTRUCTURE,
+    ReplicaExit.FENCED: FailureClass.INFRASTRUCTURE,
+    ReplicaExit.STOPPED: FailureClass.INFRASTRUCTURE,
+}
+
+# CreateTrainingJob's error codes.
+_REQUEST_ERRORS: dict[str, FailureClass] = {
+    "ResourceLimitExceeded": FailureClass.QUOTA,
+    "ThrottlingException": FailureClass.THROTTLE,
+    "Throttling": FailureClass.THROTTLE,
+    "TooManyRequestsException": FailureClass.THROTTLE,
+    "CapacityError": FailureClass.CAPACITY,
+    "ValidationException": FailureClass.INVALID_REQUEST,
+    "ResourceNotFound": FailureClass.INVALID_REQUEST,
+    "AccessDeniedException": FailureClass.INVALID_REQUEST,
+    "AccessDenied": FailureClass.INVALID_REQUEST,
+}
+
+
+def classify_end(end: JobEnd) -> FailureClass | None:
+    """The class of a job's end; None when it succeeded.
+
+    Raises:
+        ValueError: the status is not an end.
+    """
+    if not end.status.is_terminal:
+        message = f"{end.status} is not the end of a job"
+        raise ValueError(message)
+    if end.status is JobStatus.COMPLETED:
+        return None
+    # MaxRuntimeExceeded ends as Stopped and MaxWaitTimeExceeded as Stopped or Failed: neither is a cancellation.
+    if end.secondary == "MaxRuntimeExceeded":
+        return FailureClass.TIMEOUT
+    if end.secondary in {"MaxWaitTimeExceeded", "Interrupted"}:
+        return FailureClass.SPOT
+    if end.status is JobStatus.STOPPED:
+        return FailureClass.STOPPED_BY_USER
+    return _classify_reason(end.reason)
+
+
+def classify_request_error(code: str, status: int = 400) -> FailureClass:
+    """The class of a refused CreateTrainingJob, by its error code and HTTP status."""
+    if code in _REQUEST_ERRORS:
+        return _REQUEST_ERRORS[code]
+    return FailureClass.INFRASTRUCTURE if status >= 500 else FailureClass.UNKNOWN
+
+
+def _classify_reason(reason: str) -> FailureClass:
+    text = reason.casefold()
+    for beginning, failure_class in _REASONS:
+        if text.startswith(beginning):
+            if failure_class is FailureClass.USER_CODE:
+                return _classify_exit(reason)
+            return failure_class
+    return next((c for wording, c in _REASONS if wording in text), FailureClass.UNKNOWN)
+
+
+def _classify_exit(reason: str) -> FailureClass:
+    codes = _EXIT_CODE.findall(reason)
+    return _EXITS.get(int(codes[-1]), FailureClass.USER_CODE) if codes else FailureClass.USER_CODE

@@ -1,0 +1,87 @@
+"""Where everything of a run lies in the bucket. A key's first part decides who may touch it.
+
+| prefix | written by | read by |
+|---|---|---|
+| `control/` | control plane | control plane (task tokens live here) |
+| `runs/` | control plane, once | replicas |
+| `rendezvous/` | replicas | replicas; control plane and clients for progress |
+| `checkpoints/`, `output/` | SageMaker with the replica role | control plane, clients |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def s3_uri(bucket: str, key: str) -> str:
+    """`s3://bucket/key`."""
+    return f"s3://{bucket}/{key}"
+
+
+def split_s3_uri(uri: str) -> tuple[str, str]:
+    """Bucket and key of `uri`; the key may be empty.
+
+    Raises:
+        ValueError: not of the form `s3://bucket[/key]`.
+    """
+    scheme, separator, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not separator or not bucket:
+        message = f"{uri!r} is not of the form s3://bucket/key"
+        raise ValueError(message)
+    return bucket, key
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """The keys of one run (no bucket: `s3_uri` joins the two)."""
+
+    run: str
+
+    @property
+    def plan(self) -> str:
+        """The plan: written once."""
+        return f"control/{self.run}/plan.json"
+
+    @property
+    def fence(self) -> str:
+        """Its presence says that the run is stopping; written once, first reason wins."""
+        return f"control/{self.run}/stopping.json"
+
+    @property
+    def result(self) -> str:
+        """The settlement: written once."""
+        return f"control/{self.run}/result.json"
+
+    def record(self, rank: int) -> str:
+        """The record of a replica; every write of it is a compare-and-swap."""
+        return f"control/{self.run}/replicas/{rank}.json"
+
+    @property
+    def lost(self) -> str:
+        """Prefix of the markers of replicas that are out of budget."""
+        return f"control/{self.run}/lost/"
+
+    @property
+    def document(self) -> str:
+        """What a replica is told of its run."""
+        return f"runs/{self.run}/document.json"
+
+    @property
+    def rendezvous(self) -> str:
+        """Prefix under which the replicas meet."""
+        return f"rendezvous/{self.run}/"
+
+    @property
+    def commits(self) -> str:
+        """Prefix of the commits, whose keys sort by round."""
+        return f"{self.rendezvous}commits/"
+
+    def checkpoints(self, rank: int) -> str:
+        """Prefix with which SageMaker syncs a replica's checkpoint directory."""
+        return f"checkpoints/{self.run}/r{rank}/"
+
+    @property
+    def output(self) -> str:
+        """Prefix under which SageMaker makes one folder per job."""
+        return f"output/{self.run}/"

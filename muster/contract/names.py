@@ -1,0 +1,72 @@
+"""The one place where names are made and read: runs, training jobs, tags.
+
+A training job's name is its only idempotency key (it is unique per account and region), so it is made of nothing
+but the run, the rank and the attempt: `{prefix}-{run}-r{rank}-a{attempt}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
+REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
+ATTEMPT_MAX = 999
+PREFIX_MAX = 11
+RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}")
+
+TAG_RUN = "muster:run"
+TAG_RANK = "muster:rank"
+TAG_ATTEMPT = "muster:attempt"
+TAG_PLAN = "muster:plan"
+
+_NAME = re.compile(r"[a-zA-Z0-9](-?[a-zA-Z0-9])*")
+_JOB = re.compile(
+    r"(?P<prefix>[a-zA-Z0-9]+)-(?P<run>[a-zA-Z0-9](?:-?[a-zA-Z0-9])*)-r(?P<rank>0|[1-9]\d{0,3})-a(?P<attempt>[1-9]\d{0,2})"
+)
+_DIGEST_LENGTH = 8
+
+
+@dataclass(frozen=True)
+class JobName:
+    """A training job's name, taken apart."""
+
+    prefix: str
+    run: str
+    rank: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.prefix}-{self.run}-r{self.rank}-a{self.attempt}"
+
+    @classmethod
+    def parse(cls, name: str, prefix: str) -> JobName | None:
+        """The parts of `name`, or None when it is not a name that Muster makes under `prefix`."""
+        match = _JOB.fullmatch(name)
+        if match is None or match["prefix"] != prefix or not is_run_name(match["run"]):
+            return None
+        return cls(prefix, match["run"], int(match["rank"]), int(match["attempt"]))
+
+
+def is_run_name(name: str) -> bool:
+    """Whether `name` can be a run's name as it stands (letters, digits, single hyphens, at most RUN_MAX)."""
+    return len(name) <= RUN_MAX and _NAME.fullmatch(name) is not None
+
+
+def run_name(execution_name: str) -> str:
+    """The run's name for an execution: the execution's own name where a job name can hold it.
+
+    Execution names may be longer (80) and hold more characters than job names. Such a name keeps its readable head
+    and gets a digest of the whole, so that two executions never share a run.
+    """
+    if is_run_name(execution_name):
+        return execution_name
+    digest = hashlib.sha256(execution_name.encode()).hexdigest()[:_DIGEST_LENGTH]
+    head = re.sub(r"[^a-zA-Z0-9]+", "-", execution_name)[: RUN_MAX - _DIGEST_LENGTH - 1].strip("-")
+    return f"{head}-{digest}" if head else digest
+
+
+def run_job_prefix(prefix: str, run: str) -> str:
+    """What the names of all jobs of a run begin with."""
+    return f"{prefix}-{run}-r"

@@ -1,0 +1,64 @@
+"""What a replica is told of its run: a document in the bucket, because 200 KiB of arguments fit nowhere else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from muster.contract.document import Document
+from muster.contract.layout import s3_uri
+from muster.contract.plan import Plan
+
+RUN_DOCUMENT_VERSION = 1
+
+# The environment of every replica. RANK and WORLD_SIZE are left to torch, whose env:// rendezvous would read them.
+ENV_DOCUMENT = "MUSTER_DOCUMENT"
+ENV_RUN = "MUSTER_RUN"
+ENV_RANK = "MUSTER_RANK"
+ENV_ATTEMPT = "MUSTER_ATTEMPT"
+# Where SageMaker's tree lies; set by its own toolkit and by the embedded cloud, /opt/ml otherwise.
+ENV_BASE_DIR = "SAGEMAKER_BASE_DIR"
+
+
+class RunDocument(Document):
+    """The run as its replicas see it: no token, no record, nothing of the control plane."""
+
+    version: Annotated[int, Field(ge=RUN_DOCUMENT_VERSION, le=RUN_DOCUMENT_VERSION)] = RUN_DOCUMENT_VERSION
+    run: str
+    plan_digest: str
+    replicas: int = Field(ge=1)
+    trainer: str | None
+    kwargs: dict[str, JsonValue]
+    rendezvous_uri: str
+    min_participants: int = Field(ge=1)
+    grace_seconds: float = Field(ge=0)
+    timeout_seconds: float = Field(gt=0)
+
+    @classmethod
+    def of(cls, plan: Plan) -> RunDocument:
+        """The document of a plan."""
+        return cls(
+            run=plan.run,
+            plan_digest=plan.digest,
+            replicas=plan.spec.replicas,
+            trainer=plan.spec.trainer,
+            kwargs=plan.spec.kwargs,
+            rendezvous_uri=s3_uri(plan.place.bucket, plan.layout.rendezvous),
+            min_participants=plan.spec.min_participants,
+            grace_seconds=plan.spec.rendezvous.grace_seconds,
+            timeout_seconds=plan.spec.rendezvous.timeout_seconds,
+        )
+
+
+class Manifest(Document):
+    """What a replica leaves behind in `output/data/manifest.json`; SageMaker packs it into output.tar.gz.
+
+    `checkpoint_s3_bucket` is the name under which existing resolvers look for the checkpoint's URI.
+    """
+
+    version: Annotated[int, Field(ge=1, le=1)] = 1
+    checkpoint_s3_bucket: str
+    round: int = Field(ge=0)
+    checksum: str
+    metrics: dict[str, float] = Field(default_factory=dict)

@@ -1,0 +1,20 @@
+"""The statuses of a SageMaker training job."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobStatus(StrEnum):
+    """TrainingJobStatus. `Stopping` is not an end: the container may still save its work."""
+
+    IN_PROGRESS = "InProgress"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job can never change again."""
+        return self in {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED}
