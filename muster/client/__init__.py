@@ -1,0 +1,41 @@
+"""The Muster SDK: launch runs, look at them, wait for them, cancel them.
+
+    from muster.client import Muster
+
+    run = Muster().launch({"replicas": 4, "trainer": "my.module:train"})
+    run.wait()
+    print(run.result().verdict)
+
+The names load on first use, so that `muster --help` does not pay for boto3.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from muster.client.errors import ClientError as ClientError
+    from muster.client.sdk import Muster as Muster
+    from muster.client.sdk import Run as Run
+    from muster.client.status import ReplicaStatus as ReplicaStatus
+    from muster.client.status import RunState as RunState
+    from muster.client.status import RunStatus as RunStatus
+
+_HOMES = {
+    "ClientError": "muster.client.errors",
+    "Muster": "muster.client.sdk",
+    "ReplicaStatus": "muster.client.status",
+    "Run": "muster.client.sdk",
+    "RunState": "muster.client.status",
+    "RunStatus": "muster.client.status",
+}
+
+__all__ = ["ClientError", "Muster", "ReplicaStatus", "Run", "RunState", "RunStatus"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(_HOMES[name]), name)

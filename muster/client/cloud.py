@@ -1,0 +1,175 @@
+"""Every call that the client makes to AWS, with AWS's errors in our terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError as AwsError
+
+from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
+from muster.client.jobs import Execution, Job
+from muster.client.stack import Stack
+from muster.client.translate import error_code, translated
+from muster.contract import names
+from muster.contract.errors import RunNameTakenError
+from muster.contract.failures import FailureClass, JobEnd, classify_end
+from muster.contract.status import JobStatus
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+_PAGE = 100  # ListTrainingJobs: MaxResults
+_CONFIG = Config(
+    connect_timeout=5,
+    read_timeout=30,
+    retries={"mode": "standard", "total_max_attempts": 4},
+    user_agent_extra="muster",
+)
+
+
+class Cloud:
+    """One stack in one account and region, reached with one session's credentials.
+
+    Every method raises a `muster.client.errors.ClientError` when the cloud cannot be reached or refuses.
+    """
+
+    def __init__(self, stack: str, session: boto3.Session) -> None:
+        self._stack_name = stack
+        self._session = session
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The stack, by its outputs."""
+        with translated():
+            try:
+                answer = self._cloudformation.describe_stacks(StackName=self._stack_name)
+            except AwsError as error:
+                # DescribeStacks has this one code for a stack that is not there.
+                if error_code(error) != "ValidationError":
+                    raise
+                region = self._cloudformation.meta.region_name
+                raise StackNotFoundError(self._stack_name, region) from error
+        outputs = {item["OutputKey"]: item["OutputValue"] for item in answer["Stacks"][0].get("Outputs", [])}
+        return Stack.from_outputs(self._stack_name, outputs)
+
+    def start_execution(self, execution: str, document: str) -> None:
+        """StartExecution. The same name with the same input while it runs is the same run: nothing happens.
+
+        Raises:
+            RunNameTakenError: the name belongs to another run.
+        """
+        with translated():
+            try:
+                self._stepfunctions.start_execution(
+                    stateMachineArn=self.stack.state_machine_arn, name=execution, input=document
+                )
+            except AwsError as error:
+                if error_code(error) != "ExecutionAlreadyExists":
+                    raise
+                raise RunNameTakenError(execution, self.stack.execution_arn(execution)) from error
+
+    def describe_execution(self, execution: str) -> Execution:
+        """DescribeExecution.
+
+        Raises:
+            UnknownRunError: there is none of that name.
+        """
+        with translated():
+            try:
+                answer = self._stepfunctions.describe_execution(executionArn=self.stack.execution_arn(execution))
+            except AwsError as error:
+                if error_code(error) not in {"ExecutionDoesNotExist", "InvalidArn"}:
+                    raise
+                raise UnknownRunError(execution, self.stack.name) from error
+        return Execution.from_description(answer)
+
+    def stop_execution(self, execution: str, cause: str) -> None:
+        """StopExecution. An execution that has ended stays as it is.
+
+        Raises:
+            UnknownRunError: there is none of that name.
+        """
+        with translated():
+            try:
+                self._stepfunctions.stop_execution(
+                    executionArn=self.stack.execution_arn(execution), error="Muster.Cancelled", cause=cause
+                )
+            except AwsError as error:
+                if error_code(error) not in {"ExecutionDoesNotExist", "InvalidArn"}:
+                    raise
+                raise UnknownRunError(execution, self.stack.name) from error
+
+    def jobs(self, run: str) -> list[Job]:
+        """Every training job of `run`, in no order; 100 to a call."""
+        with translated():
+            pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
+                NameContains=names.run_job_prefix(self.stack.job_prefix, run), PaginationConfig={"PageSize": _PAGE}
+            )
+            summaries = [summary for page in pages for summary in page["TrainingJobSummaries"]]
+        jobs = (Job.from_summary(summary, self.stack.job_prefix, run) for summary in summaries)
+        return [job for job in jobs if job is not None]
+
+    def failure_class(self, job: str) -> FailureClass | None:
+        """Why the ended job named `job` did not succeed (DescribeTrainingJob: only it tells the reason)."""
+        with translated():
+            answer = self._sagemaker.describe_training_job(TrainingJobName=job)
+        status = JobStatus(answer["TrainingJobStatus"])
+        return classify_end(JobEnd(status, answer["SecondaryStatus"], answer.get("FailureReason", "")))
+
+    def keys_after(self, prefix: str, start_after: str) -> Iterator[str]:
+        """The keys under `prefix` that sort after `start_after`, in order; 1,000 to a call."""
+        with translated():
+            pages = self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.stack.bucket, Prefix=prefix, StartAfter=start_after
+            )
+            for page in pages:
+                for item in page.get("Contents", []):
+                    yield item["Key"]
+
+    def read(self, key: str) -> bytes | None:
+        """The object at `key`, or None when there is none."""
+        with translated():
+            try:
+                return self._s3.get_object(Bucket=self.stack.bucket, Key=key)["Body"].read()
+            except AwsError as error:
+                if error_code(error) != "NoSuchKey":
+                    raise
+                return None
+
+    @cached_property
+    def _cloudformation(self) -> CloudFormationClient:
+        with _creation():
+            return self._session.client("cloudformation", config=_CONFIG)
+
+    @cached_property
+    def _stepfunctions(self) -> SFNClient:
+        with _creation():
+            return self._session.client("stepfunctions", config=_CONFIG)
+
+    @cached_property
+    def _sagemaker(self) -> SageMakerClient:
+        with _creation():
+            return self._session.client("sagemaker", config=_CONFIG)
+
+    @cached_property
+    def _s3(self) -> S3Client:
+        with _creation():
+            return self._session.client("s3", config=_CONFIG)
+
+
+@contextmanager
+def _creation() -> Iterator[None]:
+    """A client is made on first use, because making one costs more CPU time than most calls."""
+    with translated():
+        try:
+            yield
+        except ValueError as error:  # how botocore reports a malformed AWS_ENDPOINT_URL
+            raise UnreachableError(str(error)) from error

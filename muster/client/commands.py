@@ -1,0 +1,178 @@
+"""What each command of `muster` does. Heavy imports wait inside the functions, for the sake of `muster --help`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.client.errors import SpecFileError
+from muster.client.exit_codes import ExitCode
+from muster.client.output import print_json
+from muster.client.stack import DEFAULT_STACK
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from muster.client.sdk import Muster, Run
+    from muster.client.status import RunState, RunStatus
+    from muster.contract.spec import Spec
+
+SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON file; - reads standard input.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends.")]
+StackName = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as for the AWS CLI.")]
+Region = Annotated[str | None, typer.Option("--region", help="AWS region; default as for the AWS CLI.")]
+
+
+def plan(spec: SpecPath, *, json: Json = False) -> None:
+    """Show the requests that a spec would send. Calls nothing."""
+    from muster.client.dry_run import dry_run, summary  # noqa: PLC0415
+
+    requests = dry_run(_read_spec(spec))
+    if json:
+        print_json({"requests": requests})
+    else:
+        _console().print(summary(requests), soft_wrap=True, markup=False, highlight=False)
+
+
+def launch(
+    spec: SpecPath,
+    *,
+    watch: Watch = False,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Start a run."""
+    checked = _read_spec(spec)
+    run = _muster(stack, profile, region).launch(checked)
+    if watch:
+        _watch(run, json)
+    elif json:
+        print_json({"run": run.name})
+    else:
+        typer.echo(f"Started {run.name}: watch it with `muster status {run.name} --watch`.")
+
+
+def status(
+    run: RunName,
+    *,
+    watch: Watch = False,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show where a run stands."""
+    named = _muster(stack, profile, region).run(run)
+    if watch:
+        _watch(named, json)
+        return
+    now = named.status()
+    if json:
+        print_json(now.model_dump(mode="json"))
+    else:
+        _show(now)
+    _exit_with(now.state)
+
+
+def result(
+    run: RunName,
+    *,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show what came of a run that has ended."""
+    from muster.client.settlement import result_lines  # noqa: PLC0415
+    from muster.contract.result import Verdict  # noqa: PLC0415
+
+    settled = _muster(stack, profile, region).run(run).result()
+    if json:
+        print_json(settled.model_dump(mode="json"))
+    else:
+        for line in result_lines(settled):
+            typer.echo(line)
+    if settled.verdict is not Verdict.SUCCEEDED:
+        raise typer.Exit(ExitCode.RUN_FAILED)
+
+
+def cancel(
+    run: RunName,
+    *,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Stop a run and its jobs."""
+    named = _muster(stack, profile, region).run(run)
+    named.cancel()
+    if json:
+        print_json({"run": named.name, "cancelled": True})
+    else:
+        typer.echo(f"Cancelled {named.name}: its jobs are being stopped. See `muster status {named.name}`.")
+
+
+def _read_spec(path: str) -> Spec:
+    from muster.contract.spec_reader import parse_spec_text  # noqa: PLC0415
+
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecFileError(path, (error.strerror or str(error)).lower()) from error
+    except UnicodeDecodeError as error:
+        raise SpecFileError(path, "it is not UTF-8 text") from error
+    return parse_spec_text(text)
+
+
+def _muster(stack: str, profile: str | None, region: str | None) -> Muster:
+    import boto3  # noqa: PLC0415
+
+    from muster.client.sdk import Muster  # noqa: PLC0415
+    from muster.client.translate import translated  # noqa: PLC0415
+
+    with translated():
+        session = boto3.Session(profile_name=profile, region_name=region)
+    return Muster(stack, session)
+
+
+def _console() -> Console:
+    from rich.console import Console  # noqa: PLC0415
+
+    return Console()
+
+
+def _show(now: RunStatus) -> None:
+    from muster.client.render import status_table  # noqa: PLC0415
+
+    console = _console()
+    console.print(status_table(now, console))
+
+
+def _watch(run: Run, as_json: bool) -> None:
+    """Until the run ends. Ctrl-C leaves the run alone."""
+    from muster.client.watch import json_lines, watching  # noqa: PLC0415
+
+    try:
+        if as_json:
+            now = run.wait(progress=json_lines())
+        else:
+            with watching(_console()) as progress:
+                now = run.wait(progress=progress)
+    except KeyboardInterrupt:
+        typer.echo(f"The run {run.name} goes on. Cancel it with `muster cancel {run.name}`.", err=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    _exit_with(now.state)
+
+
+def _exit_with(state: RunState) -> None:
+    if state.is_terminal and state != "succeeded":
+        raise typer.Exit(ExitCode.RUN_FAILED)

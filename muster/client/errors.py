@@ -1,0 +1,114 @@
+"""What can go wrong between a client and the cloud. One line each: what was found, what to do."""
+
+from __future__ import annotations
+
+from muster.contract.errors import MusterError
+
+
+class ClientError(MusterError):
+    """Root of the client's errors: the cloud, or the way to it, is in trouble."""
+
+
+class InputError(ClientError):
+    """Root of the errors that another input would avoid."""
+
+
+class UnknownRunError(InputError):
+    """No execution has the run's name."""
+
+    def __init__(self, run: str, stack: str) -> None:
+        super().__init__(
+            f"The stack {stack} has no run named {run!r}: check the name. Runs are the executions of the "
+            "state machine in the Step Functions console; they can be looked at for 90 days."
+        )
+
+
+class UnfinishedRunError(InputError):
+    """A result was asked for before there is one."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"The run {run} has no result yet: watch it with `muster status {run} --watch`.")
+
+
+class NoResultError(ClientError):
+    """An execution that ended without a settlement, most often because its spec was refused."""
+
+    def __init__(self, run: str, reason: str) -> None:
+        super().__init__(f"The run {run} ended without a result: {reason}")
+
+
+class SpecFileError(InputError):
+    """The file with the spec cannot be read."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            f"The spec {path} cannot be read: {detail}. Name a YAML or JSON file, or - for standard input."
+        )
+
+
+class WaitTimeoutError(ClientError):
+    """The run did not end within the time given to `wait`; it goes on."""
+
+    def __init__(self, run: str, seconds: float) -> None:
+        super().__init__(f"The run {run} did not end within {seconds:g} s. It goes on; wait longer or cancel it.")
+
+
+class StackNotFoundError(ClientError):
+    """There is no such stack in this account and region."""
+
+    def __init__(self, stack: str, region: str) -> None:
+        super().__init__(
+            f"There is no stack named {stack} in {region}: deploy it with `npx cdk deploy`, "
+            "or name another with --stack, --region or --profile."
+        )
+
+
+class ForeignStackError(ClientError):
+    """The stack exists but is none of ours."""
+
+    def __init__(self, stack: str, missing: str) -> None:
+        super().__init__(
+            f"The stack {stack} has no output {missing}: it is not a Muster stack, or its deployment failed. "
+            "Deploy it again with `npx cdk deploy`, or name another with --stack."
+        )
+
+
+class CredentialsError(ClientError):
+    """There are no credentials, or they are not accepted."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"No usable AWS credentials: {detail.rstrip('.')}. Log in (`aws sso login`), name a profile with "
+            '--profile, or turn this shell to the embedded cloud: eval "$(muster local env)".'
+        )
+
+
+class RegionError(ClientError):
+    """Nothing says which region to use."""
+
+    def __init__(self) -> None:
+        super().__init__("No AWS region is set: pass --region, set AWS_REGION, or configure one in your profile.")
+
+
+class UnreachableError(ClientError):
+    """Nothing answers at the endpoint."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"{detail.rstrip('.')}. If this is the embedded cloud, start it with `muster local up` "
+            'and turn this shell to it: eval "$(muster local env)"; otherwise check the network and AWS_ENDPOINT_URL.'
+        )
+
+
+class DeniedError(ClientError):
+    """The credentials are good but may not do this."""
+
+    def __init__(self, action: str, detail: str) -> None:
+        super().__init__(f"These credentials may not call {action}: {detail.rstrip('.')}. Use a role that may.")
+
+
+class RefusedError(ClientError):
+    """Any other answer that is not the one we need."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"AWS refused the request: {what}: {detail.rstrip('.')}.")

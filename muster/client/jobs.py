@@ -1,0 +1,85 @@
+"""Training jobs and executions as the cloud reports them, reduced to what a client needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from muster.contract.names import JobName
+from muster.contract.status import JobStatus
+
+
+@dataclass(frozen=True)
+class Job:
+    """One line of ListTrainingJobs that belongs to the run."""
+
+    name: JobName
+    status: JobStatus
+    secondary: str
+
+    @classmethod
+    def from_summary(cls, summary: Mapping[str, Any], prefix: str, run: str) -> Job | None:
+        """The job of a TrainingJobSummary, or None when it is another run's: NameContains also finds those."""
+        name = JobName.parse(summary["TrainingJobName"], prefix)
+        if name is None or name.run != run:
+            return None
+        return cls(name, JobStatus(summary["TrainingJobStatus"]), summary.get("SecondaryStatus", ""))
+
+
+class ExecutionStatus(StrEnum):
+    """The statuses of a Step Functions execution."""
+
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    ABORTED = "ABORTED"
+    PENDING_REDRIVE = "PENDING_REDRIVE"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What DescribeExecution says of a run."""
+
+    name: str
+    status: ExecutionStatus
+    started_at: datetime
+    ended_at: datetime | None
+    replicas: int
+    error: str
+    cause: str
+
+    @classmethod
+    def from_description(cls, answer: Mapping[str, Any]) -> Execution:
+        """The execution in an answer of DescribeExecution."""
+        return cls(
+            name=answer["name"],
+            status=ExecutionStatus(answer["status"]),
+            started_at=answer["startDate"],
+            ended_at=answer.get("stopDate"),
+            replicas=_replicas(answer.get("input", "")),
+            error=answer.get("error") or "",
+            cause=_message(answer.get("cause") or ""),
+        )
+
+
+def _replicas(document: str) -> int:
+    """How many replicas the execution's input asks for; 0 when it cannot be read (a spec that was refused)."""
+    try:
+        replicas = json.loads(document)["replicas"]
+    except (ValueError, TypeError, KeyError):
+        return 0
+    return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
+
+
+def _message(cause: str) -> str:
+    """A failed function's cause is JSON with the message inside; any other cause is text."""
+    try:
+        value = json.loads(cause)
+    except ValueError:
+        return cause
+    return str(value.get("errorMessage", cause)) if isinstance(value, dict) else cause

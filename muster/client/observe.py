@@ -1,0 +1,58 @@
+"""Looking at a run again and again, asking each time only for what can have changed."""
+
+from __future__ import annotations
+
+from muster.client.cloud import Cloud
+from muster.client.jobs import Job
+from muster.client.progress import ProgressReader
+from muster.client.status import RunStatus, is_failure, run_status
+from muster.contract.failures import FailureClass
+from muster.contract.layout import RunLayout
+from muster.contract.names import run_name
+from muster.contract.result import Result
+
+# A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
+_CLASSES_PER_LOOK = 25
+
+
+class Observer:
+    """One run, watched. What cannot change any more (the end of a job, a commit) is asked for once."""
+
+    def __init__(self, cloud: Cloud, execution: str) -> None:
+        self._cloud = cloud
+        self._execution = execution
+        self._run = run_name(execution)
+        self._progress = ProgressReader(cloud, RunLayout(self._run))
+        self._failures: dict[str, FailureClass | None] = {}
+        self._result: Result | None = None
+
+    def look(self) -> RunStatus:
+        """The run's status now: one call for the execution, one per 100 jobs, one or two for the rounds."""
+        execution = self._cloud.describe_execution(self._execution)
+        jobs = self._cloud.jobs(self._run)
+        if execution.ended_at is not None and self._result is None:
+            self._result = read_result(self._cloud, self._run)
+        self._learn_failures(jobs)
+        return run_status(
+            self._execution,
+            execution=execution,
+            jobs=jobs,
+            failures=self._failures,
+            progress=self._progress.read(),
+            result=self._result,
+        )
+
+    def _learn_failures(self, jobs: list[Job]) -> None:
+        if self._result is not None:
+            attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
+            self._failures.update({attempt.job: attempt.failure_class for attempt in attempts})
+        unknown = [str(job.name) for job in jobs if is_failure(job) and str(job.name) not in self._failures]
+        for name in unknown[:_CLASSES_PER_LOOK]:
+            self._failures[name] = self._cloud.failure_class(name)
+
+
+def read_result(cloud: Cloud, run: str) -> Result | None:
+    """The settlement of `run`, or None when there is none yet."""
+    key = RunLayout(run).result
+    body = cloud.read(key)
+    return None if body is None else Result.from_json(body, f"s3://{cloud.stack.bucket}/{key}")

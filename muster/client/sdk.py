@@ -1,0 +1,125 @@
+"""The face of Muster in Python: a stack, and the runs in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import boto3
+
+from muster.client.cloud import Cloud
+from muster.client.errors import NoResultError, UnfinishedRunError, WaitTimeoutError
+from muster.client.execution import execution_input, execution_name
+from muster.client.observe import Observer, read_result
+from muster.client.stack import DEFAULT_STACK
+from muster.client.status import RunStatus
+from muster.client.translate import translated
+from muster.contract.names import run_name
+from muster.contract.result import Result
+from muster.contract.spec import Spec
+from muster.contract.spec_reader import parse_spec
+
+POLL_SECONDS = 2.0
+
+
+class Muster:
+    """A deployed stack, found by its CloudFormation outputs. Nothing is called before the first use."""
+
+    def __init__(self, stack: str = DEFAULT_STACK, session: boto3.Session | None = None) -> None:
+        with translated():
+            self._cloud = Cloud(stack, session or boto3.Session())
+
+    @property
+    def bucket(self) -> str:
+        """The bucket in which the runs of this stack meet and leave what they made."""
+        return self._cloud.stack.bucket
+
+    def launch(self, spec: Spec | Mapping[str, Any]) -> Run:
+        """Start a run. Its name is the spec's, or a new one.
+
+        The same spec under the same name, sent again while the run goes on, is the same run.
+
+        Raises:
+            SpecError: with every problem of the spec at once; nothing was created.
+            RunNameTakenError: the name belongs to another run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
+        name = execution_name(checked)
+        self._cloud.start_execution(name, execution_input(checked))
+        return self.run(name)
+
+    def run(self, name: str) -> Run:
+        """The run named `name`, whether it exists or not: its methods will tell."""
+        return Run(self._cloud, name)
+
+
+class Run:
+    """One run: an execution of the stack's state machine."""
+
+    def __init__(self, cloud: Cloud, name: str) -> None:
+        self.name = name
+        self._cloud = cloud
+        self._observer = Observer(cloud, name)
+
+    def status(self) -> RunStatus:
+        """The run as it is now.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        return self._observer.look()
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        progress: Callable[[RunStatus], None] | None = None,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> RunStatus:
+        """Return the run's status once the run has ended and none of its jobs is left; `timeout` is in seconds.
+
+        `progress` is called with every status on the way, the last one included.
+
+        Raises:
+            WaitTimeoutError: `timeout` went by; the run goes on.
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            status = self.status()
+            if progress is not None:
+                progress(status)
+            if status.state.is_terminal:
+                return status
+            if deadline is not None and time.monotonic() + poll_seconds > deadline:
+                raise WaitTimeoutError(self.name, timeout or 0)
+            time.sleep(poll_seconds)
+
+    def cancel(self) -> None:
+        """Stop the run. Its jobs are stopped by the control plane and may take minutes to save their work.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        self._cloud.stop_execution(self.name, "Cancelled by a client of Muster.")
+
+    def result(self) -> Result:
+        """What came of the run.
+
+        Raises:
+            UnfinishedRunError: it has not ended.
+            NoResultError: it ended without a settlement; the error says why.
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        result = read_result(self._cloud, run_name(self.name))
+        if result is not None:
+            return result
+        status = self.status()
+        if not status.state.is_terminal:
+            raise UnfinishedRunError(self.name)
+        raise NoResultError(self.name, status.reason or f"the execution {status.state}")

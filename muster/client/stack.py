@@ -1,0 +1,36 @@
+"""The deployed stack, as its outputs tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster.client.errors import ForeignStackError
+
+DEFAULT_STACK = "Muster"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What a client must know of a stack."""
+
+    name: str
+    state_machine_arn: str
+    bucket: str
+    job_prefix: str
+
+    @classmethod
+    def from_outputs(cls, name: str, outputs: Mapping[str, str]) -> Stack:
+        """The stack named `name` with these CloudFormation outputs.
+
+        Raises:
+            ForeignStackError: an output is missing.
+        """
+        for key in ("StateMachineArn", "BucketName", "JobPrefix"):
+            if not outputs.get(key):
+                raise ForeignStackError(name, key)
+        return cls(name, outputs["StateMachineArn"], outputs["BucketName"], outputs["JobPrefix"])
+
+    def execution_arn(self, execution: str) -> str:
+        """The ARN of the execution named `execution`."""
+        return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{execution}"

@@ -1,0 +1,141 @@
+"""What a run looks like at one moment: a closed document, made of what the cloud reported by pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import Field
+
+from muster.client.jobs import Execution, ExecutionStatus, Job
+from muster.contract.document import Document
+from muster.contract.failures import FailureClass
+from muster.contract.result import Result, Verdict
+from muster.contract.status import JobStatus
+
+
+class RunState(StrEnum):
+    """Where a run stands. `stopping` is not an end: its jobs may still save their work."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the run can never change again."""
+        return self not in {RunState.RUNNING, RunState.STOPPING}
+
+
+class ReplicaStatus(Document):
+    """One replica: its latest attempt's job, and how far it has come."""
+
+    rank: int
+    attempt: int = Field(default=0, description="0 before the first launch")
+    job: str | None = None
+    status: JobStatus | None = Field(default=None, description="of the latest attempt's job; none before the first")
+    secondary: str = ""
+    round: int | None = Field(default=None, description="the latest round it took part in")
+    metrics: dict[str, float] = Field(default_factory=dict)
+    ends: tuple[FailureClass | None, ...] = Field(
+        default=(), description="why each ended attempt did not succeed, oldest first; none where not known"
+    )
+
+
+class RunStatus(Document):
+    """A run at one moment."""
+
+    run: str
+    state: RunState
+    reason: str = ""
+    started_at: str
+    ended_at: str | None = None
+    round: int | None = Field(default=None, description="the latest round that was committed")
+    reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
+    replicas: tuple[ReplicaStatus, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the commits seen so far tell: the latest round, and each replica's own latest with its metrics."""
+
+    round: int | None = None
+    rounds: Mapping[int, int] = field(default_factory=dict)
+    metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
+
+
+def run_status(
+    run: str,
+    *,
+    execution: Execution,
+    jobs: Sequence[Job],
+    failures: Mapping[str, FailureClass | None],
+    progress: Progress,
+    result: Result | None,
+) -> RunStatus:
+    """The status of `run`. `failures` holds the class of each ended job that is known, by the job's name."""
+    by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
+    for job in sorted(jobs, key=lambda job: job.name.attempt):
+        by_rank.setdefault(job.name.rank, []).append(job)
+    replicas = tuple(_replica(rank, attempts, failures, progress) for rank, attempts in sorted(by_rank.items()))
+    return RunStatus(
+        run=run,
+        state=_state(execution, jobs, result),
+        reason=_reason(execution, result),
+        started_at=execution.started_at.isoformat(),
+        ended_at=execution.ended_at.isoformat() if execution.ended_at else None,
+        round=progress.round,
+        reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
+        replicas=replicas,
+    )
+
+
+def _replica(
+    rank: int, attempts: Sequence[Job], failures: Mapping[str, FailureClass | None], progress: Progress
+) -> ReplicaStatus:
+    latest = attempts[-1] if attempts else None
+    return ReplicaStatus(
+        rank=rank,
+        attempt=latest.name.attempt if latest else 0,
+        job=str(latest.name) if latest else None,
+        status=latest.status if latest else None,
+        secondary=latest.secondary if latest else "",
+        round=progress.rounds.get(rank),
+        metrics=progress.metrics.get(rank, {}),
+        ends=tuple(failures.get(str(job.name)) for job in attempts if is_failure(job)),
+    )
+
+
+def is_failure(job: Job) -> bool:
+    """Whether the job ended otherwise than completed."""
+    return job.status.is_terminal and job.status is not JobStatus.COMPLETED
+
+
+_OF_VERDICT = {
+    Verdict.SUCCEEDED: RunState.SUCCEEDED,
+    Verdict.FAILED: RunState.FAILED,
+    Verdict.STOPPED: RunState.STOPPED,
+}
+_OF_EXECUTION = {
+    ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
+    ExecutionStatus.FAILED: RunState.FAILED,
+    ExecutionStatus.TIMED_OUT: RunState.FAILED,
+    ExecutionStatus.ABORTED: RunState.STOPPED,
+}
+
+
+def _state(execution: Execution, jobs: Sequence[Job], result: Result | None) -> RunState:
+    if execution.status not in _OF_EXECUTION:
+        return RunState.RUNNING
+    if any(not job.status.is_terminal for job in jobs):
+        return RunState.STOPPING
+    return _OF_VERDICT[result.verdict] if result else _OF_EXECUTION[execution.status]
+
+
+def _reason(execution: Execution, result: Result | None) -> str:
+    if result:
+        return result.reason
+    return ": ".join(part for part in (execution.error, execution.cause) if part)

@@ -1,0 +1,67 @@
+"""botocore's errors in our terms. The one place that knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore import exceptions as aws
+
+from muster.client.errors import (
+    CredentialsError,
+    DeniedError,
+    RefusedError,
+    RegionError,
+    UnreachableError,
+)
+
+_BAD_CREDENTIALS = {
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what botocore raises inside as a `muster.client.errors.ClientError`."""
+    try:
+        yield
+    except aws.ClientError as error:
+        raise _refusal(error) from error
+    except (
+        aws.NoCredentialsError,
+        aws.PartialCredentialsError,
+        aws.CredentialRetrievalError,
+        aws.ProfileNotFound,
+        aws.SSOError,
+        aws.TokenRetrievalError,
+    ) as error:
+        raise CredentialsError(str(error)) from error
+    except aws.NoRegionError as error:
+        raise RegionError from error
+    except (aws.ConnectionError, aws.HTTPClientError) as error:
+        raise UnreachableError(str(error)) from error
+    except aws.BotoCoreError as error:
+        raise RefusedError(type(error).__name__, str(error)) from error
+
+
+def error_code(error: aws.ClientError) -> str:
+    """The code by which AWS names an error."""
+    return error.response.get("Error", {}).get("Code", "")
+
+
+def _refusal(error: aws.ClientError) -> CredentialsError | DeniedError | RefusedError:
+    code, detail = error_code(error), error.response.get("Error", {}).get("Message", "")
+    if code in _BAD_CREDENTIALS:
+        return CredentialsError(f"{code}: {detail}")
+    if code in _DENIED:
+        return DeniedError(error.operation_name, detail)
+    return RefusedError(f"{error.operation_name}: {code}", detail)

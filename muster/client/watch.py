@@ -1,0 +1,48 @@
+"""Watching a run: a live table on a terminal, a line for each change elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+
+from muster.client.output import print_json
+from muster.client.render import status_table
+from muster.client.status import RunStatus
+from muster.client.view import changes, elapsed
+
+
+@contextmanager
+def watching(console: Console) -> Iterator[Callable[[RunStatus], None]]:
+    """Gives what to call with every new status: the `progress` of `Run.wait`."""
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        yield lambda status: live.update(status_table(status, console), refresh=True)
+
+
+class _Lines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._before: RunStatus | None = None
+
+    def __call__(self, status: RunStatus) -> None:
+        for line in changes(self._before, status):
+            self._console.print(f"{elapsed(status):>7}  {line}", soft_wrap=True, markup=False, highlight=False)
+        self._before = status
+
+
+def json_lines() -> Callable[[RunStatus], None]:
+    """The same for scripts: a JSON document on a line of its own for every status that differs from the last."""
+    before: RunStatus | None = None
+
+    def show(status: RunStatus) -> None:
+        nonlocal before
+        if status != before:
+            print_json(status.model_dump(mode="json"))
+        before = status
+
+    return show
