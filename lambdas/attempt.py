@@ -1,0 +1,41 @@
+"""Attempt: launch one attempt of one replica, or learn what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.control.active_run import ActiveRun
+from muster.control.attempt import AttemptRequest, Launch, attempt
+from muster.control.aws import s3_client, sagemaker_client, stepfunctions_client
+from muster.control.documents import RunDocuments
+from muster.control.environment import FunctionEnvironment
+from muster.control.function import count, logger, metrics, read_environment, read_event
+from muster.control.jobs import Jobs
+from muster.control.store import Store
+from muster.control.tokens import Tokens
+
+_environment = read_environment(FunctionEnvironment)
+_store = Store(s3_client(), _environment.bucket)
+_jobs = Jobs(sagemaker_client())
+_tokens = Tokens(stepfunctions_client())
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: object) -> dict[str, str]:
+    """Always answers; the workflow learns the outcome through its task token."""
+    request = read_event(AttemptRequest, event)
+    logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
+    try:
+        run = ActiveRun.load(RunDocuments(_store, request.run), _jobs, _tokens)
+        launch = attempt(run, request)
+    except Exception as error:
+        # The token's failure makes the workflow try again now; raising would do so only on AWS, and with a traceback.
+        logger.exception("failed")
+        count("AttemptFailed")
+        _tokens.fail(request.token, type(error).__name__, str(error))
+        return {"launch": "failed"}
+    logger.info("attempt", extra={"launch": launch.value})
+    if launch is Launch.CREATED:
+        count("ReplicaLaunched")
+    return {"launch": launch.value}

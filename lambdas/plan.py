@@ -1,0 +1,37 @@
+"""Plan: the first task of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.contract.errors import RunNameTakenError, SpecError
+from muster.contract.plan import Place
+from muster.control.aws import s3_client
+from muster.control.environment import PlanEnvironment
+from muster.control.function import count, logger, metrics, read_environment, read_event
+from muster.control.plan import PlanRequest, make_plan
+from muster.control.store import Store
+
+# Step Functions: a Fail state's cause has at most 32,768 characters.
+_CAUSE_MAX = 32_768
+
+_environment = read_environment(PlanEnvironment)
+_store = Store(s3_client(), _environment.bucket)
+_place = Place(bucket=_environment.bucket, role_arn=_environment.role_arn, job_prefix=_environment.job_prefix)
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """The run and its ranks; or, for a spec that cannot be run, the error in the user's own terms."""
+    request = read_event(PlanRequest, event)
+    logger.append_keys(run_id=request.execution_name)
+    try:
+        plan = make_plan(_store, _place, _environment.default_image, request)
+    except (SpecError, RunNameTakenError) as error:
+        logger.warning("refused", extra={"error": str(error)})
+        count("RunRefused")
+        return {"accepted": False, "error": error.code, "cause": str(error)[:_CAUSE_MAX]}
+    logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
+    count("RunStarted")
+    return {"accepted": True, "run": plan.run, "ranks": list(range(plan.spec.replicas))}

@@ -1,0 +1,45 @@
+"""Settle: the last task of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from muster.contract.names import RUN_MAX
+from muster.control.aws import s3_client, sagemaker_client
+from muster.control.documents import RunDocuments
+from muster.control.environment import FunctionEnvironment
+from muster.control.function import count, logger, metrics, read_environment, read_event
+from muster.control.jobs import Jobs
+from muster.control.settle import settle
+from muster.control.store import Store
+
+_environment = read_environment(FunctionEnvironment)
+_store = Store(s3_client(), _environment.bucket)
+_jobs = Jobs(sagemaker_client())
+
+
+class SettleRequest(BaseModel):
+    """What the workflow sends."""
+
+    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """The verdict, its reason, and where the settlement lies."""
+    request = read_event(SettleRequest, event)
+    logger.append_keys(run_id=request.run)
+    documents = RunDocuments(_store, request.run)
+    result = settle(documents, _jobs)
+    logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
+    count(f"Run{result.verdict.value.capitalize()}")
+    return {
+        "run": result.run,
+        "verdict": result.verdict.value,
+        "reason": result.reason,
+        "reruns": result.reruns,
+        "result": _store.uri(documents.layout.result),
+    }

@@ -1,0 +1,74 @@
+"""Writing the end of an attempt into its record, and telling the workflow. Used by whoever learns of the end first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.contract.failures import FailureClass
+from muster.contract.record import Attempt, Decision, Record
+from muster.control import clock
+from muster.control.active_run import ActiveRun
+from muster.control.decide import Lost, judge, weigh_loss
+
+_REASON_MAX = 1_024  # FailureReason has at most 1,024 characters
+
+
+@dataclass(frozen=True)
+class End:
+    """How an attempt ended. Classless: it succeeded."""
+
+    failure_class: FailureClass | None
+    reason: str
+    status: str
+    secondary: str
+    artifacts: str | None = None
+
+
+def conclude(run: ActiveRun, rank: int, attempt: int, end: End) -> Decision | None:
+    """Decide what follows the end of `attempt`, remember it, tell the workflow.
+
+    Whatever was decided before stands and is told again: a decision may have been written by somebody who then died.
+    None: the attempt is not the replica's current one, and nothing was done.
+    """
+
+    def change(record: Record | None) -> Record | None:
+        if record is None or record.current.attempt != attempt or record.decision is not None:
+            return None
+        attempts = (*record.attempts[:-1], _ended(record.current, end))
+        return record.model_copy(update={"attempts": attempts, "decision": _decide(run, rank, attempts, end)})
+
+    record = run.documents.update_record(rank, change)
+    if record is None or record.current.attempt != attempt or record.decision is None:
+        return None
+    run.tokens.complete(record.token, record.run, record.rank, record.decision)
+    return record.decision
+
+
+def _ended(attempt: Attempt, end: End) -> Attempt:
+    return attempt.model_copy(
+        update={
+            "ended_at": clock.now(),
+            "status": end.status,
+            "secondary": end.secondary,
+            "failure_class": end.failure_class,
+            "reason": end.reason,
+            "artifacts": end.artifacts,
+        }
+    )
+
+
+def _decide(run: ActiveRun, rank: int, attempts: tuple[Attempt, ...], end: End) -> Decision:
+    spec = run.plan.spec
+    stopping = end.failure_class is not None and run.documents.fence() is not None
+    judgement = judge(spec, attempts, end.failure_class, stopping=stopping)
+    if isinstance(judgement, Decision):
+        return judgement
+    lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
+    return weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))
+
+
+def _count_lost(run: ActiveRun, rank: int) -> int:
+    """Leave a mark for this replica, then count: of replicas lost at the same moment, the last one sees all marks."""
+    lost = run.documents.layout.lost
+    run.documents.store.create(f"{lost}{rank}", b"{}")
+    return run.documents.store.count(lost)

@@ -1,0 +1,56 @@
+"""What the end of an attempt means. Pure: the same record and the same end give the same decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.contract.failures import FailureClass
+from muster.contract.names import ATTEMPT_MAX
+from muster.contract.record import Attempt, Decision, Next
+from muster.contract.spec import Budget, OnReplicaFailure, Spec
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The replica is out of budget; what follows depends on the others."""
+
+    reason: str
+
+
+def judge(
+    spec: Spec, attempts: tuple[Attempt, ...], failure_class: FailureClass | None, *, stopping: bool
+) -> Decision | Lost:
+    """What follows the end of the last of `attempts`, which ended in `failure_class` (None: it succeeded)."""
+    current = attempts[-1]
+    if failure_class is None:
+        return Decision(next=Next.DONE, attempt=current.attempt)
+    if stopping:
+        return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")
+    budget = spec.budget(failure_class)
+    # The earlier attempts that ended in this class are the reruns that it has had.
+    spent = sum(attempt.failure_class is failure_class for attempt in attempts[:-1])
+    if spent < budget.max_reruns and current.attempt < ATTEMPT_MAX:
+        return Decision(
+            next=Next.RERUN,
+            attempt=current.attempt + 1,
+            delay_seconds=rerun_delay(budget, spent),
+            reason=str(failure_class),
+        )
+    allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
+    return Lost(f"{failure_class} ({allowed})")
+
+
+def weigh_loss(spec: Spec, attempt: int, lost: Lost, replicas_lost: int) -> Decision:
+    """Whether the run goes on without the replica: `replicas_lost` counts it too."""
+    survivors = spec.replicas - replicas_lost
+    if spec.on_replica_failure is OnReplicaFailure.CONTINUE and survivors >= spec.quorum:
+        return Decision(next=Next.FAIL, attempt=attempt, reason=lost.reason)
+    return Decision(next=Next.STOP, attempt=attempt, reason=lost.reason)
+
+
+def rerun_delay(budget: Budget, spent: int) -> int:
+    """Seconds to wait before the rerun after `spent` earlier ones: doubling, bounded."""
+    if budget.delay_seconds == 0:
+        return 0
+    # 2**17 * 1 s is past the largest bound; beyond it the exponent only costs time.
+    return int(min(budget.max_delay_seconds, budget.delay_seconds * 2 ** min(spent, 17)))

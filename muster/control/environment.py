@@ -1,0 +1,29 @@
+"""The environment of each function, as one typed model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.contract.names import PREFIX_MAX
+
+
+class FunctionEnvironment(BaseModel):
+    """What every function is told by the stack."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    # S3: a bucket's name has 3-63 characters.
+    bucket: Annotated[str, Field(alias="MUSTER_BUCKET", min_length=3, max_length=63)]
+    job_prefix: Annotated[
+        str, Field(alias="MUSTER_JOB_PREFIX", min_length=1, max_length=PREFIX_MAX, pattern="^[a-zA-Z0-9]+$")
+    ]
+
+
+class PlanEnvironment(FunctionEnvironment):
+    """What plan is told besides."""
+
+    # CreateTrainingJob: RoleArn has 20-2,048 characters.
+    role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
+    default_image: Annotated[str | None, Field(alias="MUSTER_DEFAULT_IMAGE", min_length=1, max_length=255)] = None

@@ -1,0 +1,45 @@
+"""What the handlers share: logger, metrics, and the parsing of environment and events."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from aws_lambda_powertools import Logger, Metrics
+from pydantic import BaseModel, ValidationError
+
+from muster.contract.errors import ConfigurationError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+logger = Logger()
+metrics = Metrics()
+
+
+def read_environment(model: type[Model], environment: Mapping[str, str] = os.environ) -> Model:
+    """The function's environment.
+
+    Raises:
+        ConfigurationError: names every variable that is missing or wrong, at once.
+    """
+    try:
+        return model.model_validate(dict(environment))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        message = f"The function's environment cannot be used: {problems}. Deploy the stack again."
+        raise ConfigurationError(message) from None
+
+
+def read_event(model: type[Model], event: Any) -> Model:
+    """The function's event, within the bounds of its model.
+
+    Raises:
+        ValidationError: it is not such an event.
+    """
+    return model.model_validate(event)
+
+
+def count(name: str, amount: int = 1) -> None:
+    """Add to a CloudWatch metric of the namespace Muster."""
+    metrics.add_metric(name=name, unit="Count", value=amount)

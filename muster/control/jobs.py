@@ -1,0 +1,129 @@
+"""Training jobs: launch, look, stop. Every call may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from muster.contract.errors import ForeignJobError
+from muster.contract.failures import FailureClass, JobEnd, classify_request_error
+from muster.contract.names import JobName, run_job_prefix
+from muster.contract.status import JobStatus
+from muster.control.aws import error_code, error_message, http_status
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker import SageMakerClient
+
+# Describe of a missing job answers ValidationException, and so does Stop of one that has ended.
+_NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job as Describe shows it."""
+
+    name: str
+    arn: str
+    status: JobStatus
+    secondary: str
+    reason: str
+    artifacts: str | None
+
+    @property
+    def end(self) -> JobEnd | None:
+        """Its end, where it has ended."""
+        return JobEnd(self.status, self.secondary, self.reason) if self.status.is_terminal else None
+
+
+class LaunchRefusedError(Exception):
+    """SageMaker refused CreateTrainingJob: no job came of it."""
+
+    def __init__(self, failure_class: FailureClass, reason: str) -> None:
+        self.failure_class = failure_class
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Jobs:
+    """The training jobs of the account, under our names."""
+
+    def __init__(self, sagemaker: SageMakerClient) -> None:
+        self._sagemaker = sagemaker
+
+    def create(self, request: dict[str, Any]) -> bool:
+        """Send CreateTrainingJob. False when a job of that name exists already (ours or not).
+
+        Raises:
+            LaunchRefusedError: the request was refused for good; there is no job.
+            ClientError: nobody knows whether there is one (an answer of 5xx): ask again under the same name.
+        """
+        try:
+            self._sagemaker.create_training_job(**request)
+        except ClientError as error:
+            code = error_code(error)
+            if code in {"ResourceInUse", "ResourceInUseException"}:
+                return False
+            if http_status(error) >= 500:
+                raise
+            reason = f"{code}: {error_message(error)}"
+            raise LaunchRefusedError(classify_request_error(code), reason) from error
+        return True
+
+    def find(self, name: str) -> Job | None:
+        """The job of that name, or None."""
+        try:
+            found = self._sagemaker.describe_training_job(TrainingJobName=name)
+        except ClientError as error:
+            if error_code(error) in _NO_SUCH_JOB:
+                return None
+            raise
+        return Job(
+            name=name,
+            arn=found["TrainingJobArn"],
+            status=JobStatus(found["TrainingJobStatus"]),
+            secondary=found["SecondaryStatus"],
+            reason=found.get("FailureReason", ""),
+            artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+        )
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """The tags of a job."""
+        pages = self._sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+        return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+
+    def require_ours(self, job: Job, tags: dict[str, str]) -> None:
+        """Refuse a job that holds our name but not our tags.
+
+        Raises:
+            ForeignJobError: it was made by somebody else, or by another plan.
+        """
+        theirs = self.tags(job.arn)
+        for key, value in tags.items():
+            if theirs.get(key) != value:
+                raise ForeignJobError(job.name, f"its tag {key} is {theirs.get(key, 'missing')!r}, not {value!r}")
+
+    def stop(self, name: str) -> None:
+        """Stop a job; one that has ended, or was never made, is as good as stopped."""
+        try:
+            self._sagemaker.stop_training_job(TrainingJobName=name)
+        except ClientError as error:
+            if error_code(error) not in _NO_SUCH_JOB:
+                raise
+            job = self.find(name)
+            if job is not None and job.status is JobStatus.IN_PROGRESS:
+                raise
+
+    def of_run(self, prefix: str, run: str, status: JobStatus) -> Iterator[JobName]:
+        """The jobs of a run that are in `status`."""
+        pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
+            NameContains=run_job_prefix(prefix, run), StatusEquals=status.value
+        )
+        for page in pages:
+            for summary in page["TrainingJobSummaries"]:
+                # A name may contain another run's prefix: only its parts tell whose it is.
+                name = JobName.parse(summary["TrainingJobName"], prefix)
+                if name is not None and name.run == run:
+                    yield name

@@ -1,0 +1,131 @@
+"""React: what a SageMaker job-state-change event means for the replica that it belongs to.
+
+Events may come twice, late, out of order or not at all. Only the job's name is trusted, and only once its tags have
+shown that the job is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from muster.contract import names
+from muster.contract.failures import JobEnd, classify_end
+from muster.contract.names import JobName
+from muster.contract.record import Decision, Record, Transition
+from muster.contract.request import job_tags
+from muster.contract.status import JobStatus
+from muster.control import clock
+from muster.control.active_run import ActiveRun
+from muster.control.conclude import End, conclude
+
+_TERMINAL = {status.value for status in JobStatus if status.is_terminal}
+_HISTORY_MAX = 200  # of one attempt: an instance that is interrupted without end must not grow the record without end
+
+
+class _StatusTransition(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    Status: str = ""
+    StartTime: float = 0
+
+
+class _Artifacts(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    S3ModelArtifacts: str | None = None
+
+
+class JobStateChange(BaseModel):
+    """The detail of the event, as far as Muster reads it. Unknown statuses are kept, never refused."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    TrainingJobName: Annotated[str, Field(min_length=1, max_length=names.JOB_NAME_MAX)]
+    TrainingJobArn: Annotated[str, Field(max_length=256)] = ""
+    TrainingJobStatus: Annotated[str, Field(max_length=64)]
+    SecondaryStatus: Annotated[str, Field(max_length=64)] = ""
+    SecondaryStatusTransitions: tuple[_StatusTransition, ...] = ()
+    FailureReason: str | None = None
+    LastModifiedTime: float = 0
+    ModelArtifacts: _Artifacts | None = None
+    Tags: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("Tags", mode="before")
+    @classmethod
+    def _tags(cls, value: Any) -> Any:
+        # The documentation shows {}, the schema a list of {Key, Value}.
+        if isinstance(value, list):
+            return {str(tag.get("Key")): str(tag.get("Value")) for tag in value if isinstance(tag, dict)}
+        return value or {}
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """What was done about an event, in a few words for the log."""
+
+    what: str
+    name: JobName | None = None
+    decision: Decision | None = None
+
+
+def react(event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRun | None]) -> Reaction:
+    """Record the change; at the attempt's end decide and tell the workflow."""
+    name = JobName.parse(event.TrainingJobName, prefix)
+    if name is None:
+        return Reaction("dropped: not a name of ours")
+    run = find_run(name.run)
+    record = run.documents.record(name.rank) if run else None
+    if run is None or record is None:
+        return Reaction("dropped: no such replica", name)
+    if record.current.attempt != name.attempt:
+        return Reaction(f"dropped: attempt {name.attempt} is not the current one ({record.current.attempt})", name)
+    if not _is_ours(run, event, name):
+        return Reaction("dropped: the job is not ours", name)
+    if event.TrainingJobStatus in _TERMINAL:
+        return _end(run, event, name)
+    run.documents.update_record(name.rank, lambda record: _with_history(record, event, name))
+    return Reaction(f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}", name)
+
+
+def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName) -> bool:
+    # Where the event brings no tags, only an end is worth the call that fetches them.
+    if not event.Tags and event.TrainingJobStatus not in _TERMINAL:
+        return True
+    theirs = event.Tags or run.jobs.tags(event.TrainingJobArn)
+    return all(theirs.get(key) == value for key, value in job_tags(run.plan, name.rank, name.attempt).items())
+
+
+def _with_history(record: Record | None, event: JobStateChange, name: JobName) -> Record | None:
+    """The record with what the event adds. None: it adds nothing, because something newer was here."""
+    if record is None or record.current.attempt != name.attempt or record.decision is not None:
+        return None
+    history = tuple(
+        Transition(
+            at=clock.from_epoch_milliseconds(transition.StartTime),
+            status=event.TrainingJobStatus,
+            secondary=transition.Status,
+        )
+        for transition in event.SecondaryStatusTransitions[-_HISTORY_MAX:]
+    )
+    known = record.current.history
+    # SageMaker repeats the whole history in every event: a shorter one is older.
+    if len(history) < len(known):
+        return None
+    merged = (*known, *history[len(known) :])
+    current = record.current.model_copy(
+        update={"status": event.TrainingJobStatus, "secondary": event.SecondaryStatus, "history": merged}
+    )
+    return record.model_copy(update={"attempts": (*record.attempts[:-1], current)})
+
+
+def _end(run: ActiveRun, event: JobStateChange, name: JobName) -> Reaction:
+    end = JobEnd(JobStatus(event.TrainingJobStatus), event.SecondaryStatus, event.FailureReason or "")
+    artifacts = event.ModelArtifacts.S3ModelArtifacts if event.ModelArtifacts else None
+    decision = conclude(
+        run, name.rank, name.attempt, End(classify_end(end), end.reason, end.status, end.secondary, artifacts)
+    )
+    return Reaction("concluded" if decision else "dropped: a newer attempt is at work", name, decision)

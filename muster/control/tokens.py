@@ -1,0 +1,53 @@
+"""Task tokens: how a decision reaches the workflow that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from muster.contract.document import canonical_json
+from muster.contract.record import Decision
+from muster.control.aws import error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+# The task has timed out, was completed before, or its execution is over: the next arming of the attempt finds the
+# decision in the record. All three are one event to us, and AWS tells them apart by neither code nor wording.
+_GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
+
+# SendTaskFailure: error 256 and cause 32,768 characters.
+_ERROR_MAX = 256
+_CAUSE_MAX = 32_768
+
+
+class Tokens:
+    """Completes the tasks of waiting workflows."""
+
+    def __init__(self, stepfunctions: SFNClient) -> None:
+        self._stepfunctions = stepfunctions
+
+    def complete(self, token: str, run: str, rank: int, decision: Decision) -> bool:
+        """Hand `decision` to the workflow. False when nobody waits on that token any more.
+
+        The task's output is the whole state that the workflow goes on with.
+        """
+        output = canonical_json({"run": run, "rank": rank, **decision.model_dump(mode="json")}).decode()
+        return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=output))
+
+    def fail(self, token: str, error: str, cause: str) -> bool:
+        """Tell the workflow that the function itself failed; the workflow tries the same attempt again."""
+        error, cause = error[:_ERROR_MAX], cause[:_CAUSE_MAX]
+        return _sent(lambda: self._stepfunctions.send_task_failure(taskToken=token, error=error, cause=cause))
+
+
+def _sent(send: Callable[[], object]) -> bool:
+    try:
+        send()
+    except ClientError as failure:
+        if error_code(failure) in _GONE:
+            return False
+        raise
+    return True
