@@ -140,7 +140,7 @@ _PATTERNS = {
 def _suggest(parts: list[str]) -> str:
     sections: dict[str, type[BaseModel]] = {"reruns": Budget, "rendezvous": Rendezvous}
     known = sections.get(parts[0], Spec) if len(parts) > 1 else Spec
-    near = difflib.get_close_matches(parts[-1], known.model_fields, n=1)
+    near = difflib.get_close_matches(parts[-1], known.model_fields, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]}?"
     return "known here are " + ", ".join(known.model_fields)

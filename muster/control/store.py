@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from muster.contract.errors import ConflictError
 from muster.contract.layout import s3_uri
-from muster.control.aws import http_status
+from muster.control.aws import error_code, http_status
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -50,7 +50,7 @@ class Store:
         try:
             answer = self.s3.get_object(Bucket=self.bucket, Key=key)
         except ClientError as error:
-            if http_status(error) == 404:
+            if error_code(error) == "NoSuchKey":
                 return None
             raise
         return Stored(answer["Body"].read(), answer["ETag"])

@@ -1,0 +1,57 @@
+"""The commit of a round: who took part, with what. Written once by whichever replica first may; all obey it.
+
+Clients show a run's progress from these alone: `RunLayout.commits` + `{round:08d}.json`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.contract.document import Document
+
+COMMIT_VERSION = 1
+ROUND_MAX = 99_999_999  # eight digits in a key
+
+Metrics = Annotated[dict[Annotated[str, Field(min_length=1, max_length=48)], float], Field(max_length=32)]
+
+
+class Member(Document):
+    """A contribution that counts, and the process that made it."""
+
+    rank: int = Field(ge=0)
+    attempt: int = Field(ge=1)
+    incarnation: int = Field(ge=1, description="the process within the attempt, counted from 1")
+    epoch: int = Field(ge=1, description="the claim under which the rank was held; grows over all attempts")
+    weight: float = Field(gt=0, le=1e15, allow_inf_nan=False, description="samples or tokens seen in the round")
+    checksum: str = Field(pattern=r"^[0-9a-f]{8}$", description="CRC-32 of the contribution's block checksums")
+    metrics: Metrics = Field(default_factory=dict)
+
+
+class Exclusion(Document):
+    """A contribution that does not count, and why."""
+
+    rank: int = Field(ge=0)
+    reason: str
+
+
+class Commit(Document):
+    """One round's members in the order in which they are reduced.
+
+    A revision above 0 amends the one before: it leaves out members whose data turned out to be unusable.
+    """
+
+    version: Annotated[int, Field(ge=COMMIT_VERSION, le=COMMIT_VERSION)] = COMMIT_VERSION
+    run: str
+    round: int = Field(ge=1, le=ROUND_MAX)
+    revision: int = Field(default=0, ge=0)
+    committed_at: str
+    count: int = Field(ge=1, description="elements of the parameters")
+    members: tuple[Member, ...] = Field(min_length=1, description="by ascending rank")
+    excluded: tuple[Exclusion, ...] = ()
+    epochs: tuple[int, ...] = Field(description="the latest claim known of each rank, 0 where there was none")
+
+    def member(self, rank: int) -> Member | None:
+        """The member of that rank, if it took part."""
+        return next((member for member in self.members if member.rank == rank), None)

@@ -1,0 +1,60 @@
+import pytest
+
+from muster.contract.exits import ReplicaExit
+from muster.contract.failures import FailureClass, JobEnd, classify_end, classify_request_error
+from muster.contract.status import JobStatus
+
+C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("status", "secondary", "reason", "expected"),
+    [
+        (C, "Completed", "", None),
+        (S, "Stopped", "", FailureClass.STOPPED_BY_USER),
+        (S, "MaxRuntimeExceeded", "", FailureClass.TIMEOUT),
+        (S, "MaxWaitTimeExceeded", "", FailureClass.SPOT),
+        (F, "MaxWaitTimeExceeded", "", FailureClass.SPOT),
+        (F, "Interrupted", "", FailureClass.SPOT),
+        (F, "Failed", "CapacityError: Unable to provision requested ML compute capacity.", FailureClass.CAPACITY),
+        (
+            F,
+            "Failed",
+            "InternalServerError: We encountered an internal error.  Please try again.",
+            FailureClass.INFRASTRUCTURE,
+        ),
+        (F, "Failed", "AlgorithmError: ExecuteUserScriptError, exit code: 1", FailureClass.USER_CODE),
+        (F, "Failed", f"AlgorithmError: , exit code: {ReplicaExit.BAD_INPUT}", FailureClass.INVALID_REQUEST),
+        (F, "Failed", f"AlgorithmError: , exit code: {ReplicaExit.RENDEZVOUS}", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", f"AlgorithmError: , exit code: {ReplicaExit.FENCED}", FailureClass.INFRASTRUCTURE),
+        # What the user's own text says decides nothing.
+        (F, "Failed", "AlgorithmError: InternalServerError: my model, exit code: 1", FailureClass.USER_CODE),
+        (F, "Failed", "AlgorithmError: raised CapacityError, exit code: 2", FailureClass.USER_CODE),
+        (F, "Failed", "ClientError: Cannot pull the image", FailureClass.INVALID_REQUEST),
+        (F, "Failed", "Please try again: ResourceLimitExceeded for ml.p5", FailureClass.QUOTA),
+        (F, "Failed", "", FailureClass.UNKNOWN),
+        (F, "SomethingNew", "The moon is full", FailureClass.UNKNOWN),
+    ],
+)
+def test_the_class_of_an_end(status, secondary, reason, expected):
+    assert classify_end(JobEnd(status, secondary, reason)) == expected
+
+
+@pytest.mark.parametrize("status", [JobStatus.IN_PROGRESS, JobStatus.STOPPING])
+def test_stopping_is_no_end(status):
+    with pytest.raises(ValueError, match="not the end"):
+        classify_end(JobEnd(status, "Stopping"))
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("ResourceLimitExceeded", 400, FailureClass.QUOTA),
+        ("ThrottlingException", 400, FailureClass.THROTTLE),
+        ("ValidationException", 400, FailureClass.INVALID_REQUEST),
+        ("AccessDeniedException", 400, FailureClass.INVALID_REQUEST),
+        ("SomethingNew", 400, FailureClass.UNKNOWN),
+    ],
+)
+def test_the_class_of_a_refused_request(code, status, expected):
+    assert classify_request_error(code, status) is expected

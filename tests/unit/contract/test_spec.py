@@ -1,0 +1,155 @@
+import json
+
+import pytest
+
+from muster.contract.errors import SpecError
+from muster.contract.failures import FailureClass
+from muster.contract.names import RUN_MAX
+from muster.contract.spec import DEFAULT_BUDGETS, SPEC_BYTES_MAX, Spec
+from muster.contract.spec_reader import parse_spec, parse_spec_text
+
+GOOD = {"replicas": 4, "trainer": "package.module:train"}
+
+
+def problems(**fields: object) -> dict[str, str]:
+    """Field -> what the error says of it, for GOOD with `fields` over it (None removes one)."""
+    spec = {key: value for key, value in {**GOOD, **fields}.items() if value is not None}
+    with pytest.raises(SpecError) as caught:
+        parse_spec(spec)
+    return {problem.field: f"{problem.found}; {problem.remedy}" for problem in caught.value.problems}
+
+
+def test_the_smallest_spec_is_complete():
+    spec = parse_spec(GOOD)
+    assert (spec.quorum, spec.min_participants, spec.budget(FailureClass.SPOT)) == (
+        4,
+        4,
+        DEFAULT_BUDGETS[FailureClass.SPOT],
+    )
+
+
+def test_every_class_of_failure_has_a_default_budget():
+    assert set(DEFAULT_BUDGETS) == set(FailureClass)
+
+
+@pytest.mark.parametrize("failure_class", [FailureClass.USER_CODE, FailureClass.INVALID_REQUEST])
+def test_what_will_fail_again_is_not_rerun_by_default(failure_class):
+    assert parse_spec(GOOD).budget(failure_class).max_reruns == 0
+
+
+def test_yaml_and_json_and_the_console_give_the_same_spec():
+    value = {
+        **GOOD,
+        "kwargs": {"lr": 1e-4, "nested": {"a": [1, "x", None, True]}},
+        "reruns": {"spot": {"max_reruns": 3}},
+    }
+    yaml = (
+        "replicas: 4\ntrainer: package.module:train\n"
+        "kwargs: {lr: 1e-4, nested: {a: [1, x, null, true]}}\nreruns: {spot: {max_reruns: 3}}\n"
+    )
+    assert parse_spec(value) == parse_spec_text(yaml) == parse_spec_text(json.dumps(value))
+
+
+def test_a_spec_survives_its_own_json():
+    spec = parse_spec(
+        {**GOOD, "reruns": {"user-code": {"max_reruns": 1}}, "on_replica_failure": "continue", "min_replicas": 2}
+    )
+    assert Spec.from_json(spec.to_json(), "spec") == spec
+
+
+def test_all_problems_are_told_at_once_also_those_between_fields():
+    found = problems(
+        replicas="4",
+        replicass=3,
+        instance_type="g5.xlarge",
+        kwargs={"lr": float("nan")},
+        max_wait_seconds=5,
+        environment={"1A": "x", "B": "y"},
+    )
+    assert set(found) == {
+        "replicas",
+        "replicass",
+        "instance_type",
+        "kwargs",
+        "max_wait_seconds",
+        "environment.1A",
+    }
+    assert found["replicass"] == "an unknown field; did you mean replicas?"
+    assert found["replicas"] == "'4'; write a whole number"
+
+
+def test_a_faulty_field_is_not_blamed_twice():
+    assert set(problems(trainer="no colon")) == {"trainer"}
+    assert set(problems(replicas=0, min_replicas=3, on_replica_failure="continue")) == {"replicas"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"replicas": None}, "replicas", "required"),
+        ({"replicas": 0}, "replicas", "at least 1"),
+        ({"replicas": 10_001}, "replicas", "at most 10000"),
+        ({"replicas": True}, "replicas", "whole number"),
+        ({"trainer": None}, "trainer", "package.module:function"),
+        ({"trainer": "module.function"}, "trainer", "package.module:function"),
+        ({"entrypoint": ["python"]}, "entrypoint", "keep one of the two"),
+        ({"arguments": ["--lr"]}, "arguments", "kwargs"),
+        ({"trainer": None, "entrypoint": ["python"], "kwargs": {"a": 1}}, "kwargs", "arguments"),
+        ({"trainer": None, "entrypoint": ["x" * 257]}, "entrypoint.0", "at most 256 characters"),
+        ({"trainer": None, "entrypoint": ["python"], "arguments": ["a"] * 101}, "arguments", "at most 100 entries"),
+        ({"name": "a--b"}, "name", "single hyphens"),
+        ({"name": "x" * (RUN_MAX + 1)}, "name", f"at most {RUN_MAX} characters"),
+        ({"max_runtime_seconds": 2_419_201}, "max_runtime_seconds", "at most 2419200"),
+        ({"spot": True, "max_wait_seconds": 10}, "max_wait_seconds", "includes the runtime"),
+        ({"max_wait_seconds": 100_000}, "max_wait_seconds", "spot: true"),
+        ({"environment": {"A": "x" * 513}}, "environment.A", "at most 512 characters"),
+        ({"environment": {f"A{i}": "x" for i in range(93)}}, "environment", "at most 92 entries"),
+        ({"environment": {"A": 1}}, "environment.A", "text"),
+        ({"environment": {"MUSTER_RUN": "x"}}, "environment.MUSTER_RUN", "reserved"),
+        ({"tags": {"aws:x": "y"}}, "tags.aws:x", "reserved"),
+        ({"tags": {"a": "x" * 257}}, "tags.a", "at most 256 characters"),
+        ({"reruns": {"capacty": {"max_reruns": 1}}}, "reruns.capacty", "capacity"),
+        ({"reruns": {"spot": {"max_reruns": -1}}}, "reruns.spot.max_reruns", "at least 0"),
+        ({"reruns": {"spot": {"max_rerun": 1, "max_reruns": 1}}}, "reruns.spot.max_rerun", "did you mean max_reruns?"),
+        ({"on_replica_failure": "retry"}, "on_replica_failure", "terminate, continue"),
+        ({"min_replicas": 5, "on_replica_failure": "continue"}, "min_replicas", "at most replicas (4)"),
+        ({"min_replicas": 2}, "min_replicas", "on_replica_failure: continue"),
+        ({"rendezvous": {"min_participants": 5}}, "rendezvous.min_participants", "at most replicas (4)"),
+        ({"rendezvous": {"grace": 1.0}}, "rendezvous.grace", "did you mean grace_seconds?"),
+        ({"kwargs": {"a": object()}}, "kwargs.a", "JSON"),
+        ({"image": "has space"}, "image", "white space"),
+    ],
+)
+def test_each_problem_names_the_field_what_was_found_and_the_remedy(fields, field, words):
+    found = problems(**fields)
+    assert list(found) == [field]
+    assert words in found[field]
+
+
+@pytest.mark.parametrize("value", [None, [], "replicas: 4", 7])
+def test_what_is_no_mapping_is_no_spec(value):
+    with pytest.raises(SpecError, match="write a mapping"):
+        parse_spec(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("replicas: 4\nreplicas: 5\ntrainer: a.b:c", r"line 2, column 1: the key 'replicas' stands twice"),
+        ("a: &x [1]\nb: *x", r"line 2, column 4: aliases"),
+        ("a: [1", r"line 1, column \d+"),
+        ("1: 2", "the key 1 is not text"),
+        ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+        ("[" * 5_000, "nested too deeply"),
+        ("a: '" + "x" * SPEC_BYTES_MAX + "'", "262,144"),
+        ("a: b\x00", "special characters"),
+    ],
+)
+def test_text_that_is_no_yaml_says_where(text, words):
+    with pytest.raises(SpecError, match=words):
+        parse_spec_text(text)
+
+
+def test_kwargs_of_200_kib_are_fine():
+    big = {f"key{i}": "x" * 1_000 for i in range(200)}
+    assert parse_spec({**GOOD, "kwargs": big}).kwargs == big

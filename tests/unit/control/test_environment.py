@@ -1,0 +1,29 @@
+import pytest
+
+from muster.contract.errors import ConfigurationError
+from muster.control.environment import FunctionEnvironment, PlanEnvironment
+from muster.control.function import read_environment
+
+GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "PATH": "/bin"}
+ROLE = {"MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica"}
+
+
+def test_what_the_stack_sets_is_read():
+    assert read_environment(FunctionEnvironment, GOOD).job_prefix == "muster"
+    assert read_environment(PlanEnvironment, {**GOOD, **ROLE}).default_image is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, ["MUSTER_BUCKET", "MUSTER_JOB_PREFIX", "MUSTER_REPLICA_ROLE_ARN"]),
+        ({**GOOD, **ROLE, "MUSTER_BUCKET": ""}, ["MUSTER_BUCKET"]),
+        ({**GOOD, **ROLE, "MUSTER_JOB_PREFIX": "has-hyphen"}, ["MUSTER_JOB_PREFIX"]),
+        ({**GOOD, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),
+        ({**GOOD, **ROLE, "MUSTER_DEFAULT_IMAGE": ""}, ["MUSTER_DEFAULT_IMAGE"]),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(environment, words):
+    with pytest.raises(ConfigurationError) as caught:
+        read_environment(PlanEnvironment, environment)
+    assert [word for word in words if word not in str(caught.value)] == []
