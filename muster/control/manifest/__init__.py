@@ -1,0 +1,9 @@
+"""Finding out where a job left its checkpoint: the manifest, wherever it lies, read in a stream and within bounds."""
+
+from __future__ import annotations
+
+from muster.control.manifest.errors import ManifestError, ManifestProblem
+from muster.control.manifest.limits import Limits
+from muster.control.manifest.resolve import ResolvedManifest, resolve_manifest
+
+__all__ = ["Limits", "ManifestError", "ManifestProblem", "ResolvedManifest", "resolve_manifest"]

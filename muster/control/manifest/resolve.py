@@ -1,0 +1,88 @@
+"""Where a job's manifest may lie, and the search for it."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from muster.contract.layout import split_s3_uri
+from muster.control.manifest.archive import manifest_member
+from muster.control.manifest.document import parse_manifest
+from muster.control.manifest.errors import ManifestError, ManifestProblem
+from muster.control.manifest.limits import KIB, Deadline, Limits
+from muster.control.manifest.source import ObjectSource
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_READ_SIZE = 256 * KIB
+_DEFAULT = Limits()
+
+# Below {output}/{job}/: HyperPod, serverless, a training job of its own. Tried in this order.
+_PLAIN = ("manifest.json", "output/output/manifest.json")
+_ARCHIVE = "output/output.tar.gz"
+
+
+@dataclass(frozen=True)
+class ResolvedManifest:
+    """What a job left behind. `round` and `checksum` are None for a manifest that is not one of ours."""
+
+    checkpoint_uri: str
+    round: int | None
+    checksum: str | None
+    metrics: dict[str, float]
+    source_uri: str
+
+
+def resolve_manifest(
+    s3: S3Client,
+    output_uri: str,
+    job: str,
+    *,
+    limits: Limits = _DEFAULT,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> ResolvedManifest:
+    """The manifest of `job`, whose output lies under `output_uri` (the request's S3OutputPath).
+
+    The first layout that exists decides: a manifest that cannot be read is an error, never a reason to look further.
+    At most one MiB is transferred where the manifest comes first in the archive. Nothing is written to disk.
+
+    Raises:
+        ManifestError: with the kind of failure; `absent` only if S3 says that none of the layouts is there.
+        ValueError: `output_uri` is no s3:// URI.
+    """
+    bucket, prefix = split_s3_uri(output_uri)
+    folder = "/".join(part for part in (prefix.rstrip("/"), job) if part)
+    deadline = Deadline(monotonic() + limits.seconds, monotonic)
+    for name in (*_PLAIN, _ARCHIVE):
+        with ObjectSource(s3, bucket, f"{folder}/{name}", limits, deadline) as source:
+            if source.missing:
+                continue
+            body = _packed(source, limits, deadline) if name == _ARCHIVE else _plain(source, limits)
+        return _resolved(body, source.uri)
+    detail = f"the job left no manifest; looked for {', '.join((*_PLAIN, _ARCHIVE))} in this folder"
+    raise ManifestError(ManifestProblem.ABSENT, f"s3://{bucket}/{folder}/", detail)
+
+
+def _plain(source: ObjectSource, limits: Limits) -> bytes:
+    if source.size > limits.manifest_bytes:
+        detail = f"a manifest of {source.size:,} bytes; at most {limits.manifest_bytes:,} are allowed"
+        raise ManifestError(ManifestProblem.OVERSIZE, source.uri, detail)
+    return io.BufferedReader(source, _READ_SIZE).read()
+
+
+def _packed(source: ObjectSource, limits: Limits, deadline: Deadline) -> bytes:
+    body = manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, deadline)
+    if body is None:
+        raise ManifestError(ManifestProblem.ABSENT, source.uri, "the archive holds no manifest.json at its root")
+    return body
+
+
+def _resolved(body: bytes, uri: str) -> ResolvedManifest:
+    checkpoint, manifest = parse_manifest(body, uri)
+    if manifest is None:
+        return ResolvedManifest(checkpoint, None, None, {}, uri)
+    return ResolvedManifest(checkpoint, manifest.round, manifest.checksum, manifest.metrics, uri)
