@@ -1,0 +1,206 @@
+"""Deploying the stack with the real CDK CLI, to AWS or to the embedded cloud: `python -m infra.deploy --target local`."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from infra.settings import Platform
+from muster.contract.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parent.parent
+CDK = ROOT / "node_modules" / ".bin" / "cdk"
+STACK_NAME = "Muster"  # infra.stack says the same, but importing that starts the CDK's node process
+_TAIL_LINES = 15
+
+
+class DeployError(ConfigurationError):
+    """The stack could not be deployed."""
+
+
+def deploy(
+    environment: Mapping[str, str],
+    *,
+    target: Platform,
+    context: Mapping[str, str | int],
+    outputs: Path,
+    log: Path | None = None,
+) -> dict[str, str]:
+    """Bootstrap (the embedded cloud only), synthesize and deploy; the outputs of the stack, also written to `outputs`.
+
+    Args:
+        environment: of the processes started: credentials, region and endpoint come from here and nowhere else.
+        target: the embedded cloud is bootstrapped on the way; an AWS account its owner has bootstrapped once
+            (`npx cdk bootstrap`).
+        context: the context keys of infra.settings but `target`.
+        outputs: a JSON file; the cloud assembly is put beside it, into `cdk.out`.
+        log: what the CDK CLI says goes to this file; None leaves it in the terminal.
+
+    Raises:
+        DeployError: something is missing, `environment` points to the wrong cloud, or the CDK CLI failed.
+    """
+    _check_tools(environment)
+    _check_endpoint(environment, target)
+    outputs.parent.mkdir(parents=True, exist_ok=True)
+    assembly = outputs.parent / "cdk.out"
+    # Not from the root: the CLI would find cdk.json there and run the app before a bootstrap, too.
+    runner = _Runner(outputs.parent, _cdk_environment(environment, assembly, {**context, "target": target.value}), log)
+    # The two know nothing of each other, and together they take half as long.
+    steps = [runner.start([sys.executable, str(ROOT / "app.py")])]
+    if target is Platform.LOCAL:
+        steps.append(runner.start(_cdk("bootstrap", f"aws://{_account(environment)}/{_region(environment)}")))
+    runner.finish(steps)
+    arguments = ["deploy", STACK_NAME, "--app", str(assembly), "--outputs-file", str(outputs)]
+    # A change set shows what is about to happen; the embedded cloud is new every time.
+    method = "direct" if target is Platform.LOCAL else "change-set"
+    runner.finish([runner.start(_cdk(*arguments, "--require-approval", "never", "--method", method))])
+    written: dict[str, dict[str, str]] = json.loads(outputs.read_text(encoding="utf-8"))
+    return written[STACK_NAME]
+
+
+class _Runner:
+    """Starts commands, all with one working directory, one environment and one log."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], log: Path | None) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._log = log
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.unlink(missing_ok=True)
+
+    def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        if self._log is None:
+            return subprocess.Popen(command, cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL)
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                command, cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def finish(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Wait for all; the first failure ends the others."""
+        try:
+            for process in processes:
+                if process.wait() != 0:
+                    raise DeployError(self._failure(process))
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait()
+
+    def _failure(self, process: subprocess.Popen[bytes]) -> str:
+        command = " ".join(Path(part).name if "/" in part else part for part in list(process.args)[:3])  # type: ignore[arg-type]
+        said = f"`{command}` ended with exit code {process.returncode}."
+        if self._log is None:
+            return f"The stack was not deployed: {said} What it said stands above."
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        tail = "\n".join(f"  | {line}" for line in lines[-_TAIL_LINES:])
+        return f"The stack was not deployed: {said} The end of {self._log}:\n{tail}"
+
+
+def _cdk(*arguments: str) -> list[str]:
+    return [str(CDK), "--no-notices", "--no-version-reporting", "--no-color", "--ci", *arguments]
+
+
+def _cdk_environment(
+    environment: Mapping[str, str], assembly: Path, context: Mapping[str, str | int]
+) -> dict[str, str]:
+    """What the CLI would set for the app when it runs it itself, and what makes both quick and quiet."""
+    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return {
+        **environment,
+        "CDK_OUTDIR": str(assembly),
+        "CDK_CONTEXT_JSON": json.dumps({**flags, **context}),
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "JSII_RUNTIME_PACKAGE_CACHE": "enabled",
+        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+    }
+
+
+def _check_tools(environment: Mapping[str, str]) -> None:
+    if shutil.which("node", path=environment.get("PATH", os.defpath)) is None:
+        message = "Node.js is not on the PATH and the CDK needs it: install node 20 or newer from nodejs.org."
+        raise DeployError(message)
+    if not CDK.exists():
+        message = f"The CDK CLI is not installed ({CDK} is missing): run `make setup`."
+        raise DeployError(message)
+
+
+def _check_endpoint(environment: Mapping[str, str], target: Platform) -> None:
+    """Neither may a local deployment reach a real account, nor one to AWS an emulator."""
+    endpoint = environment.get("AWS_ENDPOINT_URL")
+    if target is Platform.AWS and endpoint:
+        message = f"AWS_ENDPOINT_URL is {endpoint}; unset it to deploy to AWS, or deploy with --target local."
+        raise DeployError(message)
+    if target is Platform.LOCAL and not (endpoint and _is_loopback(endpoint)):
+        found = f"AWS_ENDPOINT_URL is {endpoint}" if endpoint else "AWS_ENDPOINT_URL is not set"
+        message = f'{found}; it must be the embedded cloud\'s: run `muster local up` and eval "$(muster local env)".'
+        raise DeployError(message)
+
+
+def _is_loopback(url: str) -> bool:
+    name = urlsplit(url).hostname or ""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _account(environment: Mapping[str, str]) -> str:
+    return _required(environment, "CDK_DEFAULT_ACCOUNT")
+
+
+def _region(environment: Mapping[str, str]) -> str:
+    return _required(environment, "AWS_REGION")
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    if not environment.get(name):
+        message = f'{name} is not set: eval "$(muster local env)" sets it for the embedded cloud.'
+        raise DeployError(message)
+    return environment[name]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: 0, or 1 with what went wrong on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy the Muster stack.")
+    parser.add_argument("--target", type=Platform, choices=list(Platform), default=Platform.AWS)
+    parser.add_argument(
+        "-c",
+        "--context",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="job_prefix, replica_image, rearm_seconds, log_retention_days",
+    )
+    parser.add_argument("--outputs", type=Path, default=ROOT / "build" / "deploy" / "outputs.json")
+    options = parser.parse_args(arguments)
+    context: dict[str, str | int] = {}
+    for pair in options.context:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            parser.error(f"--context takes KEY=VALUE; found {pair}")
+        context[key] = value
+    try:
+        deployed = deploy(os.environ, target=options.target, context=context, outputs=options.outputs)
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for name, value in sorted(deployed.items()):
+        print(f"{name} = {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What a deployment chooses: the context keys of the CDK app, checked before anything is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from muster.contract.errors import ConfigurationError
+from muster.contract.names import PREFIX_MAX
+
+# CloudWatch Logs: PutRetentionPolicy takes these numbers of days and no others.
+LOG_RETENTION_DAYS = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
+    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+REARM_SECONDS_MIN = 5
+REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
+IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
+
+
+class Platform(StrEnum):
+    """Whose Python runs the functions."""
+
+    AWS = "aws"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class StackSettings:
+    """The choices of a deployment.
+
+    `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `replica_image` the
+    image of specs that name none.
+    """
+
+    job_prefix: str = "muster"
+    replica_image: str | None = None
+    target: Platform = Platform.AWS
+    rearm_seconds: int = 21_600
+    log_retention_days: int = 90
+
+    @classmethod
+    def from_context(cls, read: Callable[[str], object]) -> StackSettings:
+        """The settings that a CDK context gives; `read` returns None for a key that is not set.
+
+        Raises:
+            ConfigurationError: a value cannot be used; the first one, in one line.
+        """
+        default = cls()
+        return cls(
+            job_prefix=_job_prefix(read("job_prefix"), default.job_prefix),
+            replica_image=_replica_image(read("replica_image")),
+            target=_target(read("target"), default.target),
+            rearm_seconds=_rearm_seconds(read("rearm_seconds"), default.rearm_seconds),
+            log_retention_days=_log_retention_days(read("log_retention_days"), default.log_retention_days),
+        )
+
+
+def _job_prefix(value: object, default: str) -> str:
+    if value is None:
+        return default
+    if not isinstance(value, str) or not re.fullmatch(rf"[a-zA-Z0-9]{{1,{PREFIX_MAX}}}", value):
+        raise _refused(value, "job_prefix", f"1 to {PREFIX_MAX} letters and digits")
+    return value
+
+
+def _replica_image(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(rf"\S{{1,{IMAGE_MAX}}}", value):
+        raise _refused(value, "replica_image", f"an image's URI without white space, at most {IMAGE_MAX} characters")
+    return value
+
+
+def _target(value: object, default: Platform) -> Platform:
+    if value is None:
+        return default
+    known = {platform.value: platform for platform in Platform}
+    if not isinstance(value, str) or value not in known:
+        raise _refused(value, "target", f"one of {', '.join(known)}")
+    return known[value]
+
+
+def _rearm_seconds(value: object, default: int) -> int:
+    if value is None:
+        return default
+    seconds = _whole_number(value)
+    if seconds is None or not REARM_SECONDS_MIN <= seconds <= REARM_SECONDS_MAX:
+        raise _refused(value, "rearm_seconds", f"a whole number from {REARM_SECONDS_MIN} to {REARM_SECONDS_MAX}")
+    return seconds
+
+
+def _log_retention_days(value: object, default: int) -> int:
+    if value is None:
+        return default
+    days = _whole_number(value)
+    if days is None or days not in LOG_RETENTION_DAYS:
+        raise _refused(value, "log_retention_days", f"one of {', '.join(map(str, LOG_RETENTION_DAYS))}")
+    return days
+
+
+def _whole_number(value: object) -> int | None:
+    """`value` as a whole number: the command line gives text, cdk.json a number (jsii turns it into a float)."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        return int(value) if re.fullmatch(r"\d{1,10}", value) else None
+    return int(value) if isinstance(value, int | float) and value == int(value) else None
+
+
+def _refused(value: object, key: str, allowed: str) -> ConfigurationError:
+    message = f"The context key {key} is {value!r}; allowed is {allowed}. Set it with -c {key}=... or in cdk.json."
+    return ConfigurationError(message)

@@ -1,0 +1,114 @@
+"""The stack: one per account and region. It only composes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aws_cdk import CfnOutput, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from infra.attempt_function import AttemptFunction
+from infra.dead_letters import DeadLetters
+from infra.event_rule import EventRule
+from infra.handler_function import HandlerSettings
+from infra.plan_function import PlanFunction
+from infra.react_function import ReactFunction
+from infra.rendezvous_bucket import RendezvousBucket
+from infra.replica_role import ReplicaRole
+from infra.settings import StackSettings
+from infra.settle_function import SettleFunction
+from infra.stop_function import StopFunction
+from infra.workflow import Workflow
+
+STACK_NAME = "Muster"
+
+
+class MusterStack(Stack):
+    """The control plane. `bundle` is the functions' code (infra.bundle), `definition` the workflow's file."""
+
+    def __init__(self, scope: Construct, settings: StackSettings, *, bundle: Path, definition: Path) -> None:
+        super().__init__(
+            scope,
+            STACK_NAME,
+            description="Muster: N independent SageMaker training jobs as one DiLoCo run",
+            analytics_reporting=False,
+        )
+        bucket = RendezvousBucket(self, "Rendezvous").bucket
+        replica_role = ReplicaRole(self, "Replica", bucket=bucket).role
+        dead_letters = DeadLetters(self, "DeadLetters").queue
+        handlers = HandlerSettings(
+            code=lambda_.Code.from_asset(str(bundle)),
+            dead_letters=dead_letters,
+            log_retention_days=settings.log_retention_days,
+            environment={"MUSTER_BUCKET": bucket.bucket_name, "MUSTER_JOB_PREFIX": settings.job_prefix},
+        )
+        plan = PlanFunction(
+            self,
+            "Plan",
+            settings=handlers,
+            bucket=bucket,
+            replica_role=replica_role,
+            default_image=settings.replica_image,
+        ).function
+        attempt = AttemptFunction(
+            self,
+            "Attempt",
+            settings=handlers,
+            bucket=bucket,
+            replica_role=replica_role,
+            job_prefix=settings.job_prefix,
+        ).function
+        react = ReactFunction(self, "React", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
+        stop = StopFunction(self, "Stop", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
+        settle = SettleFunction(self, "Settle", settings=handlers, bucket=bucket).function
+        state_machine = Workflow(
+            self,
+            "Workflow",
+            definition=definition,
+            functions={
+                "PlanFunctionArn": plan,
+                "AttemptFunctionArn": attempt,
+                "SettleFunctionArn": settle,
+                "StopFunctionArn": stop,
+            },
+            rearm_seconds=settings.rearm_seconds,
+            log_retention_days=settings.log_retention_days,
+        ).state_machine
+        EventRule(
+            self,
+            "JobEvents",
+            description="Muster: changes of status of its training jobs",
+            pattern=events.EventPattern(
+                source=["aws.sagemaker"],
+                detail_type=["SageMaker Training Job State Change"],
+                detail={"TrainingJobName": [{"prefix": f"{settings.job_prefix}-"}]},
+            ),
+            function=react,
+            dead_letters=dead_letters,
+        )
+        EventRule(
+            self,
+            "EarlyEnds",
+            description="Muster: runs that ended before they were settled",
+            pattern=events.EventPattern(
+                source=["aws.states"],
+                detail_type=["Step Functions Execution Status Change"],
+                detail={
+                    "stateMachineArn": [state_machine.state_machine_arn],
+                    "status": ["ABORTED", "FAILED", "TIMED_OUT"],
+                },
+            ),
+            function=stop,
+            dead_letters=dead_letters,
+        )
+        for name, value in (
+            ("StateMachineArn", state_machine.state_machine_arn),
+            ("BucketName", bucket.bucket_name),
+            ("JobPrefix", settings.job_prefix),
+            ("ReplicaRoleArn", replica_role.role_arn),
+            ("DeadLetterQueueUrl", dead_letters.queue_url),
+            ("Region", self.region),
+        ):
+            CfnOutput(self, name, value=value)

@@ -1,0 +1,119 @@
+"""The state machine: statemachine/run.asl.json under a role that can call our functions and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import ArnFormat, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from infra.expiring_log_group import ExpiringLogGroup
+
+
+class Workflow(Construct):
+    """One execution per run. `functions` maps the definition's placeholders to the functions that stand for them."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        definition: Path,
+        functions: Mapping[str, lambda_.IFunction],
+        rearm_seconds: int,
+        log_retention_days: int,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        stack = Stack.of(self)
+        self.role = iam.Role(
+            self, "Role", description="Muster: the workflow", assumed_by=iam.ServicePrincipal("states.amazonaws.com")
+        )
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["lambda:InvokeFunction"], resources=[function.function_arn for function in functions.values()]
+            )
+        )
+        # `*` is forced: the actions by which a service delivers its logs have no resource level.
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=[
+                    "logs:CreateLogDelivery",
+                    "logs:DeleteLogDelivery",
+                    "logs:DescribeLogGroups",
+                    "logs:DescribeResourcePolicies",
+                    "logs:GetLogDelivery",
+                    "logs:ListLogDeliveries",
+                    "logs:PutResourcePolicy",
+                    "logs:UpdateLogDelivery",
+                ],
+                resources=["*"],
+            )
+        )
+        self.state_machine = sfn.StateMachine(
+            self,
+            "StateMachine",
+            comment="Muster: one run of N replicas",
+            state_machine_type=sfn.StateMachineType.STANDARD,
+            # In the template as text, where cfn-lint reads it; an uploaded file would go unseen.
+            definition_body=sfn.DefinitionBody.from_string(json.dumps(armed_definition(definition, rearm_seconds))),
+            definition_substitutions={name: function.function_arn for name, function in functions.items()},
+            role=self.role.without_policy_updates(),
+            logs=sfn.LogOptions(
+                destination=ExpiringLogGroup(self, "Logs", days=log_retention_days),
+                level=sfn.LogLevel.ERROR,
+                # Inputs hold specs, and specs hold what users put into environments.
+                include_execution_data=False,
+            ),
+        )
+        self.state_machine.node.add_dependency(self.role)
+        # A policy of its own, because it names the state machine, which waits for its role.
+        iam.Policy(self, "DistributedMap", roles=[self.role], statements=self._distributed_map(stack))
+
+    def _distributed_map(self, stack: Stack) -> list[iam.PolicyStatement]:
+        """A Distributed Map starts its children as executions of its own state machine."""
+        name = self.state_machine.state_machine_name
+        executions = [
+            stack.format_arn(
+                service="states",
+                resource="execution",
+                resource_name=pattern,
+                arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            )
+            # Children's ARNs carry the map's label behind a slash.
+            for pattern in (f"{name}:*", f"{name}/*")
+        ]
+        return [
+            iam.PolicyStatement(actions=["states:StartExecution"], resources=[self.state_machine.state_machine_arn]),
+            iam.PolicyStatement(actions=["states:DescribeExecution", "states:StopExecution"], resources=executions),
+        ]
+
+
+def armed_definition(path: Path, rearm_seconds: int) -> dict[str, Any]:
+    """The definition in the file `path`, with the re-arm period as TimeoutSeconds of every wait for a task token.
+
+    A number literal: the embedded cloud evaluates no expression there.
+
+    Raises:
+        ValueError: nothing in the definition waits for a task token.
+    """
+    definition: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    waiting = [state for state in _states(definition) if state.get("Resource", "").endswith(".waitForTaskToken")]
+    if not waiting:
+        message = f"{path} has no task that waits for a token: nothing would ever be re-armed"
+        raise ValueError(message)
+    for state in waiting:
+        state["TimeoutSeconds"] = rearm_seconds
+    return definition
+
+
+def _states(machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for state in machine["States"].values():
+        yield state
+        if "ItemProcessor" in state:
+            yield from _states(state["ItemProcessor"])
