@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.control.active_run import ActiveRun
+from muster.control.active_run import Runs
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws import s3_client, sagemaker_client, stepfunctions_client
-from muster.control.documents import RunDocuments
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.jobs import Jobs
@@ -15,9 +14,8 @@ from muster.control.store import Store
 from muster.control.tokens import Tokens
 
 _environment = read_environment(FunctionEnvironment)
-_store = Store(s3_client(), _environment.bucket)
-_jobs = Jobs(sagemaker_client())
 _tokens = Tokens(stepfunctions_client())
+_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()), _tokens)
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -27,8 +25,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:
-        run = ActiveRun.load(RunDocuments(_store, request.run), _jobs, _tokens)
-        launch = attempt(run, request)
+        launch = attempt(_runs.require(request.run), request)
     except Exception as error:
         # The token's failure makes the workflow try again now; raising would do so only on AWS, and with a traceback.
         logger.exception("failed")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from muster.contract.record import Next
-from muster.control.active_run import ActiveRun
+from muster.control.active_run import Runs
 from muster.control.aws import s3_client, sagemaker_client, stepfunctions_client
-from muster.control.documents import RunDocuments
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.jobs import Jobs
@@ -16,9 +15,7 @@ from muster.control.store import Store
 from muster.control.tokens import Tokens
 
 _environment = read_environment(FunctionEnvironment)
-_store = Store(s3_client(), _environment.bucket)
-_jobs = Jobs(sagemaker_client())
-_tokens = Tokens(stepfunctions_client())
+_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()), Tokens(stepfunctions_client()))
 
 _METRICS = {
     Next.DONE: "ReplicaSucceeded",
@@ -28,19 +25,13 @@ _METRICS = {
 }
 
 
-def _find_run(run: str) -> ActiveRun | None:
-    documents = RunDocuments(_store, run)
-    plan = documents.plan()
-    return None if plan is None else ActiveRun(plan, documents, _jobs, _tokens)
-
-
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, str]:
     """What was done about the event. An error makes Lambda deliver it again, and at last to the dead-letter queue."""
     change = read_event(JobStateChange, event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)
-    reaction = react(change, _environment.job_prefix, _find_run)
+    reaction = react(change, _environment.job_prefix, _runs.find)
     if reaction.name is not None:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)
     decision = reaction.decision

@@ -32,10 +32,9 @@ class Decision(Document):
 
 
 class Transition(Document):
-    """A change of status as SageMaker reported it."""
+    """A secondary status as SageMaker reported it; one that we do not know is kept as it is."""
 
     at: str
-    status: str
     secondary: str
 
 

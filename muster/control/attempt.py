@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import ForeignJobError
-from muster.contract.failures import FailureClass, classify_end
+from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX, JobName
 from muster.contract.plan import Plan
 from muster.contract.record import Attempt, Decision, Next, Record
@@ -142,8 +142,7 @@ def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch:
     except ForeignJobError as foreign:
         return _conclude(run, request, _not_created(FailureClass.INVALID_REQUEST, str(foreign)))
     if job.end is not None:
-        end = End(classify_end(job.end), job.reason, job.status, job.secondary, job.artifacts)
-        return _conclude(run, request, end)
+        return _conclude(run, request, End.of_job(job.end, job.changed_at, job.artifacts))
     _obey_fence(run, job.name)
     return Launch.ADOPTED
 

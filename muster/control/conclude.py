@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from muster.contract.failures import FailureClass
-from muster.contract.record import Attempt, Decision, Record
+from muster.contract.failures import FailureClass, JobEnd, classify_end
+from muster.contract.record import Attempt, Decision, Record, Transition
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.decide import Lost, judge, weigh_loss
+from muster.control.documents import Seen
 
 _REASON_MAX = 1_024  # FailureReason has at most 1,024 characters
 
@@ -21,10 +22,17 @@ class End:
     reason: str
     status: str
     secondary: str
+    at: str = field(default_factory=clock.now)
     artifacts: str | None = None
+    history: tuple[Transition, ...] = ()
+
+    @classmethod
+    def of_job(cls, end: JobEnd, at: str, artifacts: str | None, history: tuple[Transition, ...] = ()) -> End:
+        """The end that SageMaker reports of a job."""
+        return cls(classify_end(end), end.reason, end.status, end.secondary, at, artifacts, history)
 
 
-def conclude(run: ActiveRun, rank: int, attempt: int, end: End) -> Decision | None:
+def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | None = None) -> Decision | None:
     """Decide what follows the end of `attempt`, remember it, tell the workflow.
 
     Whatever was decided before stands and is told again: a decision may have been written by somebody who then died.
@@ -37,7 +45,7 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End) -> Decision | No
         attempts = (*record.attempts[:-1], _ended(record.current, end))
         return record.model_copy(update={"attempts": attempts, "decision": _decide(run, rank, attempts, end)})
 
-    record = run.documents.update_record(rank, change)
+    record = run.documents.update_record(rank, change, seen)
     if record is None or record.current.attempt != attempt or record.decision is None:
         return None
     run.tokens.complete(record.token, record.run, record.rank, record.decision)
@@ -47,12 +55,13 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End) -> Decision | No
 def _ended(attempt: Attempt, end: End) -> Attempt:
     return attempt.model_copy(
         update={
-            "ended_at": clock.now(),
+            "ended_at": end.at,
             "status": end.status,
             "secondary": end.secondary,
             "failure_class": end.failure_class,
             "reason": end.reason,
             "artifacts": end.artifacts,
+            "history": max(attempt.history, end.history, key=len),
         }
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
 from muster.contract.fence import Fence
@@ -11,6 +12,15 @@ from muster.contract.plan import Plan
 from muster.contract.record import Record
 from muster.contract.result import Result
 from muster.control.store import Store
+
+Change = Callable[[Record | None], Record | None]
+
+
+class Seen(NamedTuple):
+    """A record and the ETag of the version that was read; neither where there is none."""
+
+    record: Record | None
+    etag: str | None
 
 
 class RunDocuments:
@@ -53,25 +63,28 @@ class RunDocuments:
         found = self.store.get(self.layout.result)
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
 
-    def record(self, rank: int) -> Record | None:
-        """The record of a replica; None before its first attempt."""
-        found = self.store.get(self.layout.record(rank))
-        return None if found is None else Record.from_json(found.body, self.store.uri(self.layout.record(rank)))
+    def record(self, rank: int) -> Seen:
+        """The record of a replica as it stands now."""
+        key = self.layout.record(rank)
+        found = self.store.get(key)
+        if found is None:
+            return Seen(None, None)
+        return Seen(Record.from_json(found.body, self.store.uri(key)), found.etag)
 
-    def update_record(self, rank: int, change: Callable[[Record | None], Record | None]) -> Record | None:
+    def update_record(self, rank: int, change: Change, seen: Seen | None = None) -> Record | None:
         """Compare-and-swap: `change` sees the current record and answers the next, or None to leave it.
 
-        Called again with fresh eyes whenever another writer was first. Returns the record that stands at the end.
+        Called again with fresh eyes whenever another writer was first; `seen` spares the first read. Returns the
+        record that stands at the end.
         """
         key = self.layout.record(rank)
         for _ in self.store.attempts(self.store.uri(key)):
-            found = self.store.get(key)
-            before = None if found is None else Record.from_json(found.body, self.store.uri(key))
+            before, etag = seen or self.record(rank)
             after = change(before)
             if after is None or after == before:
                 return before
             body = after.to_json()
-            written = self.store.create(key, body) if found is None else self.store.replace(key, body, found.etag)
-            if written:
+            if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
                 return after
+            seen = None
         raise AssertionError  # attempts() ends by raising

@@ -12,6 +12,7 @@ from muster.contract.errors import ForeignJobError
 from muster.contract.failures import FailureClass, JobEnd, classify_request_error
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.status import JobStatus
+from muster.control import clock
 from muster.control.aws import error_code, error_message, http_status
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Job:
     secondary: str
     reason: str
     artifacts: str | None
+    changed_at: str
 
     @property
     def end(self) -> JobEnd | None:
@@ -87,6 +89,7 @@ class Jobs:
             secondary=found["SecondaryStatus"],
             reason=found.get("FailureReason", ""),
             artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+            changed_at=clock.isoformat(found.get("TrainingEndTime") or found["LastModifiedTime"]),
         )
 
     def tags(self, arn: str) -> dict[str, str]:

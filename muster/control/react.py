@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from muster.contract import names
-from muster.contract.failures import JobEnd, classify_end
+from muster.contract.failures import JobEnd
 from muster.contract.names import JobName
 from muster.contract.record import Decision, Record, Transition
 from muster.contract.request import job_tags
@@ -21,6 +21,7 @@ from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.conclude import End, conclude
+from muster.control.documents import Seen
 
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
 _HISTORY_MAX = 200  # of one attempt: an instance that is interrupted without end must not grow the record without end
@@ -78,16 +79,16 @@ def react(event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRu
     if name is None:
         return Reaction("dropped: not a name of ours")
     run = find_run(name.run)
-    record = run.documents.record(name.rank) if run else None
-    if run is None or record is None:
+    seen = run.documents.record(name.rank) if run else None
+    if run is None or seen is None or seen.record is None:
         return Reaction("dropped: no such replica", name)
-    if record.current.attempt != name.attempt:
-        return Reaction(f"dropped: attempt {name.attempt} is not the current one ({record.current.attempt})", name)
+    if seen.record.current.attempt != name.attempt:
+        return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
     if not _is_ours(run, event, name):
         return Reaction("dropped: the job is not ours", name)
     if event.TrainingJobStatus in _TERMINAL:
-        return _end(run, event, name)
-    run.documents.update_record(name.rank, lambda record: _with_history(record, event, name))
+        return _end(run, event, name, seen)
+    run.documents.update_record(name.rank, lambda record: _with_history(record, event, name), seen)
     return Reaction(f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}", name)
 
 
@@ -103,29 +104,27 @@ def _with_history(record: Record | None, event: JobStateChange, name: JobName) -
     """The record with what the event adds. None: it adds nothing, because something newer was here."""
     if record is None or record.current.attempt != name.attempt or record.decision is not None:
         return None
-    history = tuple(
-        Transition(
-            at=clock.from_epoch_milliseconds(transition.StartTime),
-            status=event.TrainingJobStatus,
-            secondary=transition.Status,
-        )
-        for transition in event.SecondaryStatusTransitions[-_HISTORY_MAX:]
-    )
-    known = record.current.history
+    history = _history(event)
     # SageMaker repeats the whole history in every event: a shorter one is older.
-    if len(history) < len(known):
+    if len(history) < len(record.current.history):
         return None
-    merged = (*known, *history[len(known) :])
     current = record.current.model_copy(
-        update={"status": event.TrainingJobStatus, "secondary": event.SecondaryStatus, "history": merged}
+        update={"status": event.TrainingJobStatus, "secondary": event.SecondaryStatus, "history": history}
     )
     return record.model_copy(update={"attempts": (*record.attempts[:-1], current)})
 
 
-def _end(run: ActiveRun, event: JobStateChange, name: JobName) -> Reaction:
-    end = JobEnd(JobStatus(event.TrainingJobStatus), event.SecondaryStatus, event.FailureReason or "")
-    artifacts = event.ModelArtifacts.S3ModelArtifacts if event.ModelArtifacts else None
-    decision = conclude(
-        run, name.rank, name.attempt, End(classify_end(end), end.reason, end.status, end.secondary, artifacts)
+def _history(event: JobStateChange) -> tuple[Transition, ...]:
+    return tuple(
+        Transition(at=clock.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
+        for transition in event.SecondaryStatusTransitions[-_HISTORY_MAX:]
     )
+
+
+def _end(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> Reaction:
+    job_end = JobEnd(JobStatus(event.TrainingJobStatus), event.SecondaryStatus, event.FailureReason or "")
+    at = clock.from_epoch_milliseconds(event.LastModifiedTime) if event.LastModifiedTime else clock.now()
+    artifacts = event.ModelArtifacts.S3ModelArtifacts if event.ModelArtifacts else None
+    end = End.of_job(job_end, at, artifacts, _history(event))
+    decision = conclude(run, name.rank, name.attempt, end, seen)
     return Reaction("concluded" if decision else "dropped: a newer attempt is at work", name, decision)

@@ -58,7 +58,7 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
 
 
 def _replica(documents: RunDocuments, jobs: Jobs, plan: Plan, rank: int, fence: Fence | None) -> ReplicaResult:
-    record = documents.record(rank)
+    record = documents.record(rank).record
     if record is None:
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
     current = record.current if record.decision is not None else _look(jobs, record)
@@ -81,7 +81,7 @@ def _look(jobs: Jobs, record: Record) -> Attempt:
             "reason": job.reason,
             "artifacts": job.artifacts,
             "failure_class": failure_class,
-            "ended_at": clock.now() if job.end else None,
+            "ended_at": job.changed_at if job.end else None,
         }
     )
 

@@ -109,6 +109,6 @@ def clear_up(documents: RunDocuments, jobs: Jobs, ended: ExecutionEnded, seconds
 
 
 def _stop_replica(documents: RunDocuments, jobs: Jobs, rank: int) -> None:
-    record = documents.record(rank)
+    record = documents.record(rank).record
     if record is not None and record.decision is None:
         jobs.stop(record.current.job)

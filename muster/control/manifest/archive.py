@@ -128,7 +128,7 @@ class _Walk:
         if name.startswith("/") or ".." in name.split("/"):
             detail = f"the member {_show(name)} points out of the archive; only {MANIFEST} at its root counts"
             raise ManifestError(ManifestProblem.UNSAFE_PATH, self._uri, detail)
-        if header.type not in _REGULAR:
+        if header.type not in _REGULAR or name.endswith("/"):
             detail = f"the member {_show(name)} is no regular file (tar type {header.type!r})"
             raise ManifestError(ManifestProblem.UNSAFE_PATH, self._uri, detail)
 

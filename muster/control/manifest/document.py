@@ -25,23 +25,24 @@ def parse_manifest(body: bytes, uri: str) -> tuple[str, Manifest | None]:
     Raises:
         ManifestError: not JSON, or no manifest.
     """
-    value = _json(body, uri)
+    text, value = _json(body, uri)
     if not isinstance(value, dict):
         _refuse(uri, f"a JSON object with {CHECKPOINT} is expected, found {_show(value)}")
     checkpoint = _checkpoint_uri(value.get(CHECKPOINT), uri)
     if not _OURS & value.keys():
         return checkpoint, None
     try:
-        return checkpoint, Manifest.model_validate(value)
+        return checkpoint, Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         _refuse(uri, f"{where}: {first['msg']}")
 
 
-def _json(body: bytes, uri: str) -> Any:
+def _json(body: bytes, uri: str) -> tuple[str, Any]:
     try:
-        return json.loads(body, parse_constant=_no_constant, parse_float=_finite)
+        text = body.decode("utf-8-sig")
+        return text, json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:
         detail = "nested too deeply"
     except ValueError as error:

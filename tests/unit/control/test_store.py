@@ -73,7 +73,7 @@ def test_no_update_is_lost_between_writers(store):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(add_one, range(12)))
-    assert documents.record(0).token == "12"
+    assert documents.record(0).record.token == "12"
 
 
 def test_a_change_that_changes_nothing_writes_nothing(store):
