@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
@@ -30,7 +31,7 @@ _PAGE = 100  # ListTrainingJobs: MaxResults
 _CONFIG = Config(
     connect_timeout=5,
     read_timeout=30,
-    retries={"mode": "standard", "total_max_attempts": 4},
+    retries={"mode": "standard", "total_max_attempts": 3},
     user_agent_extra="muster",
 )
 
@@ -171,5 +172,8 @@ def _creation() -> Iterator[None]:
     with translated():
         try:
             yield
-        except ValueError as error:  # how botocore reports a malformed AWS_ENDPOINT_URL
+        except ValueError as error:
+            if isinstance(error, BotoCoreError):
+                raise
+            # How botocore reports a malformed AWS_ENDPOINT_URL.
             raise UnreachableError(str(error)) from error

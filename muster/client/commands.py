@@ -25,8 +25,10 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends.")]
 StackName = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")]
-Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as for the AWS CLI.")]
-Region = Annotated[str | None, typer.Option("--region", help="AWS region; default as for the AWS CLI.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")]
+Region = Annotated[
+    str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
+]
 
 
 def plan(spec: SpecPath, *, json: Json = False) -> None:
@@ -140,7 +142,7 @@ def _muster(stack: str, profile: str | None, region: str | None) -> Muster:
     from muster.client.translate import translated  # noqa: PLC0415
 
     with translated():
-        session = boto3.Session(profile_name=profile, region_name=region)
+        session = boto3.Session(profile_name=profile, region_name=region or None)
     return Muster(stack, session)
 
 

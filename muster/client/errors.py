@@ -87,7 +87,7 @@ class RegionError(ClientError):
     """Nothing says which region to use."""
 
     def __init__(self) -> None:
-        super().__init__("No AWS region is set: pass --region, set AWS_REGION, or configure one in your profile.")
+        super().__init__("No AWS region is set: pass --region, set AWS_DEFAULT_REGION, or name one in your profile.")
 
 
 class UnreachableError(ClientError):

@@ -69,12 +69,19 @@ class MountingGroup(TyperGroup):
 
 
 def _first_line(module: str) -> str:
-    """The first line of a module's docstring, read without running the module."""
-    try:
-        spec = find_spec(module)
-    except ModuleNotFoundError:
-        return ""
-    if spec is None or spec.origin is None:
-        return ""
-    documentation = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
+    """The first line of a module's docstring, read without running the module or a package above it."""
+    source = _source(module)
+    documentation = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) if source else None
     return (documentation or "").partition("\n")[0]
+
+
+def _source(module: str) -> Path | None:
+    # find_spec would import the parents of a dotted name; of a plain name it imports nothing.
+    top, *rest = module.split(".")
+    spec = find_spec(top)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder, *rest)
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    return None

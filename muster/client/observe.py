@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from muster.client.cloud import Cloud
 from muster.client.jobs import Job
 from muster.client.progress import ProgressReader
@@ -40,6 +42,7 @@ class Observer:
             failures=self._failures,
             progress=self._progress.read(),
             result=self._result,
+            now=datetime.now(UTC),
         )
 
     def _learn_failures(self, jobs: list[Job]) -> None:

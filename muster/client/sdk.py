@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import boto3
 
 from muster.client.cloud import Cloud
-from muster.client.errors import NoResultError, UnfinishedRunError, WaitTimeoutError
+from muster.client.errors import NoResultError, UnfinishedRunError, UnreachableError, WaitTimeoutError
 from muster.client.execution import execution_input, execution_name
 from muster.client.observe import Observer, read_result
 from muster.client.stack import DEFAULT_STACK
@@ -21,6 +22,8 @@ from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 
 POLL_SECONDS = 2.0
+# A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.
+_OUTAGE_SECONDS = 600.0
 
 
 class Muster:
@@ -87,14 +90,21 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        seen_at = -math.inf
         while True:
-            status = self.status()
-            if progress is not None:
-                progress(status)
-            if status.state.is_terminal:
-                return status
-            if deadline is not None and time.monotonic() + poll_seconds > deadline:
+            try:
+                status = self.status()
+            except UnreachableError:
+                if time.monotonic() - seen_at > _OUTAGE_SECONDS:
+                    raise
+            else:
+                seen_at = time.monotonic()
+                if progress is not None:
+                    progress(status)
+                if status.state.is_terminal:
+                    return status
+            if time.monotonic() + poll_seconds > deadline:
                 raise WaitTimeoutError(self.name, timeout or 0)
             time.sleep(poll_seconds)
 

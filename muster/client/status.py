@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import Field
@@ -75,15 +76,16 @@ def run_status(
     failures: Mapping[str, FailureClass | None],
     progress: Progress,
     result: Result | None,
+    now: datetime,
 ) -> RunStatus:
-    """The status of `run`. `failures` holds the class of each ended job that is known, by the job's name."""
+    """The status of `run` at `now`. `failures` holds the class of each ended job that is known, by the job's name."""
     by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
     for job in sorted(jobs, key=lambda job: job.name.attempt):
         by_rank.setdefault(job.name.rank, []).append(job)
     replicas = tuple(_replica(rank, attempts, failures, progress) for rank, attempts in sorted(by_rank.items()))
     return RunStatus(
         run=run,
-        state=_state(execution, jobs, result),
+        state=_state(execution, jobs, result, now),
         reason=_reason(execution, result),
         started_at=execution.started_at.isoformat(),
         ended_at=execution.ended_at.isoformat() if execution.ended_at else None,
@@ -119,20 +121,22 @@ _OF_VERDICT = {
     Verdict.FAILED: RunState.FAILED,
     Verdict.STOPPED: RunState.STOPPED,
 }
-_OF_EXECUTION = {
-    ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
-    ExecutionStatus.FAILED: RunState.FAILED,
-    ExecutionStatus.TIMED_OUT: RunState.FAILED,
-    ExecutionStatus.ABORTED: RunState.STOPPED,
-}
+_OF_EXECUTION = {ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED, ExecutionStatus.ABORTED: RunState.STOPPED}
+# Lambda: an asynchronous invocation lasts 15 minutes and is retried twice; a settlement later than that has failed.
+_SETTLED_WITHIN = timedelta(minutes=50)
 
 
-def _state(execution: Execution, jobs: Sequence[Job], result: Result | None) -> RunState:
-    if execution.status not in _OF_EXECUTION:
+def _state(execution: Execution, jobs: Sequence[Job], result: Result | None, now: datetime) -> RunState:
+    if execution.ended_at is None:
         return RunState.RUNNING
     if any(not job.status.is_terminal for job in jobs):
         return RunState.STOPPING
-    return _OF_VERDICT[result.verdict] if result else _OF_EXECUTION[execution.status]
+    if result is not None:
+        return _OF_VERDICT[result.verdict]
+    # An execution that was cut off is settled once its jobs have ended; one that never had a job never is.
+    if jobs and now - execution.ended_at < _SETTLED_WITHIN:
+        return RunState.STOPPING
+    return _OF_EXECUTION.get(execution.status, RunState.FAILED)
 
 
 def _reason(execution: Execution, result: Result | None) -> str:

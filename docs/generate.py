@@ -1,0 +1,168 @@
+"""Writes the parts of the documentation that follow from the code: `python -m docs.generate [--check]`.
+
+docs/spec.md is the spec's model in words; docs/failures.md has the default budgets between two marks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+import typing
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import annotated_types
+from pydantic.fields import FieldInfo
+
+from muster.contract.document import Document
+from muster.contract.spec import DEFAULT_BUDGETS, SPEC_BYTES_MAX, Budget, Rendezvous, Spec
+
+DOCS = Path(__file__).resolve().parent
+BEGIN = "<!-- budgets: made by docs/generate.py -->"
+END = "<!-- end of budgets -->"
+
+_HEAD = f"""# The spec
+
+*Made from the model in `muster/contract/spec.py` by `python -m docs.generate`; a test holds that it is up to date.*
+
+A spec is one YAML or JSON document of at most {SPEC_BYTES_MAX:,} bytes. The same document is the input of the Step
+Functions execution. Fields that are not listed here are refused, values are never converted (`"4"` is not a number),
+and every problem is told at once, before anything is created: by `muster plan` and `muster launch` on your machine,
+and again by the first state of the workflow.
+
+The shortest one:
+
+```yaml
+replicas: 4
+trainer: my_package.training:train
+```
+
+A trainer is a Python function in the container's image. It is called once in every replica with a context and with
+`kwargs`. An image with a program of its own names it as `entrypoint` instead.
+"""
+
+_RERUNS = """The classes and their defaults are in [failures.md](failures.md). A class that is named here replaces its default
+as a whole.
+"""
+
+_WORDS: dict[type, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+_JSON_VALUES = "mapping of names to JSON values"
+
+
+def spec_reference() -> str:
+    """The text of docs/spec.md."""
+    sections = [
+        _HEAD,
+        "## Fields\n",
+        _table(Spec),
+        "## `reruns`: a budget per failure class\n",
+        _RERUNS,
+        _table(Budget),
+        "## `rendezvous`\n",
+        _table(Rendezvous),
+    ]
+    return "\n".join(sections)
+
+
+def budget_table() -> str:
+    """The table of the default budgets."""
+    rows = ["| class | reruns per replica | first wait | longest wait |", "|---|---|---|---|"]
+    for failure_class, budget in DEFAULT_BUDGETS.items():
+        waits = (budget.delay_seconds, budget.max_delay_seconds) if budget.delay_seconds else (0, 0)
+        cells = (f"{wait:,} s" if budget.max_reruns else "–" for wait in waits)
+        rows.append(f"| `{failure_class}` | {budget.max_reruns} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def with_budgets(text: str) -> str:
+    """`text` with the table between its marks made anew."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{budget_table()}\n{END}{after}"
+
+
+def _table(model: type[Document]) -> str:
+    rows = ["| field | value | default | meaning |", "|---|---|---|---|"]
+    for name, field in model.model_fields.items():
+        cells = (f"`{name}`", _value(field), _default(field), field.description or "")
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _value(field: FieldInfo) -> str:
+    return ", ".join([_type(field.annotation), *_limits(field.metadata)])
+
+
+def _type(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in {typing.Union, types.UnionType}:
+        return _type(next(argument for argument in arguments if argument is not types.NoneType))
+    if origin is typing.Annotated:
+        return ", ".join([_type(arguments[0]), *_limits(arguments[1:])])
+    if origin is dict:
+        return _mapping(*arguments)
+    return f"list of ({_type(arguments[0])})" if origin is list else _plain(annotation)
+
+
+def _plain(annotation: type) -> str:
+    if issubclass(annotation, StrEnum):
+        return " or ".join(f"`{member}`" for member in annotation)
+    return "mapping, see below" if issubclass(annotation, Document) else _WORDS[annotation]
+
+
+def _mapping(key: Any, value: Any) -> str:
+    if isinstance(key, type) and issubclass(key, StrEnum):
+        return "mapping of failure classes to budgets, see below"
+    if get_origin(value) is not typing.Annotated:
+        return _JSON_VALUES
+    return f"mapping of ({_type(key)}) to ({_type(value)})"
+
+
+def _limits(metadata: typing.Iterable[Any]) -> Iterator[str]:
+    for item in metadata:
+        match item:
+            case FieldInfo():
+                yield from _limits(item.metadata)
+            case annotated_types.Ge():
+                yield f"at least {item.ge:,}"
+            case annotated_types.Gt():
+                yield f"more than {item.gt:,}"
+            case annotated_types.Le():
+                yield f"at most {item.le:,}"
+            case annotated_types.MinLen():
+                yield f"at least {item.min_length:,} long"
+            case annotated_types.MaxLen():
+                yield f"at most {item.max_length:,} long"
+            case _ if (pattern := getattr(item, "pattern", None)) is not None:
+                yield f"`{pattern}`"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**required**"
+    default = field.get_default(call_default_factory=True)
+    if default is None or default == {} or isinstance(default, Document):
+        return "–"
+    return f"`{json.dumps(default)}`"
+
+
+def main(arguments: list[str]) -> int:
+    """Write what has changed; with --check only say so, with 1 when something has."""
+    failures = DOCS / "failures.md"
+    pages = {DOCS / "spec.md": spec_reference(), failures: with_budgets(failures.read_text(encoding="utf-8"))}
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" in arguments:
+        for path in stale:
+            print(f"{path.relative_to(DOCS.parent)} is out of date: run `python -m docs.generate`.", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(pages[path], encoding="utf-8")
+        print(f"wrote {path.relative_to(DOCS.parent)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""What StartExecution is given, and what a dry run shows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from muster.client.dry_run import dry_run, summary
+from muster.client.execution import execution_input, execution_name
+from muster.client.jobs import Execution
+from muster.contract.errors import SpecError
+from muster.contract.names import is_run_name
+from muster.contract.spec_reader import parse_spec
+
+
+def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
+    spec = parse_spec({"replicas": 2, "trainer": "my.very_long_module_name_that_never_ends_at_all:train"})
+    names = {execution_name(spec) for _ in range(50)}
+    assert len(names) > 1
+    assert all(is_run_name(name) and name.startswith("very-long-module") for name in names)
+
+
+def test_the_specs_own_name_is_kept() -> None:
+    assert execution_name(parse_spec({"name": "digits-7", "replicas": 2, "trainer": "m:f"})) == "digits-7"
+
+
+def test_the_input_is_what_the_user_wrote_without_defaults() -> None:
+    document = {"trainer": "m:f", "replicas": 2, "reruns": {"spot": {"max_reruns": 3}}}
+    assert json.loads(execution_input(parse_spec(document))) == document
+
+
+def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
+    spec = parse_spec({"replicas": 1, "trainer": "m:f", "kwargs": {"text": "x" * 262_144}})
+    with pytest.raises(SpecError, match="keep data in S3"):
+        execution_input(spec)
+
+
+def test_a_dry_run_shows_one_request_for_each_replica_and_marks_what_it_cannot_know() -> None:
+    requests = dry_run(parse_spec({"replicas": 3, "trainer": "m:f", "instance_type": "ml.g5.xlarge"}))
+    assert [request["TrainingJobName"] for request in requests] == [f"muster-<run>-r{rank}-a1" for rank in range(3)]
+    assert requests[0]["AlgorithmSpecification"]["TrainingImage"] == "<image-of-the-stack>"
+    assert "3 training jobs: muster-<run>-r0-a1 to muster-<run>-r2-a1" in summary(requests)
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        ('{"errorMessage": "The spec has 1 problem", "errorType": "SpecError"}', "The spec has 1 problem"),
+        ("plain words", "plain words"),
+        ("[1]", "[1]"),
+    ],
+)
+def test_the_message_inside_a_functions_cause_is_found(cause: str, told: str) -> None:
+    answer = {"name": "x", "status": "FAILED", "startDate": None, "input": '{"replicas": true}', "cause": cause}
+    execution = Execution.from_description(answer)
+    assert (execution.cause, execution.replicas) == (told, 0)

@@ -1,0 +1,160 @@
+"""What people read of a run: rows, notes, headlines, log lines."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from muster.client.jobs import Execution, ExecutionStatus, Job
+from muster.client.progress import advance
+from muster.client.status import Progress, RunState, RunStatus, run_status
+from muster.client.view import Row, changes, elapsed, headline, select
+from muster.contract.errors import DocumentError
+from muster.contract.failures import FailureClass
+from muster.contract.names import JobName
+from muster.contract.result import Result, Verdict
+from muster.contract.status import JobStatus
+
+START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+NO_PROGRESS = Progress()
+
+
+def job(rank: int, attempt: int = 1, status: str = "InProgress", secondary: str = "Training") -> Job:
+    return Job(JobName("muster", "digits", rank, attempt), JobStatus(status), secondary)
+
+
+def look(
+    *jobs: Job,
+    replicas: int = 2,
+    execution: str = "RUNNING",
+    ended_after: float | None = None,
+    now_after: float = 60.0,
+    failures: dict[str, FailureClass | None] | None = None,
+    progress: Progress = NO_PROGRESS,
+    result: Result | None = None,
+    cause: str = "",
+) -> RunStatus:
+    ended_at = None if ended_after is None else START + timedelta(seconds=ended_after)
+    return run_status(
+        "digits",
+        execution=Execution("digits", ExecutionStatus(execution), START, ended_at, replicas, "", cause),
+        jobs=jobs,
+        failures=failures or {},
+        progress=progress,
+        result=result,
+        now=START + timedelta(seconds=now_after),
+    )
+
+
+def settled(verdict: Verdict, reason: str = "") -> Result:
+    return Result(
+        run="digits", verdict=verdict, reason=reason, settled_at="2026-11-21T09:01:00Z", replicas=(), reruns=0
+    )
+
+
+def rows(status: RunStatus) -> list[Row]:
+    return [Row.of(replica, status.state) for replica in status.replicas]
+
+
+def test_every_rank_has_a_row_before_anything_is_launched() -> None:
+    assert [(row.rank, row.attempt, row.status, row.round) for row in rows(look(replicas=2))] == [
+        ("0", "–", "not launched", "–"),
+        ("1", "–", "not launched", "–"),
+    ]
+
+
+def test_the_latest_attempt_stands_in_the_row_and_the_note_says_why_it_is_a_rerun() -> None:
+    first, second = job(1, 1, "Failed", "Failed"), job(1, 2)
+    status = look(job(0), second, first, failures={str(first.name): FailureClass.INFRASTRUCTURE})
+    row = rows(status)[1]
+    assert (row.attempt, row.status, row.note) == ("2", "Training", "rerun: infrastructure")
+    assert status.reruns == 1
+    assert "1 rerun" in headline(status)
+
+
+def test_a_failed_attempt_whose_replacement_is_not_there_yet_is_being_decided() -> None:
+    failed = job(0, 1, "Failed", "Failed")
+    row = rows(look(failed, failures={str(failed.name): FailureClass.CAPACITY}))[0]
+    assert (row.status, row.note, row.alert) == ("Failed", "capacity: deciding", True)
+
+
+def test_a_spot_interruption_is_told_as_the_same_job() -> None:
+    row = rows(look(job(0, secondary="Interrupted")))[0]
+    assert (row.attempt, row.note) == ("1", "spot: restarting in the same job")
+
+
+def test_an_unknown_secondary_status_is_shown_as_it_is() -> None:
+    assert rows(look(job(0, secondary="Hibernating")))[0].status == "Hibernating"
+
+
+@pytest.mark.parametrize(
+    ("execution", "jobs", "result", "state"),
+    [
+        ("SUCCEEDED", [job(0, status="Completed")], settled(Verdict.SUCCEEDED), RunState.SUCCEEDED),
+        ("FAILED", [job(0, status="Failed")], settled(Verdict.FAILED), RunState.FAILED),
+        ("ABORTED", [job(0, status="Stopping")], None, RunState.STOPPING),
+        ("ABORTED", [job(0, status="Stopped")], None, RunState.STOPPING),
+        ("ABORTED", [job(0, status="Stopped")], settled(Verdict.STOPPED), RunState.STOPPED),
+        ("ABORTED", [], None, RunState.STOPPED),
+        ("FAILED", [], None, RunState.FAILED),
+        ("TIMED_OUT", [], None, RunState.FAILED),
+    ],
+)
+def test_a_run_has_ended_when_its_jobs_have_and_it_is_settled(
+    execution: str, jobs: list[Job], result: Result | None, state: RunState
+) -> None:
+    assert look(*jobs, execution=execution, ended_after=50, result=result).state is state
+
+
+def test_a_settlement_that_never_comes_does_not_keep_a_watch_for_ever() -> None:
+    status = look(job(0, status="Stopped"), execution="ABORTED", ended_after=0, now_after=3_600)
+    assert status.state is RunState.STOPPED
+
+
+def test_progress_keeps_the_round_of_a_replica_that_was_left_out() -> None:
+    first = advance(Progress(), b'{"round":3,"members":[{"rank":0,"metrics":{"loss":1.0}},{"rank":1}]}', "s3://b/k")
+    second = advance(first, b'{"round":4,"members":[{"rank":0,"metrics":{"loss":0.5}}],"new":true}', "s3://b/k")
+    status = look(job(0), job(1), progress=second)
+    assert [(row.round, row.metrics) for row in rows(status)] == [("4", "loss 0.5"), ("3", "–")]
+
+
+def test_a_damaged_commit_names_the_object() -> None:
+    with pytest.raises(DocumentError, match="s3://b/k cannot be read"):
+        advance(Progress(), b"{", "s3://b/k")
+
+
+def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:
+    before = look(job(0), job(1))
+    failed = job(1, 1, "Failed", "Failed")
+    progress = Progress(round=5, rounds={0: 5}, metrics={0: {"accuracy": 0.75}})
+    after = look(job(0), failed, failures={str(failed.name): FailureClass.INFRASTRUCTURE}, progress=progress)
+    assert list(changes(None, before)) == [
+        "replica 0 attempt 1 Training",
+        "replica 1 attempt 1 Training",
+        "run digits running",
+    ]
+    assert list(changes(before, before)) == []
+    assert list(changes(before, after)) == [
+        "replica 1 attempt 1 Failed (infrastructure: deciding)",
+        "round 5: 1 of 2 replicas, mean accuracy 0.75",
+    ]
+
+
+def test_the_reason_of_a_failed_run_is_told() -> None:
+    status = look(execution="FAILED", ended_after=1, cause="The spec has 1 problem")
+    assert list(changes(look(), status)) == ["run digits failed: The spec has 1 problem"]
+
+
+def test_of_many_replicas_those_with_something_to_say_are_shown() -> None:
+    status = look(
+        *(job(rank, secondary="Interrupted" if rank == 70 else "Training") for rank in range(100)), replicas=100
+    )
+    shown, others = select(rows(status), 10)
+    assert [row.rank for row in shown] == [*map(str, range(9)), "70"]
+    assert others == "and 90 more: 90 Training"
+
+
+def test_elapsed_time_stops_with_the_run() -> None:
+    status = look(execution="FAILED", ended_after=3_725)
+    assert elapsed(status) == "1:02:05"

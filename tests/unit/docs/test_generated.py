@@ -1,0 +1,28 @@
+"""Documentation that follows from code must follow it."""
+
+from __future__ import annotations
+
+from docs.generate import BEGIN, DOCS, END, budget_table, spec_reference, with_budgets
+from muster.contract.failures import FailureClass
+from muster.contract.spec import Spec
+
+
+def test_the_generated_pages_are_up_to_date() -> None:
+    failures = (DOCS / "failures.md").read_text(encoding="utf-8")
+    assert (DOCS / "spec.md").read_text(encoding="utf-8") == spec_reference(), "run `python -m docs.generate`"
+    assert failures == with_budgets(failures), "run `python -m docs.generate`"
+
+
+def test_every_field_of_the_spec_is_explained() -> None:
+    reference = spec_reference()
+    for name, field in Spec.model_fields.items():
+        assert f"| `{name}` |" in reference
+        assert field.description
+
+
+def test_every_failure_class_is_explained_beside_its_budget() -> None:
+    page = (DOCS / "failures.md").read_text(encoding="utf-8")
+    explained = page.replace(page[page.index(BEGIN) : page.index(END)], "")
+    for failure_class in FailureClass:
+        assert f"| `{failure_class}` |" in budget_table()
+        assert f"| `{failure_class}` |" in explained
