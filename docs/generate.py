@@ -44,8 +44,8 @@ A trainer is a Python function in the container's image. It is called once in ev
 `kwargs`. An image with a program of its own names it as `entrypoint` instead.
 """
 
-_RERUNS = """The classes and their defaults are in [failures.md](failures.md). A class that is named here replaces its default
-as a whole.
+_RERUNS = """The classes and their defaults are in [failures.md](failures.md). A class that is named here replaces its
+default as a whole.
 """
 
 _WORDS: dict[type, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}

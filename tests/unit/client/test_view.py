@@ -10,7 +10,7 @@ from muster.client.jobs import Execution, ExecutionStatus, Job
 from muster.client.progress import advance
 from muster.client.status import Progress, RunState, RunStatus, run_status
 from muster.client.view import Row, changes, elapsed, headline, select
-from muster.contract.errors import DocumentError
+from muster.contract.commit import Commit, Member
 from muster.contract.failures import FailureClass
 from muster.contract.names import JobName
 from muster.contract.result import Result, Verdict
@@ -112,16 +112,18 @@ def test_a_settlement_that_never_comes_does_not_keep_a_watch_for_ever() -> None:
     assert status.state is RunState.STOPPED
 
 
+def commit(round_: int, losses: dict[int, float]) -> Commit:
+    members = tuple(
+        Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics={"loss": loss})
+        for rank, loss in losses.items()
+    )
+    return Commit(run="digits", round=round_, committed_at="now", count=1, members=members, epochs=(1, 1))
+
+
 def test_progress_keeps_the_round_of_a_replica_that_was_left_out() -> None:
-    first = advance(Progress(), b'{"round":3,"members":[{"rank":0,"metrics":{"loss":1.0}},{"rank":1}]}', "s3://b/k")
-    second = advance(first, b'{"round":4,"members":[{"rank":0,"metrics":{"loss":0.5}}],"new":true}', "s3://b/k")
-    status = look(job(0), job(1), progress=second)
-    assert [(row.round, row.metrics) for row in rows(status)] == [("4", "loss 0.5"), ("3", "–")]
-
-
-def test_a_damaged_commit_names_the_object() -> None:
-    with pytest.raises(DocumentError, match="s3://b/k cannot be read"):
-        advance(Progress(), b"{", "s3://b/k")
+    progress = advance(advance(Progress(), commit(3, {0: 1.0, 1: 2.0})), commit(4, {0: 0.5}))
+    status = look(job(0), job(1), progress=progress)
+    assert [(row.round, row.metrics) for row in rows(status)] == [("4", "loss 0.5"), ("3", "loss 2")]
 
 
 def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:
