@@ -1,0 +1,198 @@
+"""The embedded cloud from outside: starting it, finding it, reaching it, stopping it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import boto3
+
+from muster.local.admin_client import AdminClient
+from muster.local.daemon import PORT_IN_USE, READY
+from muster.local.environment import bare_environment, client_environment
+from muster.local.errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError, StartError
+from muster.local.settings import Settings
+from muster.local.state import DEFAULT_STATE, CloudState, StateDirectory
+
+_STOP_SECONDS = 15.0
+_POLL_SECONDS = 0.02
+
+
+class LocalCloud:
+    """A running embedded cloud.
+
+    `start` makes one, `attach` finds the one of a state directory. As a context manager it is
+    stopped at the end:
+
+        with LocalCloud.start(tmp_path, Settings(port=0, end_with_parent=True)) as cloud:
+            cloud.client("s3").create_bucket(Bucket="data")
+    """
+
+    def __init__(
+        self, directory: StateDirectory, state: CloudState, parent_pipe: subprocess.Popen[bytes] | None
+    ) -> None:
+        """Use `start` or `attach`."""
+        self.directory = directory
+        self.state = state
+        self._process = parent_pipe
+        self.admin = AdminClient(state, directory)
+        """Faults and call counts."""
+
+    @classmethod
+    def start(cls, path: Path = DEFAULT_STATE, settings: Settings | None = None) -> LocalCloud:
+        """Start a service with its state in `path`; it listens when this returns.
+
+        Raises:
+            AlreadyRunningError: one runs there already.
+            PortInUseError: somebody else has the port.
+            StartError: anything else that kept it from starting; the log says what.
+        """
+        settings = settings or Settings()
+        directory = StateDirectory.at(path)
+        _refuse_second(directory)
+        directory.prepare()
+        with directory.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "muster.local.daemon", str(directory.root), settings.model_dump_json()],
+                env=bare_environment(directory.scratch / "home", directory.scratch / "tmp"),
+                cwd=directory.scratch,
+                stdin=subprocess.PIPE if settings.end_with_parent else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                # A group of its own: a Ctrl-C in the terminal is for whoever started it, and what
+                # the service starts can be ended with the group.
+                start_new_session=True,
+            )
+        assert process.stdout is not None  # noqa: S101 - opened as a pipe above
+        with process.stdout as pipe:
+            answer = pipe.readline().decode().strip()
+        if answer == READY:
+            return cls(directory, directory.read(), process)
+        process.wait()
+        directory.clear()
+        if not answer:
+            raise StartError(_last_line(directory.log), directory.log)
+        detail = json.loads(answer)["error"]
+        raise PortInUseError(settings.port) if detail == PORT_IN_USE else StartError(detail, directory.log)
+
+    @classmethod
+    def attach(cls, path: Path = DEFAULT_STATE) -> LocalCloud:
+        """The service whose state lies in `path`.
+
+        Raises:
+            NotRunningError: none was started there.
+            DeadCloudError: it does not answer.
+        """
+        directory = StateDirectory.at(path)
+        cloud = cls(directory, directory.read(), None)
+        cloud.admin.running_jobs()
+        return cloud
+
+    def __enter__(self) -> LocalCloud:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """`https://127.0.0.1:PORT`, every service's."""
+        return self.state.endpoint
+
+    def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment of a process that shall reach this cloud as root: `base` (ours), turned towards it."""
+        return client_environment(self.state, os.environ if base is None else base)
+
+    def session(self) -> boto3.Session:
+        """A boto3 session as root. Its clients need `**cloud.client_options()`; `client` does both."""
+        return boto3.Session(
+            aws_access_key_id=self.state.access_key_id,
+            aws_secret_access_key=self.state.secret_access_key,
+            region_name=self.state.region,
+        )
+
+    def client_options(self) -> dict[str, str]:
+        """Where a boto3 client finds this cloud, and whom it trusts."""
+        return {"endpoint_url": self.endpoint, "verify": str(self.state.ca_file)}
+
+    def client(self, service: str, **options: Any) -> Any:
+        """A boto3 client as root; `options` go to boto3."""
+        return self.session().client(service, **{**self.client_options(), **options})  # type: ignore[call-overload]
+
+    def stop(self) -> None:
+        """Stop the service and everything that it started; nothing of it is left when this returns."""
+        stop(self.directory, self.state)
+        if self._process is not None:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._process.wait()
+
+    def wait(self) -> None:
+        """Wait until the service ends by itself or by somebody else's hand. Only for one that `start` made."""
+        assert self._process is not None  # noqa: S101 - a caller's mistake
+        self._process.wait()
+
+
+def stop(directory: StateDirectory, state: CloudState) -> None:
+    """End the service of `state` and clear its directory; a dead one is only cleared."""
+    if _is_service(state, directory):
+        os.kill(state.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while _alive(state.pid):
+            if time.monotonic() >= deadline:
+                os.kill(state.pid, signal.SIGKILL)
+                deadline += _STOP_SECONDS
+            time.sleep(_POLL_SECONDS)
+    directory.clear()
+
+
+def _refuse_second(directory: StateDirectory) -> None:
+    """Only one service per state directory; what a dead one left is no obstacle."""
+    try:
+        state = directory.read()
+    except NotRunningError:
+        return
+    if _is_service(state, directory):
+        raise AlreadyRunningError(directory.root, state.endpoint, state.pid)
+
+
+def _is_service(state: CloudState, directory: StateDirectory) -> bool:
+    """Whether the process is alive and really the service: a process id may be somebody else's by now."""
+    if not _alive(state.pid):
+        return False
+    try:
+        AdminClient(state, directory).running_jobs()
+    except DeadCloudError:
+        return False
+    return True
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected by us is collected."""
+    try:
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            return False
+    except ChildProcessError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "it ended without a word"

@@ -1,0 +1,133 @@
+"""The keeper: one small process that is the parent of every job, and takes them with it.
+
+It reads commands from its standard input, one JSON object a line, and answers on its standard
+output. When the service closes that pipe or dies, however it dies, the keeper reads the end of
+the file, kills the process group of every job and the service's own group (its functions), and
+ends. On Linux each job is also told by the kernel when the keeper itself is killed.
+
+Run as a script with nothing but the standard library, so that it starts in a few milliseconds:
+    python -I -S keeper.py SERVICE_GROUP
+Commands: {"op": "spawn", "id", "argv", "env", "cwd", "log"}, {"op": "signal", "id", "signal"},
+{"op": "end", "id"} (kill every job).
+Answers: {"id", "pid"}, {"id", "returncode"}, {"id", "missing"} (no such program or directory),
+{"id", "ended"} (no job is left).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def _death_signal() -> Callable[[], None] | None:
+    """What a new child calls on Linux: be killed when the keeper is; elsewhere there is nothing like it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Keeper:
+    """The jobs by id, and the pipe to the service."""
+
+    def __init__(self, service_group: int) -> None:
+        self._service_group = service_group
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._on_start = _death_signal()
+        self._wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(self._wake_read, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # The service decides when the keeper ends, not whoever signals the terminal.
+        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+
+    def run(self) -> None:
+        """Obey until the pipe is closed, then leave nothing behind."""
+        pending = b""
+        while True:
+            readable, _, _ = select.select([0, self._wake_read], [], [])
+            if self._wake_read in readable:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+                self._reap()
+            if 0 in readable:
+                chunk = os.read(0, 1 << 16)
+                if not chunk:
+                    break
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    self._obey(json.loads(line))
+        self._end_jobs()
+        if self._service_group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._service_group, signal.SIGKILL)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        if command["op"] == "spawn":
+            self._spawn(command)
+            return
+        if command["op"] == "end":
+            self._end_jobs()
+            self._answer({"id": command["id"], "ended": True})
+            return
+        child = self._children.get(command["id"])
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, command["signal"])
+
+    def _spawn(self, command: dict[str, Any]) -> None:
+        try:
+            with open(command["log"], "ab") as log:  # noqa: PTH123 - pathlib would double the start time
+                child = subprocess.Popen(
+                    command["argv"],
+                    env=command["env"],
+                    cwd=command["cwd"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=self._on_start,  # noqa: PLW1509 - this process has one thread
+                    restore_signals=True,
+                )
+        except OSError as error:
+            self._answer({"id": command["id"], "missing": error.strerror or str(error)})
+            return
+        self._children[command["id"]] = child
+        self._answer({"id": command["id"], "pid": child.pid})
+
+    def _reap(self) -> None:
+        for identifier, child in list(self._children.items()):
+            if child.poll() is not None:
+                del self._children[identifier]
+                # A container ends with its first process: so does everything that it started.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                self._answer({"id": identifier, "returncode": child.returncode})
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(1, json.dumps(answer).encode() + b"\n")
+
+    def _end_jobs(self) -> None:
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+        for child in self._children.values():
+            child.wait()
+        self._children.clear()
+
+
+if __name__ == "__main__":
+    Keeper(int(sys.argv[1])).run()

@@ -1,0 +1,338 @@
+"""MiniStack, hosted in this process. Everything private of it that we touch is touched here.
+
+MiniStack reads its configuration from the environment while it is imported: set
+`service_environment` first, import this module after. Written against MiniStack 1.5.33;
+tests/unit/local/test_ministack.py says what to look at on an upgrade.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import ministack.app
+import ministack.core.iam_actions
+import ministack.core.iam_evaluator
+import ministack.core.lambda_runtime
+import ministack.core.responses
+import ministack.core.router
+import ministack.core.sigv4
+import ministack.services.cloudwatch_logs
+import ministack.services.eventbridge
+import ministack.services.iam
+import ministack.services.lambda_svc
+import ministack.services.sts
+
+from muster.local.http import Application, Request
+
+_SESSION_SECONDS = 24 * 3600
+# An invocation that waits this long for a free slot is refused, as on AWS.
+_SLOT_WAIT_SECONDS = 120.0
+# The names that MiniStack gives to failed authentications, and what a JSON service calls them.
+_AUTHENTICATION_CODES = {
+    "SignatureDoesNotMatch": "InvalidSignatureException",
+    "MissingAuthenticationToken": "MissingAuthenticationTokenException",
+}
+_T = TypeVar("_T")
+
+# MiniStack carries few types and no promise about any of them.
+iam_actions: Any = ministack.core.iam_actions
+iam_evaluator: Any = ministack.core.iam_evaluator
+lambda_runtime: Any = ministack.core.lambda_runtime
+responses: Any = ministack.core.responses
+router: Any = ministack.core.router
+sigv4: Any = ministack.core.sigv4
+cloudwatch_logs: Any = ministack.services.cloudwatch_logs
+eventbridge: Any = ministack.services.eventbridge
+iam: Any = ministack.services.iam
+lambda_svc: Any = ministack.services.lambda_svc
+sts: Any = ministack.services.sts
+
+application: Application = ministack.app.app
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The account and region that in-process calls act in."""
+
+    account_id: str
+    region: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a call is not allowed: an AWS error code and message."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class RoleCredentials:
+    """A role session's credentials."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+
+    def variables(self) -> dict[str, str]:
+        """As environment variables."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": self.secret_access_key,
+            "AWS_SESSION_TOKEN": self.session_token,
+        }
+
+
+def let_invocations_wait() -> None:
+    """Make invocations above the concurrency limit wait for their turn.
+
+    MiniStack refuses them, and its EventBridge then drops the event; on AWS an asynchronous
+    invocation is queued until there is room.
+    """
+    freed = threading.Condition()
+    acquire, release = lambda_svc._acquire_execution_slot, lambda_svc._release_execution_slot
+
+    def waiting(func: dict[str, Any], config: dict[str, Any]) -> tuple[str | None, str | None]:
+        deadline = time.monotonic() + _SLOT_WAIT_SECONDS
+        with freed:
+            while True:
+                key, limit = acquire(func, config)
+                if key is not None or not freed.wait(deadline - time.monotonic()):
+                    return key, limit
+
+    def releasing(key: str | None) -> None:
+        release(key)
+        with freed:
+            freed.notify_all()
+
+    lambda_svc._acquire_execution_slot = waiting
+    lambda_svc._release_execution_slot = releasing
+
+
+def stop_functions() -> None:
+    """End the processes of all functions."""
+    lambda_runtime.reset()
+
+
+# --- who calls ---------------------------------------------------------------------------------
+
+
+def access_key_of(request: Request) -> str:
+    """The access key that a request names, in its header or its query; empty when it names none."""
+    return str(router.extract_access_key_id(request.headers, request.query))
+
+
+def foreign_root_key(access_key: str) -> bool:
+    """Whether MiniStack would take a key for root's that is not ours: `test` and bare account numbers."""
+    return bool(access_key) and access_key != _root_key() and bool(iam_evaluator.is_root_access_key(access_key))
+
+
+def is_root(access_key: str) -> bool:
+    """Whether this is our root user's key."""
+    return access_key == _root_key()
+
+
+def _root_key() -> str:
+    return os.environ["AWS_ACCESS_KEY_ID"]
+
+
+async def root_signature_refusal(request: Request) -> Refusal | None:
+    """Check the signature of a request made with the root key, which MiniStack trusts unseen."""
+    signature = sigv4.parse_header_signature(request.headers)
+    if isinstance(signature, tuple):
+        return Refusal(*signature)
+    payload = request.headers.get("x-amz-content-sha256", "")
+    # With a declared payload (UNSIGNED-PAYLOAD, STREAMING-...) the body is no part of the signature.
+    body = b"" if payload.startswith(("UNSIGNED-PAYLOAD", "STREAMING-")) else await request.body()
+    failure = sigv4.header_signature_failure(
+        signature,
+        os.environ["AWS_SECRET_ACCESS_KEY"],
+        request.method,
+        request.raw_path,
+        request.query,
+        request.headers,
+        body,
+    )
+    return Refusal(_AUTHENTICATION_CODES.get(failure[0], failure[0]), failure[1]) if failure else None
+
+
+def caller_of(access_key: str) -> tuple[str, str]:
+    """Role (or `root`, `user/NAME`, `anonymous`) and session name behind an access key."""
+    if is_root(access_key):
+        return "root", ""
+    session = sts._sessions.get(access_key)
+    if session is not None:
+        role, _, name = str(session["Arn"]).partition(":assumed-role/")[2].partition("/")
+        return role, name
+    for _, key, record in _user_keys():
+        if key == access_key:
+            return f"user/{record.get('UserName', '')}", ""
+    return "anonymous", ""
+
+
+def _user_keys() -> list[tuple[str, str, dict[str, Any]]]:
+    return [(account, key, record) for (account, key), record in iam._access_keys.to_dict().items()]
+
+
+# --- what callers and roles may do -------------------------------------------------------------
+
+
+async def admit(request: Request, scope: Scope) -> None:
+    """Make `request` the one whose caller `refusal_of` judges, in this task's context."""
+    access_key = access_key_of(request)
+    responses.set_request_account_id(iam_evaluator.find_iam_access_key_account(access_key) or access_key)
+    responses.set_request_region(scope.region)
+    client = (request.scope.get("client") or ("127.0.0.1",))[0]
+    iam_evaluator.pin_request_origin(client, request.scope.get("scheme") == "https")
+    iam_evaluator.pin_signed_request(request.method, request.raw_path, request.query, request.scope["headers"])
+    iam_evaluator.pin_signed_body(await request.body())
+
+
+def refusal_of(
+    request: Request, scope: Scope, action: str, resource: str, context: Mapping[str, Any]
+) -> Refusal | None:
+    """Why the admitted caller may not do `action` on `resource`; None when it may.
+
+    `context` are condition keys beyond the global ones. The signature is verified on the first call.
+    """
+    verdict = iam_evaluator.enforce(
+        access_key_of(request),
+        action,
+        action.split(":", 1)[0],
+        scope.region,
+        resource_arn=resource,
+        service_context=dict(context),
+    )
+    if verdict is None:
+        return None
+    if isinstance(verdict, iam_evaluator.AuthError):
+        return Refusal(_AUTHENTICATION_CODES.get(verdict.code, verdict.code), verdict.message)
+    message = iam_actions.identity_denial_message(action, verdict.principal_arn, resource, verdict.decision == "Deny")
+    return Refusal("AccessDeniedException", message)
+
+
+def role_admits(scope: Scope, role_arn: str, service: str, source_arn: str) -> bool:
+    """Whether the role exists and its trust policy lets `service` assume it on behalf of `source_arn`."""
+    role = iam._roles.get_scoped(role_arn.split(":")[4], None, role_arn.rsplit("/", 1)[-1])
+    if role is None or role["Arn"] != role_arn:
+        return False
+    document = role["AssumeRolePolicyDocument"]
+    policy = json.loads(document) if isinstance(document, str) else document
+    statements = policy.get("Statement", [])
+    context = iam_evaluator.EvalContext(
+        principal_arn="",
+        principal_type="Service",
+        principal_account=scope.account_id,
+        action="sts:AssumeRole",
+        resource_arn=role_arn,
+        region=scope.region,
+        service_context={"aws:sourceaccount": scope.account_id, "aws:sourcearn": source_arn},
+    )
+    admitted = False
+    for statement in [statements] if isinstance(statements, dict) else statements:
+        actions = statement.get("Action", [])
+        if (
+            iam_evaluator._action_matches("sts:AssumeRole", [actions] if isinstance(actions, str) else actions, [])
+            and iam_evaluator._service_principal_matches(statement.get("Principal"), service)
+            and iam_evaluator._conditions_met(statement.get("Condition", {}), context)
+        ):
+            if statement["Effect"] == "Deny":
+                return False
+            admitted = True
+    return admitted
+
+
+def role_session(scope: Scope, role_arn: str, name: str) -> RoleCredentials:
+    """A session of the role, as the service itself makes one for a job."""
+    role_name = role_arn.rsplit("/", 1)[-1]
+    credentials = RoleCredentials(
+        access_key_id=f"ASIA{secrets.token_hex(8).upper()}",
+        secret_access_key=secrets.token_urlsafe(30),
+        session_token=secrets.token_urlsafe(120),
+    )
+    sts.register_session(
+        credentials.access_key_id,
+        {
+            "Arn": f"arn:aws:sts::{scope.account_id}:assumed-role/{role_name}/{name}",
+            "UserId": f"{role_name}:{name}",
+            "AccountId": scope.account_id,
+            "PrincipalType": "AssumedRole",
+            "SecretAccessKey": credentials.secret_access_key,
+            "SessionToken": credentials.session_token,
+            "Expiration": time.time() + _SESSION_SECONDS,
+        },
+    )
+    return credentials
+
+
+def session_may(scope: Scope, credentials: RoleCredentials, action: str, resource: str) -> bool:
+    """Whether the policies of a role session allow `action` on `resource`."""
+    principal = iam_evaluator.resolve_principal(credentials.access_key_id, scope.account_id)
+    if isinstance(principal, iam_evaluator.AuthError) or principal.policies is None:
+        return False
+    context = iam_evaluator.EvalContext(
+        principal_arn=principal.arn,
+        principal_type=principal.type,
+        principal_account=principal.account,
+        action=action,
+        resource_arn=resource,
+        region=scope.region,
+        principal_keys=principal.keys,
+    )
+    return bool(iam_evaluator.evaluate(context, principal.policies, *principal.limits).decision == "Allow")
+
+
+# --- what our service does through MiniStack's ---------------------------------------------------
+
+
+class Host:
+    """In-process calls of MiniStack's services from our threads, made on the loop that serves requests.
+
+    Its handlers expect that: they run one at a time and share plain dictionaries.
+    """
+
+    def __init__(self, scope: Scope, loop: asyncio.AbstractEventLoop) -> None:
+        self.scope = scope
+        self._loop = loop
+
+    def put_event(self, source: str, detail_type: str, detail: Mapping[str, Any], resource: str) -> None:
+        """Put an event on the default bus, `aws.*` sources allowed."""
+        entry = {
+            "Source": source,
+            "DetailType": detail_type,
+            "Detail": json.dumps(detail),
+            "Resources": [resource],
+        }
+        self._call(lambda: eventbridge._put_events({"Entries": [entry]}, allow_aws_source=True))
+
+    def open_log_stream(self, group: str, stream: str) -> None:
+        """Create a log stream, and its group when missing."""
+
+        def create() -> None:
+            cloudwatch_logs._create_log_group({"logGroupName": group})
+            cloudwatch_logs._create_log_stream({"logGroupName": group, "logStreamName": stream})
+
+        self._call(create)
+
+    def put_log_events(self, group: str, stream: str, events: Sequence[tuple[int, str]]) -> None:
+        """Append (epoch milliseconds, line) pairs, which must be in time order."""
+        entries = [{"timestamp": timestamp, "message": line} for timestamp, line in events]
+        request = {"logGroupName": group, "logStreamName": stream, "logEvents": entries}
+        self._call(lambda: cloudwatch_logs._put_log_events(request))
+
+    def _call(self, function: Callable[[], _T]) -> _T:
+        async def scoped() -> _T:
+            with responses.request_scope(self.scope.account_id, self.scope.region):
+                return function()
+
+        # A fresh context: nothing of a request that happens to be served may shine through.
+        return contextvars.Context().run(asyncio.run_coroutine_threadsafe, scoped(), self._loop).result()

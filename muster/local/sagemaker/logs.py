@@ -1,0 +1,76 @@
+"""A process's output on its way to CloudWatch Logs, and the metrics found in it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+_MAX_EVENT_BYTES = 256 * 1024  # CloudWatch Logs quota: size of a log event
+_MAX_BATCH = 10_000  # CloudWatch Logs quota: events in a PutLogEvents batch
+_READ_BYTES = 1 << 20
+
+LogSink = Callable[[Sequence[tuple[int, str]]], None]
+
+
+class MetricScraper:
+    """MetricDefinitions held against every line: the last value of each metric stays."""
+
+    def __init__(self, definitions: Sequence[Mapping[str, str]], found: dict[str, tuple[float, float]]) -> None:
+        self._patterns = [(definition["Name"], re.compile(definition["Regex"])) for definition in definitions]
+        self._found = found
+
+    def read(self, line: str, at: float) -> None:
+        """Take in one line, written at `at` (epoch seconds)."""
+        for name, pattern in self._patterns:
+            match = pattern.search(line)
+            if match is None or not match.groups():
+                continue
+            try:
+                self._found[name] = (float(match[1]), at)
+            except ValueError:
+                continue
+
+
+class LogShipper:
+    """Follows a log file. A line without its end waits for the rest, unless nothing more can come."""
+
+    def __init__(self, path: Path, sink: LogSink, metrics: MetricScraper) -> None:
+        self._path = path
+        self._sink = sink
+        self._metrics = metrics
+        self._offset = 0
+        self._partial = b""
+
+    def pump(self, *, final: bool = False) -> None:
+        """Ship what was written since the last call."""
+        while chunk := self._read():
+            self._ship(self._partial + chunk, final=False)
+        if final and self._partial:
+            self._ship(self._partial, final=True)
+
+    def _read(self) -> bytes:
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                chunk = stream.read(_READ_BYTES)
+        except FileNotFoundError:
+            return b""
+        self._offset += len(chunk)
+        return chunk
+
+    def _ship(self, data: bytes, *, final: bool) -> None:
+        *lines, self._partial = data.split(b"\n")
+        if final or len(self._partial) > _MAX_EVENT_BYTES:
+            lines.append(self._partial)
+            self._partial = b""
+        now = time.time()
+        texts = [line[:_MAX_EVENT_BYTES].decode("utf-8", errors="replace").rstrip("\r") for line in lines]
+        for text in texts:
+            self._metrics.read(text, now)
+        # CloudWatch Logs refuses empty messages.
+        events = [(int(now * 1000), text) for text in texts if text]
+        for start in range(0, len(events), _MAX_BATCH):
+            self._sink(events[start : start + _MAX_BATCH])
