@@ -63,13 +63,22 @@ def build_bundle(root: Path, platform: Platform) -> Path:
         _install(requirements, target, dependencies)
     sources = list(_source_files(root))
     parts = (part for path in sources for part in (str(path.relative_to(root)).encode(), path.read_bytes()))
-    archive = folder / f"{dependencies.name}-{_digest(parts)}.zip"
-    if not archive.exists():
+    content = f"{dependencies.name} {_digest(parts)}"
+    archive = folder / f"{target.key}.zip"
+    if _content(archive) != content:
         with tempfile.TemporaryDirectory(dir=folder) as staging:
             _copy(root, sources, Path(staging) / "code")
             _compile(target, Path(staging) / "code")
-            _zip([dependencies, Path(staging) / "code"], archive)
+            _zip([dependencies, Path(staging) / "code"], archive, content)
     return archive
+
+
+def _content(archive: Path) -> str | None:
+    """What the zip says it was made from."""
+    if not archive.exists():
+        return None
+    with zipfile.ZipFile(archive) as file:
+        return file.comment.decode()
 
 
 def _target(platform: Platform) -> _Target:
@@ -81,6 +90,11 @@ def _target(platform: Platform) -> _Target:
     # Bytecode of another version would be ignored, so only the very version may compile.
     same = ".".join(host.python_version_tuple()[:2]) == LAMBDA_PYTHON
     compiler = sys.executable if same else _working_python(f"python{LAMBDA_PYTHON}")
+    if compiler is None:
+        note = (
+            f"No python{LAMBDA_PYTHON} on the PATH: the functions carry no bytecode, and their cold starts take longer."
+        )
+        print(note, file=sys.stderr)
     return _Target(f"aws-{LAMBDA_PYTHON}-{'compiled' if compiler else 'sources'}", options, compiler)
 
 
@@ -161,7 +175,7 @@ def _compile(target: _Target, folder: Path) -> None:
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
 
 
-def _zip(folders: list[Path], archive: Path) -> None:
+def _zip(folders: list[Path], archive: Path, content: str) -> None:
     """All files of `folders` in the order of their names, with one time and one mode."""
     files = {str(path.relative_to(folder)): path for folder in folders for path in folder.rglob("*") if path.is_file()}
     partial = archive.with_name(f"{archive.name}.{os.getpid()}")
@@ -171,4 +185,5 @@ def _zip(folders: list[Path], archive: Path) -> None:
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             output.writestr(entry, files[name].read_bytes())
+        output.comment = content.encode()
     partial.replace(archive)

@@ -1,4 +1,7 @@
-"""Deploying the stack with the real CDK CLI, to AWS or to the embedded cloud: `python -m infra.deploy --target local`."""
+"""Deploying the stack with the real CDK CLI, to AWS or to the embedded cloud.
+
+`python -m infra.deploy [--target local] [-c key=value]`
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -54,16 +58,24 @@ def deploy(
     # Not from the root: the CLI would find cdk.json there and run the app before a bootstrap, too.
     runner = _Runner(outputs.parent, _cdk_environment(environment, assembly, {**context, "target": target.value}), log)
     # The two know nothing of each other, and together they take half as long.
-    steps = [runner.start([sys.executable, str(ROOT / "app.py")])]
+    steps = [runner.start("app.py", [sys.executable, str(ROOT / "app.py")])]
     if target is Platform.LOCAL:
-        steps.append(runner.start(_cdk("bootstrap", f"aws://{_account(environment)}/{_region(environment)}")))
+        place = f"aws://{_required(environment, 'CDK_DEFAULT_ACCOUNT')}/{_required(environment, 'AWS_REGION')}"
+        steps.append(runner.start("cdk bootstrap", _cdk("bootstrap", place)))
     runner.finish(steps)
-    arguments = ["deploy", STACK_NAME, "--app", str(assembly), "--outputs-file", str(outputs)]
     # A change set shows what is about to happen; the embedded cloud is new every time.
     method = "direct" if target is Platform.LOCAL else "change-set"
-    runner.finish([runner.start(_cdk(*arguments, "--require-approval", "never", "--method", method))])
+    arguments = ("--app", str(assembly), "--outputs-file", str(outputs), "--method", method)
+    command = _cdk("deploy", STACK_NAME, "--require-approval", "never", *arguments)
+    runner.finish([runner.start("cdk deploy", command)])
     written: dict[str, dict[str, str]] = json.loads(outputs.read_text(encoding="utf-8"))
     return written[STACK_NAME]
+
+
+@dataclass(frozen=True)
+class _Step:
+    name: str
+    process: subprocess.Popen[bytes]
 
 
 class _Runner:
@@ -77,34 +89,32 @@ class _Runner:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.unlink(missing_ok=True)
 
-    def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: Sequence[str]) -> _Step:
         if self._log is None:
-            return subprocess.Popen(command, cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL)
+            return _Step(name, subprocess.Popen(command, cwd=self._folder, env=self._environment))
         with self._log.open("ab") as log:
-            return subprocess.Popen(
-                command, cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            process = subprocess.Popen(command, cwd=self._folder, env=self._environment, stdout=log, stderr=log)
+        return _Step(name, process)
 
-    def finish(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    def finish(self, steps: Sequence[_Step]) -> None:
         """Wait for all; the first failure ends the others."""
         try:
-            for process in processes:
-                if process.wait() != 0:
-                    raise DeployError(self._failure(process))
+            for step in steps:
+                if step.process.wait() != 0:
+                    raise DeployError(self._failure(step))
         finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.terminate()
-                    process.wait()
+            for step in steps:
+                if step.process.poll() is None:
+                    step.process.terminate()
+                    step.process.wait()
 
-    def _failure(self, process: subprocess.Popen[bytes]) -> str:
-        command = " ".join(Path(part).name if "/" in part else part for part in list(process.args)[:3])  # type: ignore[arg-type]
-        said = f"`{command}` ended with exit code {process.returncode}."
+    def _failure(self, step: _Step) -> str:
+        said = f"`{step.name}` ended with exit code {step.process.returncode}"
         if self._log is None:
-            return f"The stack was not deployed: {said} What it said stands above."
+            return f"The stack was not deployed: {said}; what it said stands above."
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         tail = "\n".join(f"  | {line}" for line in lines[-_TAIL_LINES:])
-        return f"The stack was not deployed: {said} The end of {self._log}:\n{tail}"
+        return f"The stack was not deployed: {said}. The end of {self._log}:\n{tail}"
 
 
 def _cdk(*arguments: str) -> list[str]:
@@ -155,14 +165,6 @@ def _is_loopback(url: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def _account(environment: Mapping[str, str]) -> str:
-    return _required(environment, "CDK_DEFAULT_ACCOUNT")
-
-
-def _region(environment: Mapping[str, str]) -> str:
-    return _required(environment, "AWS_REGION")
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -45,20 +45,20 @@ class HandlerFunction(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         log_group = ExpiringLogGroup(self, "Logs", days=settings.log_retention_days)
+        own = [
+            iam.PolicyStatement(
+                actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]
+            ),
+            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
+        ]
         role = iam.Role(
             self,
             "Role",
             description=f"Muster: the function {name}",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            # Inline, so that the function never exists before it may do what it must.
+            inline_policies={"Function": iam.PolicyDocument(statements=[*statements, *own])},
         )
-        for statement in (
-            *statements,
-            iam.PolicyStatement(
-                actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]
-            ),
-            iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
-        ):
-            role.add_to_policy(statement)
         self.function = lambda_.Function(
             self,
             "Function",
@@ -83,5 +83,3 @@ class HandlerFunction(Construct):
             max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
             dead_letter_queue=settings.dead_letters,
         )
-        # Without this the function could be invoked before its role may do anything.
-        self.function.node.add_dependency(role)

@@ -27,35 +27,38 @@ class ReplicaRole(Construct):
             assumed_by=iam.ServicePrincipal(
                 "sagemaker.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": stack.account}}
             ),
+            inline_policies={"Replica": iam.PolicyDocument(statements=_statements(stack, bucket))},
         )
-        for statement in (
-            objects(bucket, ["s3:GetObject"], ["runs/*"]),
-            objects(
-                bucket,
-                ["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"],
-                ["rendezvous/*", "checkpoints/*", "output/*"],
-            ),
-            # Retention: replicas remove the rounds that no joiner needs any more.
-            objects(bucket, ["s3:DeleteObject"], ["rendezvous/*"]),
-            listing(bucket, ["rendezvous/*", "checkpoints/*", "output/*"]),
-            iam.PolicyStatement(
-                # SageMaker makes the group with the first job of the account.
-                actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
-                resources=[log_group_arn(stack, TRAINING_LOG_GROUP)],
-            ),
-            # `*` is forced: the token has no resource level.
-            iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"]),
-            # Any repository, other accounts' too (AWS keeps its training containers in its own): pulling is decided
-            # by the repository's policy as well.
-            iam.PolicyStatement(
-                actions=["ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer", "ecr:BatchGetImage"],
-                resources=[stack.format_arn(service="ecr", account="*", resource="repository", resource_name="*")],
-            ),
-            # `*` is forced: PutMetricData has no resource level; the condition holds it to our namespaces.
-            iam.PolicyStatement(
-                actions=["cloudwatch:PutMetricData"],
-                resources=["*"],
-                conditions={"StringEquals": {"cloudwatch:namespace": METRIC_NAMESPACES}},
-            ),
-        ):
-            self.role.add_to_policy(statement)
+
+
+def _statements(stack: Stack, bucket: s3.IBucket) -> list[iam.PolicyStatement]:
+    return [
+        objects(bucket, ["s3:GetObject"], ["runs/*"]),
+        objects(
+            bucket,
+            ["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"],
+            ["rendezvous/*", "checkpoints/*", "output/*"],
+        ),
+        # Retention: replicas remove the rounds that no joiner needs any more.
+        objects(bucket, ["s3:DeleteObject"], ["rendezvous/*"]),
+        listing(bucket, ["rendezvous/*", "checkpoints/*", "output/*"]),
+        iam.PolicyStatement(
+            # SageMaker makes the group with the first job of the account.
+            actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+            resources=[log_group_arn(stack, TRAINING_LOG_GROUP)],
+        ),
+        # `*` is forced: the token has no resource level.
+        iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"]),
+        # Any repository, other accounts' too (AWS keeps its training containers in its own): whether it may be
+        # pulled is decided by the repository's policy as well.
+        iam.PolicyStatement(
+            actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            resources=[stack.format_arn(service="ecr", account="*", resource="repository", resource_name="*")],
+        ),
+        # `*` is forced: PutMetricData has no resource level; the condition holds it to our namespaces.
+        iam.PolicyStatement(
+            actions=["cloudwatch:PutMetricData"],
+            resources=["*"],
+            conditions={"StringEquals": {"cloudwatch:namespace": METRIC_NAMESPACES}},
+        ),
+    ]

@@ -31,29 +31,12 @@ class Workflow(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
-        self.role = iam.Role(
-            self, "Role", description="Muster: the workflow", assumed_by=iam.ServicePrincipal("states.amazonaws.com")
-        )
-        self.role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["lambda:InvokeFunction"], resources=[function.function_arn for function in functions.values()]
-            )
-        )
-        # `*` is forced: the actions by which a service delivers its logs have no resource level.
-        self.role.add_to_policy(
-            iam.PolicyStatement(
-                actions=[
-                    "logs:CreateLogDelivery",
-                    "logs:DeleteLogDelivery",
-                    "logs:DescribeLogGroups",
-                    "logs:DescribeResourcePolicies",
-                    "logs:GetLogDelivery",
-                    "logs:ListLogDeliveries",
-                    "logs:PutResourcePolicy",
-                    "logs:UpdateLogDelivery",
-                ],
-                resources=["*"],
-            )
+        role = iam.Role(
+            self,
+            "Role",
+            description="Muster: the workflow",
+            assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+            inline_policies={"Workflow": iam.PolicyDocument(statements=_statements(functions))},
         )
         self.state_machine = sfn.StateMachine(
             self,
@@ -63,7 +46,7 @@ class Workflow(Construct):
             # In the template as text, where cfn-lint reads it; an uploaded file would go unseen.
             definition_body=sfn.DefinitionBody.from_string(json.dumps(armed_definition(definition, rearm_seconds))),
             definition_substitutions={name: function.function_arn for name, function in functions.items()},
-            role=self.role.without_policy_updates(),
+            role=role.without_policy_updates(),
             logs=sfn.LogOptions(
                 destination=ExpiringLogGroup(self, "Logs", days=log_retention_days),
                 level=sfn.LogLevel.ERROR,
@@ -71,9 +54,8 @@ class Workflow(Construct):
                 include_execution_data=False,
             ),
         )
-        self.state_machine.node.add_dependency(self.role)
         # A policy of its own, because it names the state machine, which waits for its role.
-        iam.Policy(self, "DistributedMap", roles=[self.role], statements=self._distributed_map(stack))
+        iam.Policy(self, "DistributedMap", roles=[role], statements=self._distributed_map(stack))
 
     def _distributed_map(self, stack: Stack) -> list[iam.PolicyStatement]:
         """A Distributed Map starts its children as executions of its own state machine."""
@@ -92,6 +74,28 @@ class Workflow(Construct):
             iam.PolicyStatement(actions=["states:StartExecution"], resources=[self.state_machine.state_machine_arn]),
             iam.PolicyStatement(actions=["states:DescribeExecution", "states:StopExecution"], resources=executions),
         ]
+
+
+def _statements(functions: Mapping[str, lambda_.IFunction]) -> list[iam.PolicyStatement]:
+    return [
+        iam.PolicyStatement(
+            actions=["lambda:InvokeFunction"], resources=[function.function_arn for function in functions.values()]
+        ),
+        # `*` is forced: the actions by which a service delivers its logs have no resource level.
+        iam.PolicyStatement(
+            actions=[
+                "logs:CreateLogDelivery",
+                "logs:DeleteLogDelivery",
+                "logs:DescribeLogGroups",
+                "logs:DescribeResourcePolicies",
+                "logs:GetLogDelivery",
+                "logs:ListLogDeliveries",
+                "logs:PutResourcePolicy",
+                "logs:UpdateLogDelivery",
+            ],
+            resources=["*"],
+        ),
+    ]
 
 
 def armed_definition(path: Path, rearm_seconds: int) -> dict[str, Any]:
