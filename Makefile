@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready node_modules/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check lock clean
+.PHONY: help setup check bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: setup ## Lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: setup ## Measure, as one table; rows in build/bench/<name>.json
+	@$(BIN)/python -m bench
 
 lock: ## Resolve pyproject.toml into requirements.txt again
 	$(PYTHON) -m uv pip compile --all-extras --group deploy --group functions --group examples --group dev \

@@ -1,0 +1,54 @@
+"""Run benchmarks, write their rows to build/bench/<name>.json and print them as one table."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable
+
+from rich.console import Console
+
+import bench
+from bench.table import Row, print_table, write_rows
+
+_LOG_WIDTH = 180
+Benchmark = Callable[[], list[Row]]
+
+
+def main(names: list[str]) -> int:
+    """Run the benchmarks named, or all. 1 if one crashed, 2 for an unknown name; a missed aim is no failure."""
+    console = Console(stderr=True)
+    benchmarks = discover()
+    unknown = [name for name in names if name not in benchmarks]
+    if unknown:
+        console.print(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(benchmarks)}.")
+        return 2
+    results: dict[str, list[Row]] = {}
+    crashed = []
+    for name in names or benchmarks:
+        console.print(f"Running {name} ...")
+        try:
+            results[name] = benchmarks[name]()
+        except Exception:
+            traceback.print_exc()
+            crashed.append(name)
+        else:
+            write_rows(name, results[name])
+    # Where there is no terminal to fit (a log, a file), notes keep to their lines.
+    print_table(results, Console() if sys.stdout.isatty() else Console(width=_LOG_WIDTH))
+    if crashed:
+        console.print(f"[bold red]Crashed: {', '.join(crashed)}.[/] What happened is said above.")
+    return 1 if crashed else 0
+
+
+def discover() -> dict[str, Benchmark]:
+    """The modules of this package that have a `run`, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
+    modules = {name: importlib.import_module(f"bench.{name}") for name in names}
+    return {name: module.run for name, module in modules.items() if hasattr(module, "run")}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
