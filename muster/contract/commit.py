@@ -52,6 +52,6 @@ class Commit(Document):
     excluded: tuple[Exclusion, ...] = ()
     epochs: tuple[int, ...] = Field(description="the latest claim known of each rank, 0 where there was none")
 
-    def member(self, rank: int) -> Member | None:
-        """The member of that rank, if it took part."""
-        return next((member for member in self.members if member.rank == rank), None)
+    def names(self, rank: int) -> bool:
+        """Whether `rank` gave something to the round, usable or not."""
+        return rank in {item.rank for item in self.members} | {item.rank for item in self.excluded}

@@ -1,0 +1,1 @@
+"""What runs inside the container: the entry point, the rendezvous in the bucket, DiLoCo."""

@@ -1,0 +1,114 @@
+"""What one process gives to a round, and how others judge it before it may count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.contract.commit import Member
+from muster.replica import keys
+from muster.replica.codec import (
+    HEADER_BYTES,
+    MAGNITUDE_MAX,
+    CodecError,
+    Floats,
+    decode_header,
+    encode,
+    is_usable,
+    object_bytes,
+)
+from muster.replica.headers import ContributionHeader
+from muster.replica.meeting import Meeting, log
+from muster.replica.seat import Seat, check_seat
+from muster.replica.transport import ObjectExistsError, ObjectMissingError
+
+UNUSABLE = f"its pseudo-gradient holds NaN, infinity or values beyond {MAGNITUDE_MAX:.0e}"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """An encoded pseudo-gradient with the sender's own account of it."""
+
+    round: int
+    key: str
+    body: bytearray
+    header: ContributionHeader
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Why a contribution does not count."""
+
+    reason: str
+
+
+def make_contribution(
+    run: str, seat: Seat, round_: int, gradient: Floats, *, weight: float, metrics: dict[str, float]
+) -> Contribution:
+    """Encode a pseudo-gradient. Values that nobody could average are left out, and the header says so."""
+    key = keys.contribution(round_, seat.rank, seat.epoch)
+    usable = is_usable(gradient, MAGNITUDE_MAX)
+
+    def header(checksum: str) -> ContributionHeader:
+        return ContributionHeader(
+            run=run,
+            round=round_,
+            count=gradient.size,
+            declined=None if usable else UNUSABLE,
+            member=Member(
+                rank=seat.rank,
+                attempt=seat.attempt,
+                incarnation=seat.incarnation,
+                epoch=seat.epoch,
+                weight=weight,
+                checksum=checksum,
+                metrics=metrics,
+            ),
+        )
+
+    body = encode(key, gradient if usable else None, header)
+    return Contribution(round_, key, body, decode_header(key, memoryview(body), ContributionHeader))
+
+
+def contribute(meeting: Meeting, seat: Seat, contribution: Contribution) -> None:
+    """Store a contribution.
+
+    Raises:
+        FencedError: a newer process carries the rank.
+    """
+    check_seat(meeting.store, seat)
+    try:
+        meeting.store.create(contribution.key, contribution.body)
+    except ObjectExistsError:
+        # Only this process writes under its epoch: an earlier try went through although its answer was lost.
+        log.info("round=%d event=contribution-was-there", contribution.round)
+
+
+def read_contribution(meeting: Meeting, round_: int, rank: int, epoch: int, *, count: int) -> Member | Unusable | None:
+    """What a process gave, judged by its header and length; None while there is nothing.
+
+    The values themselves are judged by those who average them.
+    """
+    key = keys.contribution(round_, rank, epoch)
+    try:
+        part = meeting.store.read(key, 0, HEADER_BYTES)
+    except ObjectMissingError:
+        return None
+    try:
+        header = decode_header(key, part.body, ContributionHeader)
+    except CodecError as error:
+        return Unusable(str(error))
+    member = header.member
+    if (header.run, header.round, member.rank, member.epoch) != (meeting.run, round_, rank, epoch):
+        return Unusable("its header belongs to another run, round or rank")
+    return judge(header, part.size, count)
+
+
+def judge(header: ContributionHeader, size: int, count: int) -> Member | Unusable:
+    """Whether a contribution of `size` bytes can count in a run of `count` parameters."""
+    if header.declined is not None:
+        return Unusable(header.declined)
+    if header.count != count:
+        return Unusable(f"{header.count} parameters, where the run has {count}")
+    if size != object_bytes(count):
+        return Unusable(f"{size} bytes, where {count} parameters take {object_bytes(count)}")
+    return header.member

@@ -1,0 +1,65 @@
+"""A store in a local directory, for tests and for replicas on one machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from muster.replica.transport import (
+    ObjectExistsError,
+    ObjectMissingError,
+    Part,
+    Store,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+
+
+class LocalStore(Store):
+    """Objects are files below `root`. `os.link` refuses an existing name, which makes `create` exclusive."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def create(self, key: str, body: bytes | bytearray) -> None:
+        """Write aside, then link: readers never see half a file."""
+        path = self._root / key
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(body)
+                Path(path).hardlink_to(name)
+            finally:
+                Path(name).unlink()
+        except FileExistsError:
+            raise ObjectExistsError(self.uri(key)) from None
+        except PermissionError as error:
+            raise StoreDeniedError(self.uri(key), str(error)) from None
+        except OSError as error:
+            raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        """Seek and read."""
+        try:
+            with (self._root / key).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(start)
+                body = file.read(max(0, (size if stop is None else min(stop, size)) - start))
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectMissingError(self.uri(key)) from None
+        except PermissionError as error:
+            raise StoreDeniedError(self.uri(key), str(error)) from None
+        except OSError as error:
+            raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
+        return Part(memoryview(body), size)
+
+    def exists(self, key: str) -> bool:
+        """Whether the file is there."""
+        return (self._root / key).is_file()
+
+    def uri(self, key: str) -> str:
+        """`file:///…`."""
+        return (self._root / key).absolute().as_uri()

@@ -1,0 +1,82 @@
+"""What every step of a round needs: the store, the run's rules, threads for side-by-side requests, and patience."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TypeVar
+
+from muster.replica.errors import RendezvousError, StoppedError
+from muster.replica.roll_call import Quorum
+from muster.replica.transport import Store
+
+CONNECTIONS = 16
+POLL_FIRST_SECONDS = 0.02
+POLL_MAX_SECONDS = 1.0
+POLL_GROWTH = 1.5
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+log = logging.getLogger("muster.replica")
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One run's rendezvous as one process sees it."""
+
+    store: Store
+    run: str
+    quorum: Quorum
+    timeout_seconds: float
+    stop: Event
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS, "rendezvous"))
+
+    def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """`function` of every item, requests overlapping, results in the items' order."""
+        listed = list(items)
+        if len(listed) < 2:
+            return [function(item) for item in listed]
+        return list(self.pool.map(function, listed))
+
+    def patience(self) -> Patience:
+        """Patience for one round, from now on."""
+        return Patience(self.stop, self.timeout_seconds)
+
+
+class Patience:
+    """Pauses between looks, growing from look to look, until the round's time is over."""
+
+    def __init__(self, stop: Event, timeout_seconds: float) -> None:
+        self._stop = stop
+        self._timeout_seconds = timeout_seconds
+        self._started = time.monotonic()
+        self._pause_seconds = POLL_FIRST_SECONDS
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long this has gone on."""
+        return time.monotonic() - self._started
+
+    def reset(self) -> None:
+        """Look often again: something is about to come."""
+        self._pause_seconds = POLL_FIRST_SECONDS
+
+    def pause(self, missing: Callable[[], str]) -> None:
+        """Wait until the next look.
+
+        Raises:
+            StoppedError: the replica is to stop.
+            RendezvousError: the time is over; `missing` says what did not come.
+        """
+        left = self._timeout_seconds - self.waited_seconds
+        if left <= 0:
+            message = f"Gave up after {self._timeout_seconds:g} s (rendezvous.timeout_seconds): {missing()}"
+            raise RendezvousError(message)
+        if self._stop.wait(min(self._pause_seconds, left)):
+            raise StoppedError
+        self._pause_seconds = min(POLL_MAX_SECONDS, self._pause_seconds * POLL_GROWTH)

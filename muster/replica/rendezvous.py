@@ -1,0 +1,120 @@
+"""Where replicas meet: join the run's history, then advance round by round. One object per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from muster.contract.commit import Commit
+from muster.replica.agreement import agree
+from muster.replica.codec import Floats
+from muster.replica.commits import read_commit
+from muster.replica.contribution import Contribution, contribute, make_contribution
+from muster.replica.errors import ParametersError
+from muster.replica.history import STATE_EVERY_ROUNDS, last_committed, latest_state, store_state
+from muster.replica.meeting import Meeting, log
+from muster.replica.outer import GlobalState, Nesterov
+from muster.replica.packing import Packing
+from muster.replica.reduction import reduced_mean
+from muster.replica.seat import Seat, renew_seat
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a round went: who took part in it, and whether this rank did."""
+
+    round: int
+    participants: tuple[int, ...]
+    took_part: bool
+
+
+class Rendezvous:
+    """This process's place among the replicas."""
+
+    def __init__(self, meeting: Meeting, seat: Seat, metrics: Callable[[], dict[str, float]]) -> None:
+        """`metrics` gives the latest value of each metric: it goes along with every contribution."""
+        self._meeting = meeting
+        self._seat = seat
+        self._metrics = metrics
+        self._previous: Commit | None = None
+        self._outer = Nesterov()
+        self._packing: Packing | None = None
+        self._state: GlobalState | None = None
+
+    @property
+    def rank(self) -> int:
+        """This replica's rank."""
+        return self._seat.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many replicas the run has."""
+        return self._meeting.quorum.replicas
+
+    @property
+    def joined(self) -> tuple[Packing, GlobalState] | None:
+        """What is trained and the state reached; None until `join`."""
+        return None if self._packing is None or self._state is None else (self._packing, self._state)
+
+    def join(self, packing: Packing, outer: Nesterov) -> GlobalState:
+        """Come to the state after the last committed round: the run's beginning or a stored state, then replay.
+
+        Raises:
+            ParametersError: another model than the run's, or joined already.
+            FencedError, StoppedError, RendezvousError
+        """
+        if self._packing is not None:
+            message = "A process joins the rendezvous once, with all its parameters in one DiLoCo."
+            raise ParametersError(message)
+        store, run = self._meeting.store, self._meeting.run
+        last = last_committed(store)
+        state = latest_state(store, run, packing, last)
+        self._packing, self._state, self._outer = packing, state, outer
+        if state.round:
+            self._previous = read_commit(self._meeting, state.round)
+        began = state.round
+        self._catch_up(state)
+        log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
+        return state
+
+    def advance(self, state: GlobalState, gradient: Floats, weight: float) -> Outcome:
+        """Give `gradient` to the next round and apply the round's mean; blocks until then.
+
+        A straggler whom the others left out applies all rounds that they made meanwhile, drops its own local progress
+        and reports back, so that it is waited for in the round after.
+
+        Raises:
+            FencedError, StoppedError, RendezvousError, DivergedError
+        """
+        patience = self._meeting.patience()
+        round_ = state.round + 1
+        mine: Contribution | None = None
+        commit = read_commit(self._meeting, round_)
+        if commit is None:
+            mine = make_contribution(
+                self._meeting.run, self._seat, round_, gradient, weight=weight, metrics=self._metrics()
+            )
+            contribute(self._meeting, self._seat, mine)
+            commit = agree(self._meeting, self._seat, mine, self._previous, patience)
+        commit, mean = reduced_mean(self._meeting, commit, mine, patience)
+        self._apply(state, commit, mean)
+        members = tuple(member.rank for member in commit.members)
+        if not commit.names(self.rank):
+            self._catch_up(state)
+            self._seat = renew_seat(self._meeting.store, self._meeting.run, self._seat)
+            log.warning("round=%d event=left-out now=%d", round_, state.round)
+        return Outcome(round_, members, self.rank in members)
+
+    def _catch_up(self, state: GlobalState) -> None:
+        while (commit := read_commit(self._meeting, state.round + 1)) is not None:
+            patience = self._meeting.patience()
+            commit, mean = reduced_mean(self._meeting, commit, None, patience)
+            self._apply(state, commit, mean)
+
+    def _apply(self, state: GlobalState, commit: Commit, mean: Floats) -> None:
+        self._outer.step(state, mean)
+        self._previous = commit
+        keepers = commit.members
+        keeper = keepers[state.round // STATE_EVERY_ROUNDS % len(keepers)]
+        if self._packing is not None and state.round % STATE_EVERY_ROUNDS == 0 and keeper.rank == self.rank:
+            store_state(self._meeting.store, self._meeting.run, self._packing, state)

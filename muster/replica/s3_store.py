@@ -1,0 +1,132 @@
+"""A store in S3, by obstore's synchronous API (which releases the GIL, so threads run side by side).
+
+Region, endpoint and credentials come from the environment as for every AWS client. Credentials of a container role
+(AWS_CONTAINER_CREDENTIALS_*) are renewed by obstore before they expire.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store
+
+from muster.contract.layout import s3_uri
+from muster.replica.transport import (
+    ObjectExistsError,
+    ObjectMissingError,
+    Part,
+    Store,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+
+TRIES = 8
+BACKOFF_FIRST_SECONDS = 0.1
+BACKOFF_MAX_SECONDS = 5.0
+CONNECT_SECONDS = 5
+# A single PUT carries at most 5 GiB, which takes a minute at the 85 MB/s that one connection to S3 gets.
+REQUEST_SECONDS = 120
+# The names under which a private certificate authority is given, to AWS clients and to everything else.
+CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
+
+T = TypeVar("T")
+
+
+class S3ObjectStore(Store):
+    """Objects of `bucket` below `prefix` (empty, or ending with a slash)."""
+
+    def __init__(self, bucket: str, prefix: str, environment: Mapping[str, str] | None = None) -> None:
+        self._bucket = bucket
+        self._prefix = prefix
+        self._s3 = _client(bucket, os.environ if environment is None else environment)
+
+    def create(self, key: str, body: bytes | bytearray) -> None:
+        """PUT with If-None-Match: *. S3 answers 412 to a loser, or 409 while another such PUT is under way."""
+        path = self._prefix + key
+        self._call(key, lambda: obstore.put(self._s3, path, body, mode="create", use_multipart=False))
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        """GET, ranged unless all is asked for."""
+        return self._call(key, lambda: self._get(self._prefix + key, start, stop))
+
+    def exists(self, key: str) -> bool:
+        """HEAD."""
+        try:
+            self._call(key, lambda: obstore.head(self._s3, self._prefix + key))
+        except ObjectMissingError:
+            return False
+        return True
+
+    def uri(self, key: str) -> str:
+        """`s3://bucket/key`."""
+        return s3_uri(self._bucket, self._prefix + key)
+
+    def _get(self, path: str, start: int, stop: int | None) -> Part:
+        if start == 0 and stop is None:
+            result = obstore.get(self._s3, path)
+        else:
+            try:
+                result = obstore.get(
+                    self._s3, path, options={"range": {"offset": start} if stop is None else (start, stop)}
+                )
+            except BaseError:
+                # A range beyond the end is an error to S3 (416), and nothing special to obstore: ask for the length.
+                size = obstore.head(self._s3, path)["size"]
+                if size <= start:
+                    return Part(memoryview(b""), size)
+                raise
+        return Part(memoryview(result.bytes()), result.meta["size"])
+
+    def _call(self, key: str, operation: Callable[[], T]) -> T:
+        """Run one request; what may pass is tried again, with full jitter between the tries."""
+        detail = ""
+        for attempt in range(TRIES):
+            try:
+                return operation()
+            except FileNotFoundError:
+                raise ObjectMissingError(self.uri(key)) from None
+            except AlreadyExistsError:
+                raise ObjectExistsError(self.uri(key)) from None
+            except (PermissionDeniedError, UnauthenticatedError) as error:
+                raise StoreDeniedError(self.uri(key), _first_line(error)) from None
+            except BaseError as error:
+                detail = _first_line(error)
+            if attempt + 1 < TRIES:
+                ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2**attempt)
+                time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
+        raise StoreUnavailableError(self.uri(key), TRIES, detail)
+
+
+def _client(bucket: str, environment: Mapping[str, str]) -> S3Store:
+    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
+    authority = next((environment[name] for name in CA_VARIABLES if environment.get(name)), None)
+    options: ClientConfig = {
+        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+        "timeout": timedelta(seconds=REQUEST_SECONDS),
+        "allow_http": endpoint.startswith("http://"),
+    }
+    if authority is not None:
+        options["root_certificate"] = Path(authority).read_bytes()
+    return S3Store(
+        bucket,
+        client_options=options,
+        # One place retries: `_call`.
+        retry_config={"max_retries": 0},
+        # Blocks carry checksums of their own, and TLS those of the way.
+        unsigned_payload=True,
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:500]
