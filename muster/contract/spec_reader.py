@@ -12,7 +12,6 @@ from muster.contract.errors import Problem, SpecError
 from muster.contract.failures import FailureClass
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.spec import SPEC_BYTES_MAX, Budget, DisagreementError, OnReplicaFailure, Rendezvous, Spec
-from muster.contract.yaml_text import load_yaml
 
 
 def parse_spec_text(text: str) -> Spec:
@@ -21,6 +20,9 @@ def parse_spec_text(text: str) -> Spec:
     Raises:
         SpecError: with every problem at once.
     """
+    # The functions read parsed specs only; YAML would cost each of their cold starts 10 ms.
+    from muster.contract.yaml_text import load_yaml  # noqa: PLC0415
+
     size = len(text.encode())
     if size > SPEC_BYTES_MAX:
         raise SpecError([Problem("the spec", f"{size:,} bytes", f"at most {SPEC_BYTES_MAX:,}: keep data in S3")])
