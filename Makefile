@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready node_modules/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check bench lock clean
+.PHONY: help setup demo test check bench docs lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,12 @@ node_modules/.ready: package.json package-lock.json
 	@npm ci --silent --no-fund --no-audit
 	@touch $@
 
+demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
+	@$(BIN)/python -m examples.digits.demo
+
+test: setup ## Every test
+	@$(BIN)/python -m pytest
+
 check: setup ## Lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,6 +43,9 @@ check: setup ## Lint, types, import rules
 
 bench: setup ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
+
+docs: setup ## Write the parts of docs/ that follow from the code
+	@$(BIN)/python -m docs.generate
 
 lock: ## Resolve pyproject.toml into requirements.txt again
 	$(PYTHON) -m uv pip compile --all-extras --group deploy --group functions --group examples --group dev \
