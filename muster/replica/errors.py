@@ -41,3 +41,7 @@ class ParametersError(MusterError):
 
 class DivergedError(MusterError):
     """The trainer's own contribution is unusable and the round cannot do without it."""
+
+
+class TrainerError(MusterError):
+    """The user's function failed."""

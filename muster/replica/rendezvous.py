@@ -16,7 +16,7 @@ from muster.replica.meeting import Meeting, log
 from muster.replica.outer import GlobalState, Nesterov
 from muster.replica.packing import Packing
 from muster.replica.reduction import reduced_mean
-from muster.replica.seat import Seat, renew_seat
+from muster.replica.seat import Seat, renew_seat, take_seat
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,29 @@ class Rendezvous:
         self._packing: Packing | None = None
         self._state: GlobalState | None = None
 
+    @classmethod
+    def open(cls, meeting: Meeting, rank: int, attempt: int, metrics: Callable[[], dict[str, float]]) -> Rendezvous:
+        """Take the seat of `rank`; every process that held it before is fenced from now on.
+
+        Raises:
+            FencedError: a newer attempt holds it.
+        """
+        last = last_committed(meeting.store)
+        commit = read_commit(meeting, last) if last else None
+        known = 0 if commit is None else commit.epochs[rank]
+        seat = take_seat(meeting.store, meeting.run, rank, attempt, known)
+        log.info("event=seated rank=%d attempt=%d incarnation=%d epoch=%d", rank, attempt, seat.incarnation, seat.epoch)
+        return cls(meeting, seat, metrics)
+
     @property
     def rank(self) -> int:
         """This replica's rank."""
         return self._seat.rank
+
+    @property
+    def incarnation(self) -> int:
+        """Which process of its attempt this is, counted from 1."""
+        return self._seat.incarnation
 
     @property
     def world_size(self) -> int:

@@ -1,0 +1,1 @@
+"""Handwritten digits, trained by several replicas together. NumPy only; the data come with scikit-learn."""

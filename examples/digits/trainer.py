@@ -1,0 +1,52 @@
+"""What every replica runs: `examples.digits.trainer:train`."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from examples.digits.dataset import load, shard
+from examples.digits.model import AdamW, Classifier
+from muster.replica.context import Context
+from muster.replica.diloco import DiLoCo
+
+
+def train(
+    context: Context,
+    *,
+    rounds: int,
+    inner_steps: int = 30,
+    batch_size: int = 32,
+    learning_rate: float = 3e-3,
+    weight_decay: float = 1e-2,
+    hidden: int = 64,
+    seed: int = 0,
+    seconds_per_round: float = 0.0,
+) -> None:
+    """Train on this replica's shard with DiLoCo, and report the held-out accuracy of the global model each round.
+
+    Args:
+        context: given by Muster.
+        rounds: outer steps of the whole run.
+        inner_steps: AdamW steps between two outer steps.
+        seconds_per_round: a round takes at least this long, so that one can watch it.
+    """
+    training, held_out = load()
+    examples = shard(training, context.rank, context.world_size)
+    model = Classifier(hidden, seed)
+    inner = AdamW(model.parameters, learning_rate, weight_decay)
+    outer = DiLoCo(context.rendezvous, model.parameters)
+    context.metrics.log(round=outer.round, accuracy=model.accuracy(held_out))
+    while outer.round < rounds and not context.stop.is_set():
+        started = time.monotonic()
+        # By rank and round: a replica that comes back in the middle draws what it would have drawn.
+        rng = np.random.default_rng((seed, context.rank, outer.round))
+        losses = []
+        for _ in range(inner_steps):
+            loss, gradients = model.loss_and_gradients(examples[rng.integers(len(examples), size=batch_size)])
+            inner.step(gradients)
+            losses.append(loss)
+        context.stop.wait(max(0.0, seconds_per_round - (time.monotonic() - started)))
+        outer.step(samples=inner_steps * batch_size)
+        context.metrics.log(round=outer.round, loss=float(np.mean(losses)), accuracy=model.accuracy(held_out))

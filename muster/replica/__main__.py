@@ -1,0 +1,9 @@
+"""`python -m muster.replica`: what a replica's container runs."""
+
+import os
+import sys
+
+from muster.replica.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,0 +1,113 @@
+"""A replica's life: check the input, take the seat, call the trainer, leave what it made, say how it ended."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+
+from muster.contract.errors import MusterError
+from muster.contract.exits import ReplicaExit
+from muster.contract.run_document import ENV_BASE_DIR, RunDocument
+from muster.replica.context import Context
+from muster.replica.environment import DEFAULT_BASE_DIR, Environment, read_environment, read_run_document
+from muster.replica.errors import FencedError, InputError, RendezvousError, StoppedError, TrainerError
+from muster.replica.meeting import Meeting, log
+from muster.replica.metrics import Metrics
+from muster.replica.open_store import open_store
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.roll_call import Quorum
+from muster.replica.trainer import Trainer, load_trainer
+from muster.replica.transport import StoreDeniedError, StoreUnavailableError
+from muster.replica.tree import Tree, checkpoint_uri, manifest_of
+
+_EXITS: dict[type[MusterError], ReplicaExit] = {
+    InputError: ReplicaExit.BAD_INPUT,
+    StoreDeniedError: ReplicaExit.BAD_INPUT,
+    RendezvousError: ReplicaExit.RENDEZVOUS,
+    StoreUnavailableError: ReplicaExit.RENDEZVOUS,
+    FencedError: ReplicaExit.FENCED,
+    StoppedError: ReplicaExit.STOPPED,
+}
+
+
+def main(variables: Mapping[str, str]) -> ReplicaExit:
+    """Run one replica in this process and say how it ended; the reason of a failure is left in output/failure."""
+    logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        environment = read_environment(variables)
+        _run(environment, read_run_document(environment), stop)
+    except MusterError as error:
+        log.error("%s", error)
+        Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(str(error))
+        return _EXITS.get(type(error), ReplicaExit.USER_CODE)
+    return ReplicaExit.DONE
+
+
+def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
+    tree = Tree(environment.base_dir)
+    tree.prepare()
+    trainer = load_trainer(document.trainer or "", document.kwargs)
+    context = _context(environment, document, tree, stop)
+    try:
+        _train(trainer, context, document)
+    except StoppedError:
+        if context.rendezvous.joined is not None:
+            path = tree.save_parameters(*context.rendezvous.joined)
+            log.info("event=stopped saved=%s", path.name)
+        raise
+    if context.rendezvous.joined is None:
+        message = f"{document.trainer} returned without having made a DiLoCo(context.rendezvous, parameters)."
+        raise TrainerError(message)
+    packing, state = context.rendezvous.joined
+    path = tree.save_parameters(packing, state)
+    uri = checkpoint_uri(document.rendezvous_uri, document.run, environment.rank, path)
+    manifest = manifest_of(uri, state, context.metrics.latest())
+    tree.write_manifest(manifest)
+    log.info("event=done round=%d checksum=%s checkpoint=%s", state.round, manifest.checksum[:12], uri)
+
+
+def _context(environment: Environment, document: RunDocument, tree: Tree, stop: Event) -> Context:
+    metrics = Metrics()
+    quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
+    meeting = Meeting(open_store(document.rendezvous_uri), document.run, quorum, document.timeout_seconds, stop)
+    rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics.latest)
+    return Context(
+        run=document.run,
+        rank=environment.rank,
+        world_size=document.replicas,
+        attempt=environment.attempt,
+        incarnation=rendezvous.incarnation,
+        rendezvous=rendezvous,
+        metrics=metrics,
+        stop=stop,
+        input_dir=tree.input_data,
+        checkpoint_dir=tree.checkpoints,
+        output_dir=tree.output_data,
+        model_dir=tree.model,
+    )
+
+
+def _train(trainer: Trainer, context: Context, document: RunDocument) -> None:
+    """Call the trainer. Its own errors are told with a traceback to the log, and with their last line as the reason."""
+    try:
+        trainer(context, **document.kwargs)
+    except MusterError:
+        raise
+    except SystemExit as error:
+        if error.code not in {None, 0}:
+            message = f"{document.trainer} exited: {error.code}"
+            raise TrainerError(message) from None
+    except Exception as error:
+        traceback.print_exc()
+        last = traceback.format_exception_only(error)[-1].strip()
+        message = f"{document.trainer} failed: {last}"
+        raise TrainerError(message) from None
+    if context.stop.is_set():
+        raise StoppedError

@@ -1,0 +1,45 @@
+"""Metrics: a line on standard output, where SageMaker's regular expressions find it, and the latest value of each."""
+
+from __future__ import annotations
+
+import math
+import re
+from threading import Lock
+
+# What fits into a contribution's header beside the rest.
+METRICS_MAX = 32
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,47}")
+
+
+class Metrics:
+    """The trainer's numbers."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, float] = {}
+        self._lock = Lock()
+
+    def log(self, **values: float) -> None:
+        """Print `name=value name=value …` as one line and keep the latest value of each name.
+
+        NaN and infinity are printed but not kept: documents hold finite numbers only.
+
+        Raises:
+            ValueError: a name that is none, or more than METRICS_MAX names.
+        """
+        numbers = {name: float(value) for name, value in values.items()}
+        for name in numbers:
+            if NAME.fullmatch(name) is None:
+                message = f"{name!r} cannot name a metric: at most 48 letters, digits and _ . / -"
+                raise ValueError(message)
+        with self._lock:
+            kept = {name: value for name, value in numbers.items() if math.isfinite(value)}
+            if len({*self._latest, *kept}) > METRICS_MAX:
+                message = f"at most {METRICS_MAX} metrics are carried; log fewer names"
+                raise ValueError(message)
+            self._latest.update(kept)
+        print(" ".join(f"{name}={value:.6g}" for name, value in numbers.items()), flush=True)
+
+    def latest(self) -> dict[str, float]:
+        """The latest value of each name."""
+        with self._lock:
+            return dict(self._latest)
