@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import listing, objects
+from infra.access import objects
 from infra.handler_function import HandlerFunction, HandlerSettings
 
 
@@ -37,7 +37,8 @@ class PlanFunction(Construct):
             memory_mb=512,
             environment={"MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn, **image},
             statements=[
-                objects(bucket, ["s3:GetObject", "s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
-                listing(bucket, ["control/*", "runs/*"]),
+                objects(bucket, ["s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
+                # A plan that is there already may be this execution's own.
+                objects(bucket, ["s3:GetObject"], ["control/*/plan.json"]),
             ],
         ).function

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import listing, objects
+from infra.access import listing, objects, training_jobs
 from infra.handler_function import HandlerFunction, HandlerSettings
 
 
 class SettleFunction(Construct):
     """Called by the workflow last of all: resolves manifests, weighs the outcomes, writes the result."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, settings: HandlerSettings, bucket: s3.IBucket) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: HandlerSettings,
+        bucket: s3.IBucket,
+        job_prefix: str,
+    ) -> None:
         super().__init__(scope, construct_id)
         self.function = HandlerFunction(
             self,
@@ -37,6 +45,8 @@ class SettleFunction(Construct):
                     ],
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/result.json"]),
-                listing(bucket, ["control/*", "output/*"]),
+                listing(bucket, ["control/*"]),
+                # Of a run that was cut off, the end of a job may be known to SageMaker alone.
+                training_jobs(Stack.of(self), job_prefix, ["sagemaker:DescribeTrainingJob"]),
             ],
         ).function

@@ -62,7 +62,9 @@ class MusterStack(Stack):
         ).function
         react = ReactFunction(self, "React", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
         stop = StopFunction(self, "Stop", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
-        settle = SettleFunction(self, "Settle", settings=handlers, bucket=bucket).function
+        settle = SettleFunction(
+            self, "Settle", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix
+        ).function
         state_machine = Workflow(
             self,
             "Workflow",

@@ -46,7 +46,7 @@ class StopFunction(Construct):
                     ],
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
-                listing(bucket, ["control/*", "output/*"]),
+                listing(bucket, ["control/*"]),
                 training_jobs(
                     Stack.of(self), job_prefix, ["sagemaker:DescribeTrainingJob", "sagemaker:StopTrainingJob"]
                 ),
