@@ -30,49 +30,15 @@ class AdminClient:
 
     def running_jobs(self) -> list[str]:
         """Names of the training jobs that have not ended."""
-        return list(json.loads(self._ask("GET", "status"))["running_jobs"])
+        return list(json.loads(self.ask("GET", "status"))["running_jobs"])
 
-    def add_fault(self, fault: Fault) -> FaultReport:
-        """Ask for a fault."""
-        return FaultReport.model_validate_json(self._ask("POST", "faults", fault.model_dump_json().encode()))
-
-    def faults(self) -> list[FaultReport]:
-        """All faults that were asked for, and how often each struck."""
-        return FAULT_REPORTS.validate_json(self._ask("GET", "faults"))
-
-    def remove_fault(self, identifier: int) -> None:
-        """Strike one fault out."""
-        self._ask("DELETE", f"faults/{identifier}")
-
-    def clear_faults(self) -> None:
-        """Strike all faults out."""
-        self._ask("DELETE", "faults")
-
-    def wait_for_fault(self, identifier: int, *, fired: int = 1, timeout_seconds: float = 30.0) -> FaultReport:
-        """Wait until a fault struck `fired` times.
+    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """One request.
 
         Raises:
-            TimeoutError: it did not.
+            AdminError: the service refused it.
+            DeadCloudError: nobody answers.
         """
-        deadline = time.monotonic() + timeout_seconds
-        while True:
-            report = next((report for report in self.faults() if report.id == identifier), None)
-            if report is not None and report.fired >= fired:
-                return report
-            if time.monotonic() >= deadline:
-                message = f"fault {identifier} did not strike {fired} times in {timeout_seconds} s: {report}"
-                raise TimeoutError(message)
-            time.sleep(_POLL_SECONDS)
-
-    def calls(self) -> list[CallCount]:
-        """Calls at the endpoint since the last reset, by service, operation and caller."""
-        return CALL_COUNTS.validate_json(self._ask("GET", "calls"))
-
-    def reset_calls(self) -> None:
-        """Count from zero again."""
-        self._ask("DELETE", "calls")
-
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(  # noqa: S310 - the URL is our own https endpoint
             f"{self._state.endpoint}/_muster/{path}",
             data=body,
@@ -83,7 +49,79 @@ class AdminClient:
             with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
                 return bytes(response.read())
         except urllib.error.HTTPError as error:
-            detail = error.read().decode(errors="replace")
-            raise AdminError(f"The embedded cloud refused {method} {path}: {detail}") from error  # noqa: EM102
+            raise AdminError(method, path, error.read().decode(errors="replace")) from error
         except OSError as error:
             raise DeadCloudError(self._directory.root, self._state.endpoint) from error
+
+
+class PlacedFault:
+    """A fault that was asked for."""
+
+    def __init__(self, faults: Faults, identifier: int) -> None:
+        self._faults = faults
+        self.id = identifier
+
+    @property
+    def fired(self) -> int:
+        """How often it struck."""
+        return next((report.fired for report in self._faults.list() if report.id == self.id), 0)
+
+    def wait(self, *, fired: int = 1, timeout_seconds: float = 30.0) -> None:
+        """Wait until it struck `fired` times.
+
+        Raises:
+            TimeoutError: it did not.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while (count := self.fired) < fired:
+            if time.monotonic() >= deadline:
+                message = f"fault {self.id} struck {count} times in {timeout_seconds} s, not {fired}"
+                raise TimeoutError(message)
+            time.sleep(_POLL_SECONDS)
+
+    def remove(self) -> None:
+        """Strike it out."""
+        self._faults.remove(self.id)
+
+
+class Faults:
+    """The service's fault book."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def add(self, fault: Fault) -> PlacedFault:
+        """Ask for a fault; it counts from now."""
+        answer = self._admin.ask("POST", "faults", fault.model_dump_json().encode())
+        return PlacedFault(self, FaultReport.model_validate_json(answer).id)
+
+    def list(self) -> list[FaultReport]:
+        """All faults that were asked for, and how often each struck."""
+        return FAULT_REPORTS.validate_json(self._admin.ask("GET", "faults"))
+
+    def remove(self, identifier: int) -> None:
+        """Strike one fault out.
+
+        Raises:
+            AdminError: there is none of that number.
+        """
+        self._admin.ask("DELETE", f"faults/{identifier}")
+
+    def clear(self) -> None:
+        """Strike all faults out."""
+        self._admin.ask("DELETE", "faults")
+
+
+class Calls:
+    """The service's count of calls."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def report(self) -> list[CallCount]:
+        """Calls at the endpoint since the last reset, by service, operation and caller."""
+        return CALL_COUNTS.validate_json(self._admin.ask("GET", "calls"))
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self._admin.ask("DELETE", "calls")

@@ -80,7 +80,7 @@ def status(
     """Say whether the embedded cloud runs, and what runs on it. Exit code 3 when it does not."""
     with one_line_errors():
         cloud = LocalCloud.attach(state)
-        jobs = cloud.admin.running_jobs()
+        jobs = cloud.running_jobs()
     if as_json:
         shown = {
             "endpoint": cloud.endpoint,

@@ -15,7 +15,7 @@ from typing import Any
 
 import boto3
 
-from muster.local.admin_client import AdminClient
+from muster.local.admin_client import AdminClient, Calls, Faults
 from muster.local.daemon import PORT_IN_USE, READY
 from muster.local.environment import bare_environment, client_environment
 from muster.local.errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError, StartError
@@ -43,8 +43,11 @@ class LocalCloud:
         self.directory = directory
         self.state = state
         self._process = parent_pipe
-        self.admin = AdminClient(state, directory)
-        """Faults and call counts."""
+        self._admin = AdminClient(state, directory)
+        self.faults = Faults(self._admin)
+        """Faults on demand."""
+        self.calls = Calls(self._admin)
+        """Who called what."""
 
     @classmethod
     def start(cls, path: Path = DEFAULT_STATE, settings: Settings | None = None) -> LocalCloud:
@@ -93,7 +96,7 @@ class LocalCloud:
         """
         directory = StateDirectory.at(path)
         cloud = cls(directory, directory.read(), None)
-        cloud.admin.running_jobs()
+        cloud.running_jobs()
         return cloud
 
     def __enter__(self) -> LocalCloud:
@@ -108,6 +111,10 @@ class LocalCloud:
     def endpoint(self) -> str:
         """`https://127.0.0.1:PORT`, every service's."""
         return self.state.endpoint
+
+    def running_jobs(self) -> list[str]:
+        """Names of the training jobs that have not ended."""
+        return self._admin.running_jobs()
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of a process that shall reach this cloud as root: `base` (ours), turned towards it."""

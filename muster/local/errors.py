@@ -58,6 +58,9 @@ class StartError(LocalCloudError):
 class AdminError(LocalCloudError):
     """The admin interface refused a request."""
 
+    def __init__(self, method: str, path: str, answer: str) -> None:
+        super().__init__(f"The embedded cloud refused {method} {path}: {answer}")
+
 
 class CommandNotFoundError(LocalCloudError):
     """`exec` was given a program that does not exist."""

@@ -25,7 +25,7 @@ def list_faults(
 ) -> None:
     """Show what was asked for and how often it struck."""
     with one_line_errors():
-        reports = LocalCloud.attach(state).admin.faults()
+        reports = LocalCloud.attach(state).faults.list()
     if as_json:
         typer.echo(json.dumps([report.model_dump(mode="json") for report in reports], indent=2))
         return
@@ -42,11 +42,11 @@ def clear(
 ) -> None:
     """Strike faults out."""
     with one_line_errors():
-        admin = LocalCloud.attach(state).admin
+        faults = LocalCloud.attach(state).faults
         if identifier is None:
-            admin.clear_faults()
+            faults.clear()
         else:
-            admin.remove_fault(identifier)
+            faults.remove(identifier)
 
 
 @app.command(name="spot-interruption")
@@ -173,7 +173,9 @@ def _add(state: Any, **fields: object) -> None:
 
 def _ask(state: Any, fault: Fault) -> None:
     with one_line_errors():
-        typer.echo(_line(LocalCloud.attach(state).admin.add_fault(fault)))
+        faults = LocalCloud.attach(state).faults
+        placed = faults.add(fault)
+        typer.echo(next(_line(report) for report in faults.list() if report.id == placed.id))
 
 
 def _line(report: FaultReport) -> str:

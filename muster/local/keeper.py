@@ -26,14 +26,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# <linux/prctl.h>
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
-def _death_signal() -> Callable[[], None] | None:
-    """What a new child calls on Linux: be killed when the keeper is; elsewhere there is nothing like it."""
+def _adopt_orphans() -> Callable[[], None] | None:
+    """On Linux: become the parent of whatever a job leaves behind, in whatever process group.
+
+    Returns what a new child calls there: be killed when the keeper is. Elsewhere there is nothing like either.
+    """
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -43,15 +49,15 @@ class Keeper:
     def __init__(self, service_group: int) -> None:
         self._service_group = service_group
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._on_start = _death_signal()
+        self._on_start = _adopt_orphans()
         self._wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         os.set_blocking(self._wake_read, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        # The service decides when the keeper ends, not whoever signals the terminal.
-        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(ignored, signal.SIG_IGN)
+        # The service decides when the keeper ends, not whoever signals it. A handler that does nothing:
+        # SIG_IGN would pass to the jobs, who then could not be told to end.
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
 
     def run(self) -> None:
         """Obey until the pipe is closed, then leave nothing behind."""
@@ -71,8 +77,7 @@ class Keeper:
                     self._obey(json.loads(line))
         self._end_jobs()
         if self._service_group:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._service_group, signal.SIGKILL)
+            _kill_group(self._service_group)
 
     def _obey(self, command: dict[str, Any]) -> None:
         if command["op"] == "spawn":
@@ -99,7 +104,6 @@ class Keeper:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                     preexec_fn=self._on_start,  # noqa: PLW1509 - this process has one thread
-                    restore_signals=True,
                 )
         except OSError as error:
             self._answer({"id": command["id"], "missing": error.strerror or str(error)})
@@ -108,13 +112,22 @@ class Keeper:
         self._answer({"id": command["id"], "pid": child.pid})
 
     def _reap(self) -> None:
-        for identifier, child in list(self._children.items()):
-            if child.poll() is not None:
-                del self._children[identifier]
-                # A container ends with its first process: so does everything that it started.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                self._answer({"id": identifier, "returncode": child.returncode})
+        """Collect whoever ended: jobs' processes are reported, orphans only collected."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            identifier = next((key for key, child in self._children.items() if child.pid == pid), None)
+            if identifier is None:
+                continue
+            child = self._children.pop(identifier)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            # A container ends with its first process: so does everything that it started.
+            _kill_group(pid)
+            self._answer({"id": identifier, "returncode": child.returncode})
 
     def _answer(self, answer: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):
@@ -122,11 +135,29 @@ class Keeper:
 
     def _end_jobs(self) -> None:
         for child in self._children.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-        for child in self._children.values():
-            child.wait()
+            _kill_group(child.pid)
         self._children.clear()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                for orphan in _own_children():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(orphan, signal.SIGKILL)
+                os.waitpid(-1, 0)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _own_children() -> list[int]:
+    """Children of this process as the kernel knows them (Linux), adopted ones too."""
+    pid = os.getpid()
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as listed:  # noqa: PTH123 - see _spawn
+            return [int(child) for child in listed.read().split()]
+    except OSError:
+        return []
 
 
 if __name__ == "__main__":

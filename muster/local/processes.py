@@ -120,3 +120,8 @@ class ProcessPool:
                 child = self._children.pop(answer["id"], None) if ended else self._children.get(answer["id"])
             if child is not None:
                 child.answered(answer)
+        # The keeper is gone, and its jobs with it.
+        with self._lock:
+            orphans, self._children = list(self._children.values()), {}
+        for child in orphans:
+            child.answered({"returncode": -int(signal.SIGKILL)})

@@ -60,6 +60,9 @@ _MESSAGES = {
 }
 
 
+_WHILE_STOPPING = {Secondary.STOPPING, Secondary.UPLOADING}
+
+
 @dataclass
 class _Transition:
     status: Secondary
@@ -125,8 +128,10 @@ class Job:
         return bool(self.request.get("EnableManagedSpotTraining"))
 
     def advance(self, secondary: Secondary) -> None:
-        """Enter the next secondary status and tell the world."""
+        """Enter the next secondary status and tell the world; a job that is stopping only uploads any more."""
         with self._lock:
+            if self._status is JobStatus.STOPPING and secondary not in _WHILE_STOPPING:
+                return
             self._enter(secondary)
             if secondary is Secondary.DOWNLOADING and self._training_started is None:
                 self._training_started = self._modified

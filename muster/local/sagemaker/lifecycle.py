@@ -198,8 +198,7 @@ class Lifecycle:
             cwd=container.working_directory(code, tree),
             log=tree.log,
         )
-        if self.job.status is JobStatus.IN_PROGRESS:
-            self.job.advance(Secondary.TRAINING)
+        self.job.advance(Secondary.TRAINING)
         return _Process(self, tree, child, logs, checkpoints)
 
     def _checkpoints(self, tree: JobTree) -> CheckpointSync | None:

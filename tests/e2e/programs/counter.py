@@ -1,0 +1,26 @@
+"""Counts its incarnations in a checkpoint, then waits to be told to end; on SIGTERM it says goodbye and ends."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+checkpoints = Path(os.environ["SAGEMAKER_BASE_DIR"]) / "checkpoints"
+checkpoints.mkdir(exist_ok=True)
+file = checkpoints / "count"
+count = int(file.read_text()) + 1 if file.exists() else 1
+file.write_text(str(count))
+told = threading.Event()
+
+
+def goodbye(*_: object) -> None:
+    (checkpoints / f"goodbye-{count}").write_text("bye")
+    told.set()
+
+
+signal.signal(signal.SIGTERM, goodbye)
+print(f"count={count}")
+if count != wanted:
+    told.wait()
