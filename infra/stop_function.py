@@ -48,7 +48,9 @@ class StopFunction(Construct):
                 objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
                 listing(bucket, ["control/*"]),
                 training_jobs(
-                    Stack.of(self), job_prefix, ["sagemaker:DescribeTrainingJob", "sagemaker:StopTrainingJob"]
+                    Stack.of(self),
+                    job_prefix,
+                    ["sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"],
                 ),
                 # `*` is forced: ListTrainingJobs has no resource level.
                 iam.PolicyStatement(actions=["sagemaker:ListTrainingJobs"], resources=["*"]),

@@ -138,7 +138,7 @@ def _launch(run: ActiveRun, request: AttemptRequest, armed: Armed) -> Launch:
 def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch:
     """Take over a job that exists under our name, if it is ours; learn its end if it has ended."""
     try:
-        run.jobs.require_ours(job, job_tags(run.plan, request.rank, request.attempt))
+        run.jobs.require_ours(job.name, job.arn, job_tags(run.plan, request.rank, request.attempt))
     except ForeignJobError as foreign:
         return _conclude(run, request, _not_created(FailureClass.INVALID_REQUEST, str(foreign)))
     if job.end is not None:

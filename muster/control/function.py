@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -15,6 +16,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 logger = Logger()
 metrics = Metrics()
+# Most events change no metric.
+warnings.filterwarnings("ignore", message="No application metrics to publish")
 
 
 def read_environment(model: type[Model], environment: Mapping[str, str] = os.environ) -> Model:

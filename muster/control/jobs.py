@@ -40,6 +40,14 @@ class Job:
         return JobEnd(self.status, self.secondary, self.reason) if self.status.is_terminal else None
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A training job as List shows it."""
+
+    name: JobName
+    arn: str
+
+
 class LaunchRefusedError(Exception):
     """SageMaker refused CreateTrainingJob: no job came of it."""
 
@@ -97,16 +105,16 @@ class Jobs:
         pages = self._sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
         return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
 
-    def require_ours(self, job: Job, tags: dict[str, str]) -> None:
+    def require_ours(self, name: str, arn: str, tags: dict[str, str]) -> None:
         """Refuse a job that holds our name but not our tags.
 
         Raises:
             ForeignJobError: it was made by somebody else, or by another plan.
         """
-        theirs = self.tags(job.arn)
+        theirs = self.tags(arn)
         for key, value in tags.items():
             if theirs.get(key) != value:
-                raise ForeignJobError(job.name, f"its tag {key} is {theirs.get(key, 'missing')!r}, not {value!r}")
+                raise ForeignJobError(name, f"its tag {key} is {theirs.get(key, 'missing')!r}, not {value!r}")
 
     def stop(self, name: str) -> None:
         """Stop a job; one that has ended, or was never made, is as good as stopped."""
@@ -119,8 +127,8 @@ class Jobs:
             if job is not None and job.status is JobStatus.IN_PROGRESS:
                 raise
 
-    def of_run(self, prefix: str, run: str, status: JobStatus) -> Iterator[JobName]:
-        """The jobs of a run that are in `status`."""
+    def of_run(self, prefix: str, run: str, status: JobStatus) -> Iterator[Listed]:
+        """The jobs that hold a name of this run and are in `status`."""
         pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
             NameContains=run_job_prefix(prefix, run), StatusEquals=status.value
         )
@@ -129,4 +137,4 @@ class Jobs:
                 # A name may contain another run's prefix: only its parts tell whose it is.
                 name = JobName.parse(summary["TrainingJobName"], prefix)
                 if name is not None and name.run == run:
-                    yield name
+                    yield Listed(name, summary["TrainingJobArn"])

@@ -8,15 +8,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract.errors import ForeignJobError
 from muster.contract.fence import Fence
-from muster.contract.names import RUN_MAX, run_name
+from muster.contract.names import RUN_MAX, JobName, run_name
 from muster.contract.plan import Plan
+from muster.contract.request import job_tags
 from muster.contract.result import Verdict
 from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.aws import in_parallel
 from muster.control.documents import RunDocuments
-from muster.control.jobs import Jobs
+from muster.control.jobs import Jobs, Listed
 from muster.control.settle import settle
 
 # StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts are uploaded.
@@ -61,34 +63,54 @@ class StillRunningError(Exception):
 def raise_fence_and_stop(documents: RunDocuments, jobs: Jobs, plan: Plan, fence: Fence) -> None:
     """Let nothing more start, and ask every job of the run to stop."""
     documents.raise_fence(fence)
-    in_parallel(lambda rank: _stop_replica(documents, jobs, rank), range(plan.spec.replicas))
+    in_parallel(lambda rank: _stop_replica(documents, jobs, plan, rank), range(plan.spec.replicas))
 
 
-def verify_stopped(
-    documents: RunDocuments,
-    jobs: Jobs,
-    plan: Plan,
-    seconds: float,
-    pause: Callable[[float], None] = time.sleep,
-) -> None:
+def _stop_replica(documents: RunDocuments, jobs: Jobs, plan: Plan, rank: int) -> None:
+    record = documents.record(rank).record
+    if record is None or record.decision is not None:
+        return
+    # An event of the job has shown that it is ours; before the first one, the job itself must.
+    if record.current.status or _found_ours(jobs, plan, JobName.parse(record.current.job, plan.place.job_prefix)):
+        jobs.stop(record.current.job)
+
+
+def _found_ours(jobs: Jobs, plan: Plan, name: JobName | None) -> bool:
+    job = jobs.find(str(name)) if name else None
+    return name is not None and job is not None and _is_ours(jobs, plan, Listed(name, job.arn))
+
+
+def _is_ours(jobs: Jobs, plan: Plan, listed: Listed) -> bool:
+    """Whether a job under one of our names is this run's: somebody else's is left alone."""
+    try:
+        jobs.require_ours(str(listed.name), listed.arn, job_tags(plan, listed.name.rank, listed.name.attempt))
+    except ForeignJobError:
+        return False
+    return True
+
+
+def verify_stopped(jobs: Jobs, plan: Plan, seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
     """Look until no job of the run is active, stopping again what was missed.
 
     Raises:
         StillRunningError: some are left after about `seconds`.
     """
-    prefix, run = plan.place.job_prefix, documents.run
     waited = 0.0
     while True:
-        missed = list(jobs.of_run(prefix, run, JobStatus.IN_PROGRESS))
-        left = len(missed) + sum(1 for _ in jobs.of_run(prefix, run, JobStatus.STOPPING))
+        missed = _active(jobs, plan, JobStatus.IN_PROGRESS)
+        left = missed + _active(jobs, plan, JobStatus.STOPPING)
         if not left:
             return
         if waited >= seconds:
-            message = f"{left} jobs of {run} are still active after {waited:.0f} seconds"
+            message = f"{len(left)} jobs of {plan.run} are still active after {waited:.0f} seconds"
             raise StillRunningError(message)
-        in_parallel(lambda name: jobs.stop(str(name)), missed)
+        in_parallel(lambda job: jobs.stop(str(job.name)), missed)
         pause(_POLL_SECONDS)
         waited += _POLL_SECONDS
+
+
+def _active(jobs: Jobs, plan: Plan, status: JobStatus) -> list[Listed]:
+    return [job for job in jobs.of_run(plan.place.job_prefix, plan.run, status) if _is_ours(jobs, plan, job)]
 
 
 def clear_up(documents: RunDocuments, jobs: Jobs, ended: ExecutionEnded, seconds: float) -> bool:
@@ -103,12 +125,6 @@ def clear_up(documents: RunDocuments, jobs: Jobs, ended: ExecutionEnded, seconds
         return False
     if documents.result() is None:
         raise_fence_and_stop(documents, jobs, plan, ended.fence)
-    verify_stopped(documents, jobs, plan, seconds)
+    verify_stopped(jobs, plan, seconds)
     settle(documents, jobs)
     return True
-
-
-def _stop_replica(documents: RunDocuments, jobs: Jobs, rank: int) -> None:
-    record = documents.record(rank).record
-    if record is not None and record.decision is None:
-        jobs.stop(record.current.job)

@@ -1,0 +1,388 @@
+"""Named faults, injected into the deployed stack and counted. Nothing is lost, nothing is launched twice."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from botocore.exceptions import ClientError
+
+from muster.contract.failures import FailureClass
+from muster.contract.record import Next
+from muster.contract.result import ReplicaOutcome, Verdict
+from muster.local.faults import CallError, CapacityError, Crash, EventFault, LostInstance, QuotaError, SpotInterruption
+from tests.stack.deployed import Deployed, Run, wait_for
+
+
+def inject(stack: Deployed, fault):
+    """Ask for a fault; the answer tells how often it struck."""
+    report = stack.cloud.admin.add_fault(fault)
+    return lambda: next(found.fired for found in stack.cloud.admin.faults() if found.id == report.id)
+
+
+def classes(run: Run, rank: int = 0) -> list[str | None]:
+    return [attempt.failure_class for attempt in run.result().replicas[rank].attempts]
+
+
+def state_change(run: Run, rank: int, attempt: int, status: str, **detail) -> dict:
+    """A SageMaker event of this job as EventBridge delivers it."""
+    job = run.stack.sagemaker.describe_training_job(TrainingJobName=run.job(rank, attempt))
+    tags = run.stack.sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]
+    return {
+        "source": "aws.sagemaker",
+        "detail-type": "SageMaker Training Job State Change",
+        "detail": {
+            "TrainingJobName": job["TrainingJobName"],
+            "TrainingJobArn": job["TrainingJobArn"],
+            "TrainingJobStatus": status,
+            "SecondaryStatus": status,
+            "SecondaryStatusTransitions": [],
+            "Tags": tags,
+            **detail,
+        },
+    }
+
+
+def test_lost_instance_is_rerun_and_the_run_succeeds(stack):
+    struck = inject(stack, LostInstance(job="*-r0-a1"))
+    run = stack.start(stack.gated("lost", per="attempt"))
+    stack.open_gate("lost", 2)
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() == 1
+    assert classes(run) == [FailureClass.INFRASTRUCTURE, None]
+    assert run.statuses() == {"r0-a1": "Failed", "r0-a2": "Completed"}
+
+
+def test_duplicate_event_launches_nothing_twice(stack):
+    inject(stack, LostInstance(job="*-r0-a1"))
+    struck = inject(stack, EventFault(action="duplicate", copies=3, count=None))
+    run = stack.start(stack.gated("duplicate", per="attempt"))
+    stack.open_gate("duplicate", 2)
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() >= 4
+    assert stack.calls("CreateTrainingJob") == 2
+    assert classes(run) == [FailureClass.INFRASTRUCTURE, None]
+
+
+def test_out_of_order_event_does_not_turn_a_record_back(stack):
+    struck = inject(stack, EventFault(action="reorder", count=None, seconds=1.0))
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() >= 1
+    for status in ("InProgress", "Stopping"):
+        answer = stack.invoke("React", state_change(run, 0, 1, status))
+        assert "noted" in answer["reaction"]
+    assert run.record().current.status == "Completed"
+    assert run.record().decision.next is Next.DONE
+
+
+def test_lost_event_is_repaired_by_rearming(stack):
+    struck = inject(stack, EventFault(action="drop", count=None))
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() >= 2
+    assert stack.calls("CreateTrainingJob") == 1
+    assert run.record().current.status == "Completed"
+
+
+def test_late_event_of_an_old_attempt_is_dropped(stack):
+    inject(stack, LostInstance(job="*-r0-a1"))
+    run = stack.start(stack.gated("late", per="attempt"))
+    run.wait_for_status(0, 2, "Training")
+    before = run.record()
+    answer = stack.invoke("React", state_change(run, 0, 1, "Completed"))
+    assert answer["reaction"] == "dropped: attempt 1 is not the current one"
+    assert run.record().attempts == before.attempts
+    assert run.record().decision is None
+    stack.open_gate("late", 2)
+    assert run.wait()["status"] == "SUCCEEDED"
+
+
+def test_foreign_job_name_changes_nothing(stack):
+    run = stack.start(stack.gated("foreign-name"))
+    run.wait_for_status(0, 1, "Training")
+    event = state_change(run, 0, 1, "Completed")
+    names = ["muster-nosuchrun-r0-a1", "other-job", f"{run.job()}-x", run.job(rank=7)]
+    for name in names:
+        event["detail"]["TrainingJobName"] = name
+        assert stack.invoke("React", event)["reaction"].startswith("dropped: ")
+    event["detail"]["TrainingJobName"] = run.job()
+    event["detail"]["Tags"] = [{"Key": "muster:plan", "Value": "somebody else's"}]
+    assert stack.invoke("React", event)["reaction"] == "dropped: the job is not ours"
+    assert run.record().decision is None
+    stack.open_gate("foreign-name")
+    assert run.wait()["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("disconnect", [False, True], ids=["answer is an error", "connection cut"])
+def test_crash_between_create_training_job_and_the_answer_is_adopted_on_retry(stack, disconnect):
+    fault = CallError(
+        service="sagemaker", operation="CreateTrainingJob", after_effect=True, disconnect=disconnect, count=1
+    )
+    struck = inject(stack, fault)
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() == 1
+    assert run.statuses() == {"r0-a1": "Completed"}
+
+
+def test_function_that_dies_after_the_launch_is_repaired_by_the_workflow(stack):
+    # Every try of the client meets the fault, so the function itself fails with the job already running.
+    fault = CallError(service="sagemaker", operation="CreateTrainingJob", after_effect=True, count=8)
+    struck = inject(stack, fault)
+    run = stack.start(stack.gated("dies"))
+    run.wait_for_status(0, 1, "Training")
+    wait_for("all strikes", lambda: struck() == 8)
+    stack.open_gate("dies")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert run.statuses() == {"r0-a1": "Completed"}
+
+
+def test_resource_in_use_held_by_a_foreign_job_is_refused(stack):
+    run_name = "taken-by-another"
+    job = f"{stack.prefix}-{run_name}-r0-a1"
+    spec = stack.gated("foreign-job")
+    stack.sagemaker.create_training_job(
+        TrainingJobName=job,
+        AlgorithmSpecification={
+            "TrainingImage": "muster-local/python:latest",
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["python", "-c", "import time; time.sleep(60)"],
+        },
+        RoleArn=stack.outputs["ReplicaRoleArn"],
+        OutputDataConfig={"S3OutputPath": f"s3://{stack.bucket}/output/foreign"},
+        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        StoppingCondition={"MaxRuntimeInSeconds": 600},
+    )
+    run = stack.start(spec, name=run_name)
+    assert run.wait()["status"] == "FAILED"
+    assert "is not this run's" in run.describe()["cause"]
+    assert classes(run) == [FailureClass.INVALID_REQUEST]
+    assert stack.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "InProgress"
+
+
+def test_throttling_storm_delays_but_loses_nothing(stack):
+    fault = CallError(
+        service="sagemaker",
+        operation="CreateTrainingJob",
+        code="ThrottlingException",
+        message="Rate exceeded",
+        status=400,
+        count=12,
+    )
+    struck = inject(stack, fault)
+    run = stack.start({"replicas": 4, "entrypoint": ["python", "-c", "pass"]})
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() == 12
+    assert sorted(run.statuses().values()) == ["Completed"] * 4
+
+
+def test_throttling_without_end_spends_its_budget(stack):
+    fault = CallError(
+        service="sagemaker",
+        operation="CreateTrainingJob",
+        code="ThrottlingException",
+        message="Rate exceeded",
+        status=400,
+        count=None,
+    )
+    inject(stack, fault)
+    run = stack.start({"replicas": 1, "entrypoint": ["python"], "reruns": {"throttle": {"max_reruns": 0}}})
+    assert run.wait(180)["status"] == "FAILED"
+    assert classes(run) == [FailureClass.THROTTLE]
+    assert run.statuses() == {}
+
+
+def test_capacity_error_is_rerun_within_its_budget(stack):
+    struck = inject(stack, CapacityError(job="*-r0-*", count=2))
+    run = stack.start(
+        {"replicas": 1, "entrypoint": ["python", "-c", "pass"], "reruns": {"capacity": {"max_reruns": 2}}}
+    )
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() == 2
+    assert classes(run) == [FailureClass.CAPACITY, FailureClass.CAPACITY, None]
+    assert run.result().reruns == 2
+
+
+def test_capacity_error_beyond_its_budget_ends_the_run(stack):
+    inject(stack, CapacityError(job="*-r0-*", count=None))
+    run = stack.start(
+        {"replicas": 1, "entrypoint": ["python", "-c", "pass"], "reruns": {"capacity": {"max_reruns": 1}}}
+    )
+    ended = run.wait()
+    assert ended["status"] == "FAILED"
+    assert "CapacityError" in ended["cause"]
+    assert classes(run) == [FailureClass.CAPACITY] * 2
+
+
+def test_quota_error_is_waited_out(stack):
+    struck = inject(stack, QuotaError(job="*-r0-*", count=2))
+    budget = {"max_reruns": 5, "delay_seconds": 1}
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"], "reruns": {"quota": budget}})
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert struck() == 2
+    assert classes(run) == [FailureClass.QUOTA, FailureClass.QUOTA, None]
+
+
+def test_spot_interruption_stays_within_the_attempt(stack):
+    struck = inject(stack, SpotInterruption(job="*-r0-a1"))
+    run = stack.start(stack.gated("spot", spot=True))
+    wait_for("the interruption", lambda: struck() == 1)
+    stack.open_gate("spot")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert classes(run) == [None]
+    secondaries = [transition.secondary for transition in run.record().current.history]
+    assert "Interrupted" in secondaries
+    assert secondaries.count("Training") == 2
+
+
+def test_spot_wait_that_runs_out_is_rerun(stack):
+    inject(stack, SpotInterruption(job="*-r0-a1", wait_seconds=60))
+    spec = stack.gated("spot-wait", per="attempt", spot=True, max_runtime_seconds=3, max_wait_seconds=3)
+    run = stack.start({**spec, "reruns": {"spot": {"max_reruns": 1}}})
+    stack.open_gate("spot-wait", 2)
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert classes(run) == [FailureClass.SPOT, None]
+
+
+def test_user_code_error_is_not_rerun_and_its_reason_arrives(stack):
+    program = (
+        "import os, sys; path = os.environ['SAGEMAKER_BASE_DIR'] + '/output/failure'; "
+        "open(path, 'w').write('no such file: x'); sys.exit(3)"
+    )
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", program]})
+    ended = run.wait()
+    assert ended["status"] == "FAILED"
+    assert ended["error"] == "failed"
+    assert "no such file: x" in ended["cause"]
+    assert classes(run) == [FailureClass.USER_CODE]
+    assert stack.calls("CreateTrainingJob") == 1
+
+
+def test_partial_launch_stops_what_was_launched(stack):
+    inject(stack, QuotaError(job="*-r2-*", count=None))
+    run = stack.start(stack.gated("partial", replicas=3, reruns={"quota": {"max_reruns": 0}}))
+    assert run.wait()["status"] == "FAILED"
+    outcomes = [replica.outcome for replica in run.result().replicas]
+    assert outcomes[2] is ReplicaOutcome.FAILED
+    assert ReplicaOutcome.SUCCEEDED not in outcomes
+    assert set(run.statuses().values()) <= {"Stopped"}
+
+
+def test_loss_that_the_policy_allows_leaves_the_others_alone(stack):
+    inject(stack, Crash(job="*-r1-*"))
+    run = stack.start(stack.gated("continue", replicas=3, on_replica_failure="continue", min_replicas=2))
+    run.wait_for_status(1, 1, "Failed")
+    stack.open_gate("continue")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert [replica.outcome.value for replica in run.result().replicas] == ["succeeded", "failed", "succeeded"]
+
+
+def test_losses_below_the_quorum_stop_the_run(stack):
+    inject(stack, Crash(job="*-r[01]-*", count=2))
+    run = stack.start(stack.gated("quorum", replicas=3, on_replica_failure="continue", min_replicas=2))
+    ended = run.wait()
+    assert ended["status"] == "FAILED"
+    assert "was lost: user-code" in ended["cause"]
+    assert run.statuses()["r2-a1"] == "Stopped"
+
+
+def test_stop_execution_during_launch_leaves_no_job(stack):
+    inject(
+        stack,
+        CallError(service="sagemaker", operation="CreateTrainingJob", code="ThrottlingException", status=400, count=6),
+    )
+    run = stack.start(stack.gated("stop-launch", replicas=4))
+    wait_for("the first call", lambda: stack.calls("CreateTrainingJob") > 0)
+    stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
+    result = run.result()
+    assert result.verdict is Verdict.STOPPED
+    # What was in flight when the execution was stopped has had its time to arrive.
+    wait_for("quiet", lambda: stack.cloud.admin.faults()[0].fired == 6)
+    wait_for("the last job's end", lambda: not stack.cloud.admin.running_jobs())
+    assert set(run.statuses().values()) <= {"Stopped"}
+
+
+def test_stop_execution_during_training_leaves_no_job(stack):
+    run = stack.start(stack.gated("stop-training", replicas=2))
+    for rank in (0, 1):
+        run.wait_for_status(rank, 1, "Training")
+    stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
+    result = run.result()
+    assert (result.verdict, result.reason) == (Verdict.STOPPED, "the execution was stopped")
+    assert [replica.outcome for replica in result.replicas] == [ReplicaOutcome.STOPPED] * 2
+    assert run.statuses() == {"r0-a1": "Stopped", "r1-a1": "Stopped"}
+
+
+def test_replayed_start_execution_with_the_same_input_is_the_same_run(stack):
+    spec = stack.gated("replay")
+    run = stack.start(spec)
+    run.wait_for_status(0, 1, "Training")
+    assert stack.start(spec, name=run.name).execution_arn == run.execution_arn
+    stack.open_gate("replay")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert stack.calls("CreateTrainingJob") == 1
+
+
+def test_replayed_start_execution_with_another_input_is_refused(stack):
+    run = stack.start(stack.gated("other-input"))
+    with pytest.raises(ClientError, match="ExecutionAlreadyExists"):
+        stack.start({"replicas": 2, "entrypoint": ["python"]}, name=run.name)
+    stack.open_gate("other-input")
+    assert run.wait()["status"] == "SUCCEEDED"
+
+
+def test_name_of_an_older_run_is_refused_and_the_older_run_is_left_alone(stack):
+    run = stack.start(stack.gated("older"))
+    run.wait_for_status(0, 1, "Training")
+    # After 90 days Step Functions forgets a name; the run, its jobs and its objects are still there.
+    answer = stack.invoke(
+        "Plan",
+        {
+            "execution_name": run.name,
+            "execution_arn": run.execution_arn + "-later",
+            "started_at": "2030-01-01T00:00:00.000Z",
+            "input": stack.gated("older"),
+        },
+    )
+    assert answer["accepted"] is False
+    assert answer["error"] == "Muster.RunNameTakenError"
+    ended = {"detail": {"executionArn": run.execution_arn + "-later", "name": run.name, "status": "FAILED"}}
+    assert stack.invoke("Stop", ended) == {"stop": "nothing to stop"}
+    assert run.statuses() == {"r0-a1": "InProgress"}
+    stack.open_gate("older")
+    assert run.wait()["status"] == "SUCCEEDED"
+
+
+def test_expired_task_token_is_replaced_and_the_end_still_arrives(stack):
+    run = stack.start(stack.gated("expired"))
+    run.wait_for_status(0, 1, "Training")
+    first = run.record()
+    wait_for("a fresh token", lambda: run.record().token != first.token)
+    with pytest.raises(ClientError) as refused:
+        stack.stepfunctions.send_task_success(taskToken=first.token, output="{}")
+    assert refused.value.response["Error"]["Code"] in {"TaskTimedOut", "InvalidToken", "TaskDoesNotExist"}
+    stack.open_gate("expired")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert stack.calls("CreateTrainingJob") == 1
+
+
+def test_two_settles_at_once_write_one_result(stack):
+    run = stack.start({"replicas": 2, "entrypoint": ["python", "-c", "pass"]})
+    assert run.wait()["status"] == "SUCCEEDED"
+    stack.s3.delete_object(Bucket=stack.bucket, Key=run.layout.result)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: stack.invoke("Settle", {"run": run.name}), range(4)))
+    assert all(answer == answers[0] for answer in answers)
+    versions = stack.s3.list_object_versions(Bucket=stack.bucket, Prefix=run.layout.result)
+    assert len([version for version in versions.get("Versions", []) if version["IsLatest"]]) == 1
+    assert json.loads(run.document(run.layout.result))["reason"] == answers[0]["reason"]
+
+
+def test_image_that_does_not_exist_reaches_the_result(stack):
+    run = stack.start({"replicas": 1, "image": "nowhere/nothing:1", "entrypoint": ["python"]})
+    ended = run.wait()
+    assert ended["status"] == "FAILED"
+    assert "nowhere/nothing:1" in ended["cause"]
+    assert "nowhere/nothing:1" in run.result().replicas[0].attempts[0].reason

@@ -1,0 +1,1 @@
+"""Driving the deployed stack from tests."""
