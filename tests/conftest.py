@@ -1,3 +1,3 @@
 """Fixtures that every test may use."""
 
-pytest_plugins = ["tests.plugins.cloud"]
+pytest_plugins = ["tests.plugins.cloud", "tests.plugins.stack"]

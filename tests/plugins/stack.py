@@ -1,0 +1,45 @@
+"""The whole of Muster for tests: an embedded cloud with the stack in it, once per session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.deploy import deploy
+from infra.settings import Platform
+from muster.local import LocalCloud
+from tests.plugins.cloud import fast_settings
+from tests.stack.deployed import Deployed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Short, so that what a re-arming repairs is repaired while a test looks on; long enough for a cold start on a slow
+# machine to come before it.
+REARM_SECONDS = 12
+
+
+@pytest.fixture(scope="session")
+def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """The stack, deployed with the real CDK CLI."""
+    folder = tmp_path_factory.mktemp("stack")
+    with LocalCloud.start(folder / "cloud", fast_settings(code=(ROOT,))) as cloud:
+        outputs = deploy(
+            cloud.environment(),
+            target=Platform.LOCAL,
+            context={"replica_image": "muster-local/python:latest", "rearm_seconds": REARM_SECONDS},
+            outputs=folder / "outputs.json",
+            log=folder / "cdk.log",
+        )
+        yield Deployed(cloud, outputs, folder / "gates")
+
+
+@pytest.fixture
+def stack(deployed_stack: Deployed) -> Iterator[Deployed]:
+    """The deployed stack without faults, with its calls counted from zero; whatever a test left running is stopped."""
+    deployed_stack.cloud.admin.clear_faults()
+    deployed_stack.cloud.admin.reset_calls()
+    yield deployed_stack
+    deployed_stack.cloud.admin.clear_faults()
+    deployed_stack.stop_everything()
