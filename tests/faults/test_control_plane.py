@@ -12,13 +12,7 @@ from muster.contract.failures import FailureClass
 from muster.contract.record import Next
 from muster.contract.result import ReplicaOutcome, Verdict
 from muster.local.faults import CallError, CapacityError, Crash, EventFault, LostInstance, QuotaError, SpotInterruption
-from tests.stack.deployed import Deployed, Run, wait_for
-
-
-def inject(stack: Deployed, fault):
-    """Ask for a fault; the answer tells how often it struck."""
-    report = stack.cloud.admin.add_fault(fault)
-    return lambda: next(found.fired for found in stack.cloud.admin.faults() if found.id == report.id)
+from tests.stack.deployed import Run, wait_for
 
 
 def classes(run: Run, rank: int = 0) -> list[str | None]:
@@ -45,31 +39,31 @@ def state_change(run: Run, rank: int, attempt: int, status: str, **detail) -> di
 
 
 def test_lost_instance_is_rerun_and_the_run_succeeds(stack):
-    struck = inject(stack, LostInstance(job="*-r0-a1"))
+    struck = stack.cloud.faults.add(LostInstance(job="*-r0-a1"))
     run = stack.start(stack.gated("lost", per="attempt"))
     stack.open_gate("lost", 2)
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() == 1
+    assert struck.fired == 1
     assert classes(run) == [FailureClass.INFRASTRUCTURE, None]
     assert run.statuses() == {"r0-a1": "Failed", "r0-a2": "Completed"}
 
 
 def test_duplicate_event_launches_nothing_twice(stack):
-    inject(stack, LostInstance(job="*-r0-a1"))
-    struck = inject(stack, EventFault(action="duplicate", copies=3, count=None))
+    stack.cloud.faults.add(LostInstance(job="*-r0-a1"))
+    struck = stack.cloud.faults.add(EventFault(action="duplicate", copies=3, count=None))
     run = stack.start(stack.gated("duplicate", per="attempt"))
     stack.open_gate("duplicate", 2)
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() >= 4
+    assert struck.fired >= 4
     assert stack.calls("CreateTrainingJob") == 2
     assert classes(run) == [FailureClass.INFRASTRUCTURE, None]
 
 
 def test_out_of_order_event_does_not_turn_a_record_back(stack):
-    struck = inject(stack, EventFault(action="reorder", count=None, seconds=1.0))
+    struck = stack.cloud.faults.add(EventFault(action="reorder", count=None, seconds=1.0))
     run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() >= 1
+    assert struck.fired >= 1
     for status in ("InProgress", "Stopping"):
         answer = stack.invoke("React", state_change(run, 0, 1, status))
         assert "noted" in answer["reaction"]
@@ -78,16 +72,16 @@ def test_out_of_order_event_does_not_turn_a_record_back(stack):
 
 
 def test_lost_event_is_repaired_by_rearming(stack):
-    struck = inject(stack, EventFault(action="drop", count=None))
+    struck = stack.cloud.faults.add(EventFault(action="drop", count=None))
     run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() >= 2
+    assert struck.fired >= 2
     assert stack.calls("CreateTrainingJob") == 1
     assert run.record().current.status == "Completed"
 
 
 def test_late_event_of_an_old_attempt_is_dropped(stack):
-    inject(stack, LostInstance(job="*-r0-a1"))
+    stack.cloud.faults.add(LostInstance(job="*-r0-a1"))
     run = stack.start(stack.gated("late", per="attempt"))
     run.wait_for_status(0, 2, "Training")
     before = run.record()
@@ -120,20 +114,20 @@ def test_crash_between_create_training_job_and_the_answer_is_adopted_on_retry(st
     fault = CallError(
         service="sagemaker", operation="CreateTrainingJob", after_effect=True, disconnect=disconnect, count=1
     )
-    struck = inject(stack, fault)
+    struck = stack.cloud.faults.add(fault)
     run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() == 1
+    assert struck.fired == 1
     assert run.statuses() == {"r0-a1": "Completed"}
 
 
 def test_function_that_dies_after_the_launch_is_repaired_by_the_workflow(stack):
     # Every try of the client meets the fault, so the function itself fails with the job already running.
     fault = CallError(service="sagemaker", operation="CreateTrainingJob", after_effect=True, count=8)
-    struck = inject(stack, fault)
+    struck = stack.cloud.faults.add(fault)
     run = stack.start(stack.gated("dies"))
     run.wait_for_status(0, 1, "Training")
-    wait_for("all strikes", lambda: struck() == 8)
+    struck.wait(fired=8)
     stack.open_gate("dies")
     assert run.wait()["status"] == "SUCCEEDED"
     assert run.statuses() == {"r0-a1": "Completed"}
@@ -171,10 +165,10 @@ def test_throttling_storm_delays_but_loses_nothing(stack):
         status=400,
         count=12,
     )
-    struck = inject(stack, fault)
+    struck = stack.cloud.faults.add(fault)
     run = stack.start({"replicas": 4, "entrypoint": ["python", "-c", "pass"]})
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() == 12
+    assert struck.fired == 12
     assert sorted(run.statuses().values()) == ["Completed"] * 4
 
 
@@ -187,7 +181,7 @@ def test_throttling_without_end_spends_its_budget(stack):
         status=400,
         count=None,
     )
-    inject(stack, fault)
+    stack.cloud.faults.add(fault)
     run = stack.start({"replicas": 1, "entrypoint": ["python"], "reruns": {"throttle": {"max_reruns": 0}}})
     assert run.wait(180)["status"] == "FAILED"
     assert classes(run) == [FailureClass.THROTTLE]
@@ -195,18 +189,18 @@ def test_throttling_without_end_spends_its_budget(stack):
 
 
 def test_capacity_error_is_rerun_within_its_budget(stack):
-    struck = inject(stack, CapacityError(job="*-r0-*", count=2))
+    struck = stack.cloud.faults.add(CapacityError(job="*-r0-*", count=2))
     run = stack.start(
         {"replicas": 1, "entrypoint": ["python", "-c", "pass"], "reruns": {"capacity": {"max_reruns": 2}}}
     )
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() == 2
+    assert struck.fired == 2
     assert classes(run) == [FailureClass.CAPACITY, FailureClass.CAPACITY, None]
     assert run.result().reruns == 2
 
 
 def test_capacity_error_beyond_its_budget_ends_the_run(stack):
-    inject(stack, CapacityError(job="*-r0-*", count=None))
+    stack.cloud.faults.add(CapacityError(job="*-r0-*", count=None))
     run = stack.start(
         {"replicas": 1, "entrypoint": ["python", "-c", "pass"], "reruns": {"capacity": {"max_reruns": 1}}}
     )
@@ -217,18 +211,18 @@ def test_capacity_error_beyond_its_budget_ends_the_run(stack):
 
 
 def test_quota_error_is_waited_out(stack):
-    struck = inject(stack, QuotaError(job="*-r0-*", count=2))
+    struck = stack.cloud.faults.add(QuotaError(job="*-r0-*", count=2))
     budget = {"max_reruns": 5, "delay_seconds": 1}
     run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"], "reruns": {"quota": budget}})
     assert run.wait()["status"] == "SUCCEEDED"
-    assert struck() == 2
+    assert struck.fired == 2
     assert classes(run) == [FailureClass.QUOTA, FailureClass.QUOTA, None]
 
 
 def test_spot_interruption_stays_within_the_attempt(stack):
-    struck = inject(stack, SpotInterruption(job="*-r0-a1"))
+    struck = stack.cloud.faults.add(SpotInterruption(job="*-r0-a1"))
     run = stack.start(stack.gated("spot", spot=True))
-    wait_for("the interruption", lambda: struck() == 1)
+    struck.wait()
     stack.open_gate("spot")
     assert run.wait()["status"] == "SUCCEEDED"
     assert classes(run) == [None]
@@ -238,7 +232,7 @@ def test_spot_interruption_stays_within_the_attempt(stack):
 
 
 def test_spot_wait_that_runs_out_is_rerun(stack):
-    inject(stack, SpotInterruption(job="*-r0-a1", wait_seconds=60))
+    stack.cloud.faults.add(SpotInterruption(job="*-r0-a1", wait_seconds=60))
     spec = stack.gated("spot-wait", per="attempt", spot=True, max_runtime_seconds=3, max_wait_seconds=3)
     run = stack.start({**spec, "reruns": {"spot": {"max_reruns": 1}}})
     stack.open_gate("spot-wait", 2)
@@ -261,7 +255,7 @@ def test_user_code_error_is_not_rerun_and_its_reason_arrives(stack):
 
 
 def test_partial_launch_stops_what_was_launched(stack):
-    inject(stack, QuotaError(job="*-r2-*", count=None))
+    stack.cloud.faults.add(QuotaError(job="*-r2-*", count=None))
     run = stack.start(stack.gated("partial", replicas=3, reruns={"quota": {"max_reruns": 0}}))
     assert run.wait()["status"] == "FAILED"
     outcomes = [replica.outcome for replica in run.result().replicas]
@@ -271,7 +265,7 @@ def test_partial_launch_stops_what_was_launched(stack):
 
 
 def test_loss_that_the_policy_allows_leaves_the_others_alone(stack):
-    inject(stack, Crash(job="*-r1-*"))
+    stack.cloud.faults.add(Crash(job="*-r1-*"))
     run = stack.start(stack.gated("continue", replicas=3, on_replica_failure="continue", min_replicas=2))
     run.wait_for_status(1, 1, "Failed")
     stack.open_gate("continue")
@@ -280,7 +274,7 @@ def test_loss_that_the_policy_allows_leaves_the_others_alone(stack):
 
 
 def test_losses_below_the_quorum_stop_the_run(stack):
-    inject(stack, Crash(job="*-r[01]-*", count=2))
+    stack.cloud.faults.add(Crash(job="*-r[01]-*", count=2))
     run = stack.start(stack.gated("quorum", replicas=3, on_replica_failure="continue", min_replicas=2))
     ended = run.wait()
     assert ended["status"] == "FAILED"
@@ -289,18 +283,18 @@ def test_losses_below_the_quorum_stop_the_run(stack):
 
 
 def test_stop_execution_during_launch_leaves_no_job(stack):
-    inject(
-        stack,
-        CallError(service="sagemaker", operation="CreateTrainingJob", code="ThrottlingException", status=400, count=6),
+    throttled = CallError(
+        service="sagemaker", operation="CreateTrainingJob", code="ThrottlingException", status=400, count=6
     )
+    struck = stack.cloud.faults.add(throttled)
     run = stack.start(stack.gated("stop-launch", replicas=4))
     wait_for("the first call", lambda: stack.calls("CreateTrainingJob") > 0)
     stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
     result = run.result()
     assert result.verdict is Verdict.STOPPED
     # What was in flight when the execution was stopped has had its time to arrive.
-    wait_for("quiet", lambda: stack.cloud.admin.faults()[0].fired == 6)
-    wait_for("the last job's end", lambda: not stack.cloud.admin.running_jobs())
+    struck.wait(fired=6)
+    wait_for("the last job's end", lambda: not stack.cloud.running_jobs())
     assert set(run.statuses().values()) <= {"Stopped"}
 
 

@@ -38,8 +38,8 @@ def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploye
 @pytest.fixture
 def stack(deployed_stack: Deployed) -> Iterator[Deployed]:
     """The deployed stack without faults, with its calls counted from zero; whatever a test left running is stopped."""
-    deployed_stack.cloud.admin.clear_faults()
-    deployed_stack.cloud.admin.reset_calls()
+    deployed_stack.cloud.faults.clear()
+    deployed_stack.cloud.calls.reset()
     yield deployed_stack
-    deployed_stack.cloud.admin.clear_faults()
+    deployed_stack.cloud.faults.clear()
     deployed_stack.stop_everything()

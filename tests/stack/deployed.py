@@ -88,7 +88,7 @@ class Deployed:
 
     def calls(self, operation: str) -> int:
         """How often an operation was called since the test began."""
-        return sum(call.count for call in self.cloud.admin.calls() if call.operation == operation)
+        return sum(call.count for call in self.cloud.calls.report() if call.operation == operation)
 
     def stop_everything(self) -> None:
         """Abort what runs, and wait until no job is left."""
@@ -97,9 +97,9 @@ class Deployed:
         ):
             for execution in page["executions"]:
                 self.stepfunctions.stop_execution(executionArn=execution["executionArn"])
-        for job in self.cloud.admin.running_jobs():
+        for job in self.cloud.running_jobs():
             self.sagemaker.stop_training_job(TrainingJobName=job)
-        wait_for("the end of every job", lambda: not self.cloud.admin.running_jobs())
+        wait_for("the end of every job", lambda: not self.cloud.running_jobs())
 
 
 @dataclass(frozen=True)
