@@ -1,0 +1,26 @@
+"""The stack, synthesized once per session for AWS and with the CDK's own validation on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.infra.template import Template, app_environment, run_app
+
+REARM_SECONDS = 7_200
+
+
+@pytest.fixture(scope="session")
+def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cloud assembly's folder."""
+    folder = tmp_path_factory.mktemp("assembly")
+    outcome = run_app(app_environment({"rearm_seconds": REARM_SECONDS, "replica_image": "example/image:1"}, folder))
+    assert outcome.returncode == 0, outcome.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def template(assembly: Path) -> Template:
+    return Template(json.loads((assembly / "Muster.template.json").read_text(encoding="utf-8")))

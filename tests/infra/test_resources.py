@@ -1,0 +1,108 @@
+"""Bucket, queue, functions and log groups as the template makes them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from tests.infra.template import Template, construct_name
+
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle")
+
+
+def function(template: Template, name: str) -> dict[str, Any]:
+    found = template.of_type("AWS::Lambda::Function")
+    return template.resolve(next(f["Properties"] for key, f in found.items() if construct_name(key) == name))
+
+
+def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Template) -> None:
+    [resource] = template.of_type("AWS::S3::Bucket").values()
+    bucket = resource["Properties"]
+    assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    assert bucket["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+    [rule] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    assert "BucketName" not in bucket
+    assert "VersioningConfiguration" not in bucket
+
+
+def test_rendezvous_data_expires_after_the_longest_job_and_nothing_else_does(template: Template) -> None:
+    rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    expiring = [rule for rule in rules if "ExpirationInDays" in rule]
+    assert [rule["Prefix"] for rule in expiring] == ["rendezvous/"]
+    assert expiring[0]["ExpirationInDays"] > 28
+    [aborting] = [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
+    assert "Prefix" not in aborting
+    assert {rule["Status"] for rule in rules} == {"Enabled"}
+
+
+@pytest.mark.parametrize("kind", ["AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"])
+def test_plain_http_is_refused(template: Template, kind: str) -> None:
+    denials = [item for item in template.one(kind)["PolicyDocument"]["Statement"] if item["Effect"] == "Deny"]
+    insecure = [item for item in denials if item["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}]
+    assert insecure
+    assert insecure[0]["Principal"] == {"AWS": "*"}
+
+
+def test_only_our_rules_may_put_into_the_dead_letter_queue(template: Template) -> None:
+    assert template.one("AWS::SQS::Queue")["SqsManagedSseEnabled"] is True
+    statements = template.one("AWS::SQS::QueuePolicy")["PolicyDocument"]["Statement"]
+    allowed = [item for item in statements if item["Effect"] == "Allow"]
+    assert len(allowed) == 2
+    for item in allowed:
+        assert item["Principal"] == {"Service": "events.amazonaws.com"}
+        assert list(item["Condition"]["ArnEquals"]) == ["aws:SourceArn"]
+
+
+def test_every_function_is_one_of_ours_on_the_same_code(template: Template) -> None:
+    found = template.of_type("AWS::Lambda::Function")
+    assert sorted(construct_name(name) for name in found) == sorted(FUNCTIONS)
+    assert len({str(item["Properties"]["Code"]) for item in found.values()}) == 1
+    for name in FUNCTIONS:
+        properties = function(template, name)
+        module, _, attribute = properties["Handler"].rpartition(".")
+        assert (module, attribute) == (f"lambdas.{name.lower()}", "handler")
+        assert importlib.util.find_spec(module) is not None
+        assert (properties["Runtime"], properties["Architectures"]) == ("python3.13", ["arm64"])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_retries_a_bounded_number_of_times_and_keeps_what_it_could_not_do(
+    template: Template, name: str
+) -> None:
+    assert function(template, name)["DeadLetterConfig"]["TargetArn"].endswith(":DeadLetters")
+    assert template.allows(name, "sqs:SendMessage", "arn:aws:sqs:REGION:ACCOUNT:DeadLetters")
+    configurations = template.of_type("AWS::Lambda::EventInvokeConfig")
+    [configuration] = [c["Properties"] for key, c in configurations.items() if construct_name(key) == name]
+    assert configuration["MaximumRetryAttempts"] == 2
+    assert configuration["MaximumEventAgeInSeconds"] == 6 * 3600
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_writes_into_a_log_group_that_expires(template: Template, name: str) -> None:
+    assert function(template, name)["LoggingConfig"]["LogGroup"] == name
+    groups = {construct_name(key): group for key, group in template.of_type("AWS::Logs::LogGroup").items()}
+    assert groups[name]["Properties"]["RetentionInDays"] == 90
+    assert groups["Workflow"]["Properties"]["RetentionInDays"] == 90
+
+
+def test_functions_are_told_what_they_need(template: Template) -> None:
+    for name in FUNCTIONS:
+        variables = function(template, name)["Environment"]["Variables"]
+        assert variables["MUSTER_BUCKET"] == "BUCKET"
+        assert variables["MUSTER_JOB_PREFIX"] == "muster"
+        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Muster"
+        assert variables["POWERTOOLS_SERVICE_NAME"] == f"muster-{name.lower()}"
+    plan = function(template, "Plan")["Environment"]["Variables"]
+    assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
+    assert plan["MUSTER_DEFAULT_IMAGE"] == "example/image:1"
+
+
+def test_the_outputs_say_where_things_are(template: Template) -> None:
+    values = {name: template.resolve(output["Value"]) for name, output in template.body["Outputs"].items()}
+    assert values["StateMachineArn"] == "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
+    assert (values["BucketName"], values["JobPrefix"], values["Region"]) == ("BUCKET", "muster", "REGION")

@@ -1,0 +1,114 @@
+"""The state machine: the definition that is deployed is the file, armed, and it is valid."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.workflow import armed_definition
+from tests.infra.conftest import REARM_SECONDS
+from tests.infra.template import ROOT, Template
+
+DEFINITION = ROOT / "statemachine" / "run.asl.json"
+
+
+def deployed(template: Template) -> dict[str, Any]:
+    return dict(json.loads(template.one("AWS::StepFunctions::StateMachine")["DefinitionString"]))
+
+
+def waits(machine: dict[str, Any]) -> list[dict[str, Any]]:
+    states = list(machine["States"].values())
+    inner = [wait for state in states if "ItemProcessor" in state for wait in waits(state["ItemProcessor"])]
+    return [state for state in states if state.get("Resource", "").endswith(".waitForTaskToken")] + inner
+
+
+def test_the_deployed_definition_is_the_file_but_for_the_re_arm_period(template: Template) -> None:
+    found, written = deployed(template), json.loads(DEFINITION.read_text(encoding="utf-8"))
+    assert [state["TimeoutSeconds"] for state in waits(found)] == [REARM_SECONDS]
+    for armed, plain in zip(waits(found), waits(written), strict=True):
+        armed["TimeoutSeconds"] = plain["TimeoutSeconds"]
+    assert found == written
+
+
+def test_a_definition_that_waits_for_no_token_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.asl.json"
+    file.write_text('{"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}', encoding="utf-8")
+    with pytest.raises(ValueError, match="nothing would ever be re-armed"):
+        armed_definition(file, 60)
+
+
+def test_every_placeholder_is_a_function_and_every_function_has_one(template: Template) -> None:
+    properties = template.one("AWS::StepFunctions::StateMachine")
+    substitutions = properties["DefinitionSubstitutions"]
+    assert set(re.findall(r"\$\{(\w+)\}", properties["DefinitionString"])) == set(substitutions)
+    for placeholder, arn in substitutions.items():
+        assert arn.endswith(f":function:{placeholder.removesuffix('FunctionArn')}")
+
+
+def test_no_state_gives_up_before_its_function_does(template: Template) -> None:
+    functions = template.of_type("AWS::Lambda::Function")
+    timeouts = {name: f["Properties"]["Timeout"] for name, f in functions.items()}
+
+    def check(machine: dict[str, Any]) -> None:
+        for name, state in machine["States"].items():
+            if "ItemProcessor" in state:
+                check(state["ItemProcessor"])
+            elif state.get("Type") == "Task":
+                called = state["Parameters"]["FunctionName"][2:].removesuffix("FunctionArn}")
+                [limit] = [seconds for logical_id, seconds in timeouts.items() if logical_id.startswith(called)]
+                assert state["TimeoutSeconds"] >= limit, name
+
+    check(deployed(template))
+
+
+def test_the_workflow_keeps_its_history_and_logs_errors_without_inputs(template: Template) -> None:
+    properties = template.one("AWS::StepFunctions::StateMachine")
+    assert properties["StateMachineType"] == "STANDARD"
+    logging = properties["LoggingConfiguration"]
+    assert logging["Level"] == "ERROR"
+    assert not logging.get("IncludeExecutionData")
+    assert logging["Destinations"] == [
+        {"CloudWatchLogsLogGroup": {"LogGroupArn": "arn:aws:logs:REGION:ACCOUNT:log-group:Workflow:*"}}
+    ]
+
+
+def test_the_definition_is_valid_asl() -> None:
+    validator = ROOT / "node_modules" / ".bin" / "asl-validator"
+    outcome = subprocess.run(
+        [str(validator), "--json-path", str(DEFINITION)], capture_output=True, text=True, check=False
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+# What cfn-lint says wrongly, each with the reason why it is wrong.
+FALSE_ALARMS = {
+    # CDK itself makes every function and state machine depend on its role, which it names anyway.
+    "W3005": "dependency already enforced",
+    # The Amazon States Language gives OutputPath to Succeed; cfn-lint's schema of it lacks the field.
+    "E3601": "('OutputPath' was unexpected)",
+}
+
+
+def test_cfn_lint_finds_nothing(assembly: Path) -> None:
+    outcome = subprocess.run(
+        [str(Path(ROOT, ".venv/bin/cfn-lint")), "--format", "json", str(assembly / "Muster.template.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(outcome.stdout)
+    assert [
+        f"{item['Rule']['Id']} {item['Message']}"
+        for item in found
+        if FALSE_ALARMS.get(item["Rule"]["Id"], "\0") not in item["Message"]
+    ] == []
+
+
+def test_the_cdk_validation_finds_nothing(assembly: Path) -> None:
+    report = json.loads((assembly / "validation-report.json").read_text(encoding="utf-8"))
+    assert report["pluginReports"] == []
