@@ -51,14 +51,13 @@ def up(
     )
     with one_line_errors():
         cloud = LocalCloud.start(state, settings)
-        typer.echo(f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).")
         if detach:
+            typer.echo(_greeting(cloud))
             typer.echo(
                 'Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; '
                 "end it with `muster local down`."
             )
             return
-        typer.echo("Ctrl-C ends it.")
         _stay(cloud)
 
 
@@ -132,6 +131,10 @@ def _settings(**values: object) -> Settings:
         raise typer.BadParameter(f"{problem['loc'][0]}: {problem['msg']}") from error  # noqa: EM102
 
 
+def _greeting(cloud: LocalCloud) -> str:
+    return f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root})."
+
+
 def _stay(cloud: LocalCloud) -> None:
     """Until Ctrl-C, SIGTERM or the service's own end."""
 
@@ -140,6 +143,7 @@ def _stay(cloud: LocalCloud) -> None:
 
     signal.signal(signal.SIGTERM, end)
     try:
+        typer.echo(f"{_greeting(cloud)} Ctrl-C ends it.")
         cloud.wait()
     except KeyboardInterrupt:
         cloud.stop()

@@ -25,13 +25,12 @@ from muster.local.calls import CallLog
 from muster.local.certificates import Certificates, ensure_certificates
 from muster.local.environment import endpoint_variables
 from muster.local.faults import FaultBook
+from muster.local.handshake import PORT_IN_USE, READY
 from muster.local.processes import ProcessPool
 from muster.local.settings import Settings
 from muster.local.state import CloudState, StateDirectory
 
 HOST = "127.0.0.1"
-READY = "ready"
-PORT_IN_USE = "port-in-use"
 _KEEP_ALIVE_SECONDS = 75.0
 _log = logging.getLogger("muster.local")
 

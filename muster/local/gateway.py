@@ -13,9 +13,10 @@ from xml.sax.saxutils import escape
 
 from muster.local import ministack
 from muster.local.admin import Admin
-from muster.local.calls import Call, CallLog, recognise, resources
+from muster.local.calls import Call, CallLog
 from muster.local.faults import FaultBook
 from muster.local.http import Answer, DisconnectedError, Receive, Request, Scope, Send, break_off, respond
+from muster.local.recognition import recognise, resources
 from muster.local.sagemaker.errors import ServiceError
 from muster.local.sagemaker.service import PLATFORM_SESSION, SERVICE_PRINCIPAL, TrainingService
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import tarfile
@@ -56,7 +57,7 @@ def test_a_job_runs_to_its_end_and_leaves_its_artifacts(workshop: Workshop) -> N
 
 
 def _pairs(entries: list[Any]) -> list[tuple[Any, Any]]:
-    return list(zip(entries, entries[1:], strict=False))
+    return list(itertools.pairwise(entries))
 
 
 def test_a_process_sees_its_job_and_nothing_of_the_host(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +257,9 @@ def test_a_process_that_does_not_listen_ends_with_the_signal(workshop: Workshop)
     workshop.until(request["TrainingJobName"], "Training")
     workshop.sagemaker.stop_training_job(TrainingJobName=request["TrainingJobName"])
     shown = workshop.end(request["TrainingJobName"])
-    asked, ended = (t["StartTime"] for t in shown["SecondaryStatusTransitions"] if t["Status"] in {"Stopping", "Uploading"})
+    asked, ended = (
+        t["StartTime"] for t in shown["SecondaryStatusTransitions"] if t["Status"] in {"Stopping", "Uploading"}
+    )
     assert (ended - asked).total_seconds() < GRACE_SECONDS
 
 

@@ -84,14 +84,18 @@ class Workshop:
 
     def client_as(self, service: str, statements: Sequence[dict[str, Any]]) -> Any:
         """A client of a fresh user who may do what `statements` say."""
+        key = self.access_key(statements)
+        return self.cloud.client(
+            service, aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"]
+        )
+
+    def access_key(self, statements: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The access key of a fresh user who may do what `statements` say."""
         user = self.name("user")
         self.iam.create_user(UserName=user)
         policy = {"Version": "2012-10-17", "Statement": list(statements)}
         self.iam.put_user_policy(UserName=user, PolicyName="all", PolicyDocument=json.dumps(policy))
-        key = self.iam.create_access_key(UserName=user)["AccessKey"]
-        return self.cloud.client(
-            service, aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"]
-        )
+        return dict(self.iam.create_access_key(UserName=user)["AccessKey"])
 
     def request(self, program: str, *arguments: str, **changes: Any) -> dict[str, Any]:
         """A CreateTrainingJob request that runs a module of `PROGRAMS`; `changes` replace top-level members."""
@@ -161,8 +165,7 @@ class Workshop:
     def keys(self, prefix: str) -> list[str]:
         """Keys in the bucket."""
         return [
-            entry["Key"]
-            for entry in self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+            entry["Key"] for entry in self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
         ]
 
     def read(self, key: str) -> bytes:

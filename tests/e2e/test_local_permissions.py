@@ -1,0 +1,155 @@
+"""IAM on the embedded cloud's training service: who may call what, with which role, and with which signature."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import botocore
+import botocore.config
+import pytest
+import urllib3
+from botocore.exceptions import ClientError
+
+from tests.plugins.cloud import Workshop
+
+ACCOUNT = "123456789012"
+JOBS = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job/"
+
+
+def code_of(caught: pytest.ExceptionInfo[ClientError]) -> str:
+    return str(caught.value.response["Error"]["Code"])
+
+
+def allow(action: str | list[str], resource: str, **more: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": action, "Resource": resource, **more}
+
+
+def pass_role(role: str) -> dict[str, Any]:
+    return allow("iam:PassRole", role, Condition={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}})
+
+
+def test_what_a_launcher_needs_and_no_more_is_enough(workshop: Workshop) -> None:
+    client = workshop.client_as(
+        "sagemaker",
+        [
+            allow(["sagemaker:CreateTrainingJob", "sagemaker:AddTags"], f"{JOBS}mine-*"),
+            allow(["sagemaker:DescribeTrainingJob", "sagemaker:StopTrainingJob"], f"{JOBS}mine-*"),
+            pass_role(workshop.role),
+        ],
+    )
+    name = workshop.name("mine")
+    request = workshop.request("counter", TrainingJobName=name, Tags=[{"Key": "run", "Value": "one"}])
+    client.create_training_job(**request)
+    client.describe_training_job(TrainingJobName=name)
+    client.stop_training_job(TrainingJobName=name)
+    workshop.end(name)
+    with pytest.raises(ClientError) as caught:
+        client.create_training_job(**{**request, "TrainingJobName": workshop.name("theirs")})
+    assert code_of(caught) == "AccessDeniedException"
+    with pytest.raises(ClientError) as caught:
+        client.list_training_jobs()
+    assert code_of(caught) == "AccessDeniedException"
+
+
+@pytest.mark.parametrize("missing", ["sagemaker:CreateTrainingJob", "sagemaker:AddTags", "iam:PassRole"])
+def test_creating_a_tagged_job_needs_every_permission(workshop: Workshop, missing: str) -> None:
+    needed = {
+        "sagemaker:CreateTrainingJob": allow("sagemaker:CreateTrainingJob", f"{JOBS}*"),
+        "sagemaker:AddTags": allow("sagemaker:AddTags", f"{JOBS}*"),
+        "iam:PassRole": pass_role(workshop.role),
+    }
+    client = workshop.client_as("sagemaker", [one for action, one in needed.items() if action != missing])
+    request = workshop.request("failing", "0", Tags=[{"Key": "run", "Value": "one"}])
+    with pytest.raises(ClientError) as caught:
+        client.create_training_job(**request)
+    assert code_of(caught) == "AccessDeniedException"
+    assert f"not authorized to perform: {missing}" in str(caught.value)
+    listed = workshop.sagemaker.list_training_jobs(NameContains=request["TrainingJobName"])
+    assert listed["TrainingJobSummaries"] == []
+
+
+def test_a_role_can_be_passed_to_sagemaker_only(workshop: Workshop) -> None:
+    other = allow("iam:PassRole", "*", Condition={"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}})
+    client = workshop.client_as("sagemaker", [allow("sagemaker:*", "*"), other])
+    with pytest.raises(ClientError) as caught:
+        client.create_training_job(**workshop.request("failing", "0"))
+    assert "iam:PassRole" in str(caught.value)
+
+
+def test_request_and_resource_tags_are_conditions(workshop: Workshop) -> None:
+    tagged = {"StringEquals": {"aws:RequestTag/team": "a"}}
+    own = {"StringEquals": {"aws:ResourceTag/team": "a"}}
+    client = workshop.client_as(
+        "sagemaker",
+        [
+            allow(["sagemaker:CreateTrainingJob", "sagemaker:AddTags"], "*", Condition=tagged),
+            allow("sagemaker:DescribeTrainingJob", "*", Condition=own),
+            pass_role(workshop.role),
+        ],
+    )
+    request = workshop.request("failing", "0", Tags=[{"Key": "team", "Value": "a"}])
+    client.create_training_job(**request)
+    client.describe_training_job(TrainingJobName=request["TrainingJobName"])
+    foreign = workshop.request("failing", "0", Tags=[{"Key": "team", "Value": "b"}])
+    with pytest.raises(ClientError) as caught:
+        client.create_training_job(**foreign)
+    assert code_of(caught) == "AccessDeniedException"
+    workshop.sagemaker.create_training_job(**foreign)
+    with pytest.raises(ClientError) as caught:
+        client.describe_training_job(TrainingJobName=foreign["TrainingJobName"])
+    assert code_of(caught) == "AccessDeniedException"
+
+
+@pytest.mark.parametrize("kind", ["missing", "untrusting", "conditional"])
+def test_a_role_that_does_not_trust_sagemaker_is_refused(workshop: Workshop, kind: str) -> None:
+    trust = {
+        "untrusting": {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"},
+        "conditional": {
+            "Effect": "Allow",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+            "Condition": {"StringEquals": {"aws:SourceAccount": "999999999999"}},
+        },
+    }
+    made = trust.get(kind)
+    role = workshop.make_role([allow("s3:*", "*")], made) if made else f"arn:aws:iam::{ACCOUNT}:role/nobody"
+    with pytest.raises(ClientError) as caught:
+        workshop.sagemaker.create_training_job(**workshop.request("failing", "0", RoleArn=role))
+    assert code_of(caught) == "ValidationException"
+    assert "Could not assume role" in str(caught.value)
+
+
+@pytest.mark.parametrize("service", ["sagemaker", "s3"])
+@pytest.mark.parametrize("key", ["test", ACCOUNT, "AKIAAAAAAAAAAAAAAAAA"])
+def test_well_known_and_made_up_keys_open_nothing(workshop: Workshop, service: str, key: str) -> None:
+    client = workshop.cloud.client(service, aws_access_key_id=key, aws_secret_access_key="test")
+    with pytest.raises(ClientError):
+        client.list_training_jobs() if service == "sagemaker" else client.list_buckets()
+
+
+@pytest.mark.parametrize("service", ["sagemaker", "s3", "iam"])
+def test_the_root_key_opens_nothing_without_its_secret(workshop: Workshop, service: str) -> None:
+    key = workshop.cloud.state.access_key_id
+    client = workshop.cloud.client(service, aws_access_key_id=key, aws_secret_access_key="wrong")
+    call = {"sagemaker": "list_training_jobs", "s3": "list_buckets", "iam": "list_roles"}[service]
+    with pytest.raises(ClientError) as caught:
+        getattr(client, call)()
+    assert code_of(caught) in {"InvalidSignatureException", "SignatureDoesNotMatch"}
+
+
+def test_unsigned_calls_are_refused(workshop: Workshop) -> None:
+    unsigned = botocore.config.Config(signature_version=botocore.UNSIGNED)
+    with pytest.raises(ClientError) as caught:
+        workshop.cloud.client("sagemaker", config=unsigned).list_training_jobs()
+    assert code_of(caught) == "MissingAuthenticationTokenException"
+
+
+def test_the_services_own_interfaces_are_closed_to_jobs(workshop: Workshop) -> None:
+    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
+    base = workshop.cloud.endpoint
+    assert pool.request("GET", f"{base}/_muster/faults").status == 401
+    assert pool.request("GET", f"{base}/_muster/faults", headers={"Authorization": "Bearer no"}).status == 401
+    assert pool.request("POST", f"{base}/_ministack/reset").status == 403
+    assert pool.request("POST", f"{base}/_ministack/config", body=json.dumps({})).status == 403
+    assert workshop.s3.head_bucket(Bucket=workshop.bucket)
