@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import tarfile
 import tracemalloc
@@ -173,6 +174,28 @@ def test_a_bomb_is_given_up_at_the_bound(s3: S3Client) -> None:
     assert refusal(s3, ARCHIVE, bomb, Limits(unpacked_bytes=8 * MIB)).kind is ManifestProblem.OVERSIZE
 
 
+def test_a_bomb_is_given_up_in_time_although_next_to_nothing_is_read(s3: S3Client) -> None:
+    bomb = gzip.compress(member("zeros", b"", size=64 * MIB) + bytes(64 * MIB) + END)
+    assert timed_out(s3, bomb) is ManifestProblem.TIMEOUT
+
+
+def test_a_gzip_header_without_end_is_given_up_in_time(s3: S3Client) -> None:
+    """A file name in the header of gzip ends at a zero byte; before it nothing is unpacked."""
+    named = 0x08
+    header = bytes([0x1F, 0x8B, 8, named, 0, 0, 0, 0, 0, 255])
+    assert timed_out(s3, header + b"n" * (3 * MIB)) is ManifestProblem.TIMEOUT
+
+
+def timed_out(s3: S3Client, body: bytes) -> ManifestProblem:
+    """What comes of an archive on a clock that moves a second each time it is read, when there are five."""
+    s3.delete_object(Bucket=BUCKET, Key=PLAIN)
+    s3.put_object(Bucket=BUCKET, Key=ARCHIVE, Body=body)
+    seconds = itertools.count()
+    with pytest.raises(ManifestError) as caught:
+        resolve_manifest(s3, f"s3://{BUCKET}", JOB, limits=Limits(seconds=5), monotonic=lambda: float(next(seconds)))
+    return caught.value.kind
+
+
 def test_members_without_end_are_given_up_at_the_bound(s3: S3Client) -> None:
     crowd = gzip.compress(member("empty", b"") * 2_000 + member("manifest.json") + END)
     assert refusal(s3, ARCHIVE, crowd, Limits(headers=1_000)).kind is ManifestProblem.OVERSIZE
@@ -183,7 +206,7 @@ def test_members_without_end_are_given_up_at_the_bound(s3: S3Client) -> None:
     [
         # A member, headers for later members, and a sparse map: each 64 MiB, each packed into some 70 kB.
         member("zeros", b"", size=64 * MIB) + bytes(64 * MIB),
-        b"".join(member("pax", b"1000000 c%d=" % i + b"x" * 999_987 + b"\n", tarfile.XHDTYPE) for i in range(64)),
+        b"".join(member("pax", b"1000000 c%02d=" % i + bytes(999_987) + b"\n", tarfile.XHDTYPE) for i in range(64)),
         sparse_without_end(64 * MIB),
     ],
     ids=["member", "pax headers", "sparse"],

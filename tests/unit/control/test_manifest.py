@@ -259,11 +259,17 @@ def test_pax_headers_of_the_archive_and_of_members_are_read(s3: S3Client) -> Non
 
 def test_a_name_that_only_an_extension_header_tells_is_the_manifests(s3: S3Client) -> None:
     """GNU tar may write any name as a long name; the header's own is then cut off."""
-    short = targz(("@" * 13, FOREIGN), mode="w", format=tarfile.GNU_FORMAT)
-    longname = tarfile.TarInfo("././@LongLink")
-    longname.type, longname.size = tarfile.GNUTYPE_LONGNAME, len(b"manifest.json\0")
-    extension = longname.tobuf(tarfile.GNU_FORMAT) + b"manifest.json\0".ljust(512, b"\0")
-    put(s3, ARCHIVE, gzipped(extension + short))
+    extensions = b""
+    # Other headers may stand between the name and its member.
+    for kind, text in [
+        (tarfile.GNUTYPE_LONGNAME, b"manifest.json\0"),
+        (tarfile.GNUTYPE_LONGLINK, b"a link\0"),
+        (tarfile.XGLTYPE, b"13 comment=x\n"),
+    ]:
+        header = tarfile.TarInfo("././@LongLink")
+        header.type, header.size = kind, len(text)
+        extensions += header.tobuf(tarfile.GNU_FORMAT) + text.ljust(512, b"\0")
+    put(s3, ARCHIVE, gzipped(extensions + targz(("@" * 13, FOREIGN), mode="w", format=tarfile.GNU_FORMAT)))
     assert resolve_manifest(s3, OUTPUT, JOB).checkpoint_uri == URI
 
 
