@@ -22,6 +22,8 @@ def train(
     weight_decay: float = 1e-2,
     hidden: int = 64,
     seed: int = 0,
+    outer_learning_rate: float = 0.7,
+    outer_momentum: float = 0.9,
     seconds_per_round: float = 0.0,
 ) -> None:
     """Train on this replica's shard with DiLoCo, and report the held-out accuracy of the global model each round.
@@ -36,7 +38,7 @@ def train(
     examples = shard(training, context.rank, context.world_size)
     model = Classifier(hidden, seed)
     inner = AdamW(model.parameters, learning_rate, weight_decay)
-    outer = DiLoCo(context.rendezvous, model.parameters)
+    outer = DiLoCo(context.rendezvous, model.parameters, learning_rate=outer_learning_rate, momentum=outer_momentum)
     context.metrics.log(round=outer.round, accuracy=model.accuracy(held_out))
     while outer.round < rounds and not context.stop.is_set():
         started = time.monotonic()

@@ -1,0 +1,96 @@
+"""What the demo claims, and whether it is true. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.markup import escape
+
+from muster.contract.result import ReplicaOutcome, Result, Verdict
+
+ACCURACY_TOLERANCE = 0.01  # one percentage point
+
+
+@dataclass(frozen=True)
+class Report:
+    """The demo's outcome. Accuracies are shares of the held-out examples; `wall_seconds` count to the verdict."""
+
+    result: Result
+    baseline_accuracy: float
+    wall_seconds: float
+    phase_seconds: dict[str, float]
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the model that the replicas share: theirs must be equal, so the lowest is any of them."""
+        return min((replica.metrics.get("accuracy", 0.0) for replica in self.result.replicas), default=None)
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds every replica has behind it."""
+        rounds = [replica.round for replica in self.result.replicas if replica.round is not None]
+        return min(rounds, default=None)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the run did not truly succeed; empty when it did."""
+        return list(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        result = self.result
+        if result.verdict is not Verdict.SUCCEEDED:
+            yield f"the run's verdict is {result.verdict}: {result.reason}"
+        for replica in result.replicas:
+            if replica.outcome is not ReplicaOutcome.SUCCEEDED or replica.manifest_problem:
+                yield f"replica {replica.rank} {replica.outcome}: {replica.manifest_problem or 'no result'}"
+        if result.reruns < 1:
+            yield "no attempt was rerun: the lost instance was not noticed"
+        if not result.parameters_identical:
+            yield "the replicas do not hold the same parameters"
+        accuracy = self.accuracy
+        if accuracy is None or abs(accuracy - self.baseline_accuracy) > ACCURACY_TOLERANCE:
+            yield f"accuracy {accuracy} is more than {ACCURACY_TOLERANCE} away from {self.baseline_accuracy}"
+
+    def document(self) -> dict[str, object]:
+        """What build/demo/result.json holds."""
+        return {
+            "verdict": "failed" if self.problems else "succeeded",
+            "problems": self.problems,
+            "run": self.result.run,
+            "replicas": len(self.result.replicas),
+            "rounds": self.rounds,
+            "reruns": self.result.reruns,
+            "attempts": {str(replica.rank): len(replica.attempts) for replica in self.result.replicas},
+            "parameters_identical": bool(self.result.parameters_identical),
+            "accuracy": self.accuracy,
+            "baseline_accuracy": self.baseline_accuracy,
+            "wall_seconds": round(self.wall_seconds, 1),
+            "phase_seconds": {name: round(seconds, 1) for name, seconds in self.phase_seconds.items()},
+        }
+
+
+def verdict_lines(report: Report) -> Iterator[str]:
+    """The verdict for people, with Rich's markup, in at most 80 columns."""
+    result = report.result
+    yield "[bold green]The run succeeded.[/]" if not report.problems else "[bold red]The run did not succeed.[/]"
+    for problem in report.problems:
+        yield f"  [red]{escape(problem)}[/]"
+    together = "–" if report.accuracy is None else f"{report.accuracy:.2%}"
+    yield ""
+    yield f"  held-out accuracy   {together:>7}   {len(result.replicas)} replicas, each on its own part of the data"
+    yield f"  baseline            {report.baseline_accuracy:>7.2%}   one process on all of it"
+    yield f"  rounds              {report.rounds or 0:>7}"
+    yield f"  reruns              {result.reruns:>7}   {_reruns(result)}"
+    yield f"  parameters          {'all replicas hold the same bytes' if result.parameters_identical else 'DIFFERENT'}"
+    for replica in result.replicas[:1]:
+        yield f"  checkpoint          {escape(replica.checkpoint_uri or '–')}"
+    yield f"  time                {report.wall_seconds:>6.1f} s"
+
+
+def _reruns(result: Result) -> str:
+    return ", ".join(
+        f"replica {replica.rank} attempt {attempt.attempt}: {attempt.failure_class}"
+        for replica in result.replicas
+        for attempt in replica.attempts[:-1]
+    )
