@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready node_modules/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs lock clean
+.PHONY: help setup demo test check bench docs deploy lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ bench: setup ## Measure, as one table; rows in build/bench/<name>.json
 
 docs: setup ## Write the parts of docs/ that follow from the code
 	@$(BIN)/python -m docs.generate
+
+deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap); CONTEXT="job_prefix=team"
+	@$(BIN)/python -m infra.deploy $(addprefix -c ,$(CONTEXT))
 
 lock: ## Resolve pyproject.toml into requirements.txt again
 	$(PYTHON) -m uv pip compile --all-extras --group deploy --group functions --group examples --group dev \

@@ -29,8 +29,10 @@ def listing(bucket: s3.IBucket, prefixes: Sequence[str]) -> iam.PolicyStatement:
 
 def training_jobs(stack: Stack, job_prefix: str, actions: Sequence[str]) -> iam.PolicyStatement:
     """SageMaker `actions` on the training jobs of this stack, known by the beginning of their names."""
-    jobs = stack.format_arn(service="sagemaker", resource="training-job", resource_name=f"{job_prefix}-*")
-    return iam.PolicyStatement(actions=list(actions), resources=[jobs])
+    # SageMaker writes names in ARNs in lower case.
+    prefixes = sorted({job_prefix, job_prefix.lower()})
+    jobs = [stack.format_arn(service="sagemaker", resource="training-job", resource_name=f"{p}-*") for p in prefixes]
+    return iam.PolicyStatement(actions=list(actions), resources=jobs)
 
 
 def complete_tasks() -> iam.PolicyStatement:

@@ -150,14 +150,20 @@ def _check_tools(environment: Mapping[str, str]) -> None:
 
 def _check_endpoint(environment: Mapping[str, str], target: Platform) -> None:
     """Neither may a local deployment reach a real account, nor one to AWS an emulator."""
-    endpoint = environment.get("AWS_ENDPOINT_URL")
-    if target is Platform.AWS and endpoint:
-        message = f"AWS_ENDPOINT_URL is {endpoint}; unset it to deploy to AWS, or deploy with --target local."
+    endpoints = {name: url for name, url in environment.items() if name.startswith("AWS_ENDPOINT_URL") and url}
+    if target is Platform.AWS:
+        for name, url in endpoints.items():
+            message = f"{name} is {url}; unset it to deploy to AWS, or deploy with --target local."
+            raise DeployError(message)
+        return
+    remedy = 'run `muster local up` and eval "$(muster local env)".'
+    if "AWS_ENDPOINT_URL" not in endpoints:
+        message = f"AWS_ENDPOINT_URL is not set; it must be the embedded cloud's: {remedy}"
         raise DeployError(message)
-    if target is Platform.LOCAL and not (endpoint and _is_loopback(endpoint)):
-        found = f"AWS_ENDPOINT_URL is {endpoint}" if endpoint else "AWS_ENDPOINT_URL is not set"
-        message = f'{found}; it must be the embedded cloud\'s: run `muster local up` and eval "$(muster local env)".'
-        raise DeployError(message)
+    for name, url in endpoints.items():
+        if not _is_loopback(url):
+            message = f"{name} is {url}; it must be the embedded cloud's: {remedy}"
+            raise DeployError(message)
 
 
 def _is_loopback(url: str) -> bool:

@@ -18,6 +18,7 @@ LOG_RETENTION_DAYS = (
 REARM_SECONDS_MIN = 5
 REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
 IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
+_SHOWN_MAX = 60
 
 
 class Platform(StrEnum):
@@ -111,5 +112,6 @@ def _whole_number(value: object) -> int | None:
 
 
 def _refused(value: object, key: str, allowed: str) -> ConfigurationError:
-    message = f"The context key {key} is {value!r}; allowed is {allowed}. Set it with -c {key}=... or in cdk.json."
+    shown = repr(value) if len(repr(value)) <= _SHOWN_MAX else f"{repr(value)[:_SHOWN_MAX]}…"
+    message = f"The context key {key} is {shown}; allowed is {allowed}. Set it with -c {key}=... or in cdk.json."
     return ConfigurationError(message)

@@ -100,16 +100,19 @@ class Template:
             return [self.resolve(item) for item in value]
         if not isinstance(value, dict):
             return value
-        if set(value) == {"Ref"}:
-            return _PSEUDO.get(value["Ref"]) or self._physical(value["Ref"], "Ref")
-        if set(value) == {"Fn::GetAtt"}:
-            return self._physical(*value["Fn::GetAtt"])
-        if set(value) == {"Fn::Join"}:
-            separator, parts = value["Fn::Join"]
-            return separator.join(str(self.resolve(part)) for part in parts)
-        if set(value) == {"Fn::Sub"}:
-            return re.sub(r"\$\{([^}]+)\}", lambda match: self.resolve({"Ref": match[1]}), value["Fn::Sub"])
+        if len(value) == 1:
+            [(function, argument)] = value.items()
+            if function in {"Ref", "Fn::GetAtt", "Fn::Join"}:
+                return self._call(function, argument)
         return {key: self.resolve(item) for key, item in value.items()}
+
+    def _call(self, function: str, argument: Any) -> str:
+        if function == "Ref":
+            return _PSEUDO.get(argument) or self._physical(argument, "Ref")
+        if function == "Fn::GetAtt":
+            return self._physical(*argument)
+        separator, parts = argument
+        return str(separator).join(str(self.resolve(part)) for part in parts)
 
     def _physical(self, logical_id: str, attribute: str) -> str:
         if logical_id not in self.resources:

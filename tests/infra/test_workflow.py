@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ FALSE_ALARMS = {
 
 def test_cfn_lint_finds_nothing(assembly: Path) -> None:
     outcome = subprocess.run(
-        [str(Path(ROOT, ".venv/bin/cfn-lint")), "--format", "json", str(assembly / "Muster.template.json")],
+        [str(Path(sys.executable).with_name("cfn-lint")), "--format", "json", str(assembly / "Muster.template.json")],
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,142 @@
+"""The functions' code: what is in it, for which platform, and that the same inputs give the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from infra.bundle import BundleError, build_bundle
+from infra.settings import Platform
+from tests.infra.template import ROOT
+
+MIB = 1024 * 1024
+ELF_AARCH64 = b"\xb7\x00"  # e_machine of an ELF header, at offset 18
+
+
+@pytest.fixture(scope="module")
+def local() -> Path:
+    return build_bundle(ROOT, Platform.LOCAL)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Path:
+    return build_bundle(ROOT, Platform.AWS)
+
+
+@pytest.fixture(scope="module")
+def unpacked(local: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("task-root")
+    with zipfile.ZipFile(local) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def house(tmp_path: Path, local: Path) -> Path:
+    """A copy of what the bundle is made from, with the installed dependencies."""
+    for name in ("muster", "lambdas"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "build" / "bundle").mkdir(parents=True)
+    with zipfile.ZipFile(local) as archive:
+        installed = archive.comment.decode().split()[0]
+    (tmp_path / "build" / "bundle" / installed).symlink_to(local.parent / installed)
+    return tmp_path
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Names and versions of a requirements file for Linux on the host's Python."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
+    found = [Requirement(line) for line in lines]
+    return {r.name.lower(): str(r.specifier) for r in found if r.marker is None or r.marker.evaluate()}
+
+
+def test_the_functions_run_the_versions_that_are_tested() -> None:
+    functions, tested = pins(ROOT / "lambdas" / "requirements.txt"), pins(ROOT / "requirements.txt")
+    assert {name: tested.get(name) for name in functions} == functions
+
+
+@pytest.mark.parametrize("platform", Platform)
+def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform) -> None:
+    with zipfile.ZipFile(build_bundle(ROOT, platform)) as archive:
+        names = archive.namelist()
+    sources = {name for name in names if name.endswith(".py")}
+    for part in ("muster/control", "muster/contract", "lambdas"):
+        wanted = {str(path.relative_to(ROOT)) for path in (ROOT / part).rglob("*.py")}
+        assert wanted <= sources
+    assert not [name for name in names if name.startswith(("muster/client", "muster/replica", "muster/local", "infra"))]
+    assert "botocore/data/sagemaker/2017-07-24/service-2.json.gz" in names
+    assert not [name for name in names if name.startswith("botocore/data/ec2/")]
+
+
+def test_it_is_small_enough_to_start_fast(aws: Path, local: Path) -> None:
+    for bundle in (aws, local):
+        assert bundle.stat().st_size < 12 * MIB
+        with zipfile.ZipFile(bundle) as archive:
+            # Lambda: 250 MB unzipped; the models of all services alone would be 27.
+            assert sum(entry.file_size for entry in archive.infolist()) < 40 * MIB
+
+
+def test_native_code_is_built_for_where_it_runs(aws: Path) -> None:
+    with zipfile.ZipFile(aws) as archive:
+        native = [name for name in archive.namelist() if name.endswith(".so")]
+        machines = {archive.read(name)[18:20] for name in native}
+    assert any("pydantic_core" in name for name in native)
+    assert all("cpython-313-aarch64" in name for name in native)
+    assert machines == {ELF_AARCH64}
+
+
+@pytest.mark.parametrize("handler", ["plan", "attempt", "react", "stop", "settle"])
+def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: str) -> None:
+    # -S: the virtual environment cannot help.
+    program = (
+        f"import sys; sys.path.insert(0, {str(unpacked)!r});"
+        f"import lambdas.{handler}, boto3, pydantic;"
+        f"print({{m.__file__.startswith({str(unpacked)!r}) for m in (lambdas.{handler}, boto3, pydantic)}})"
+    )
+    environment = {
+        "MUSTER_BUCKET": "bucket",
+        "MUSTER_JOB_PREFIX": "muster",
+        "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/replica",
+        "POWERTOOLS_SERVICE_NAME": "muster",
+        "POWERTOOLS_METRICS_NAMESPACE": "Muster",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    outcome = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (outcome.stdout.strip(), outcome.returncode) == ("{True}", 0), outcome.stderr
+
+
+def test_the_same_inputs_give_the_same_bytes_and_a_change_gives_others(house: Path, local: Path) -> None:
+    first = build_bundle(house, Platform.LOCAL)
+    assert first.read_bytes() == local.read_bytes()
+    (house / "lambdas" / "plan.py").write_text("# changed\n", encoding="utf-8")
+    assert build_bundle(house, Platform.LOCAL).read_bytes() != local.read_bytes()
+
+
+def test_a_bundle_that_is_there_is_not_built_again(house: Path) -> None:
+    before = build_bundle(house, Platform.LOCAL).stat()
+    after = build_bundle(house, Platform.LOCAL).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_a_dependency_that_does_not_exist_is_one_line_and_leaves_nothing(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    (house / "lambdas" / "requirements.txt").write_text("no-such-package==1.0\n", encoding="utf-8")
+    before = set((house / "build" / "bundle").iterdir())
+    with pytest.raises(BundleError, match="no-such-package") as refused:
+        build_bundle(house, Platform.LOCAL)
+    assert "\n" not in str(refused.value)
+    assert set((house / "build" / "bundle").iterdir()) == before

@@ -1,0 +1,149 @@
+"""Deploying: to the embedded cloud with the real CLI, and never to the wrong cloud."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.deploy import DeployError, deploy, main
+from infra.settings import Platform
+from muster.local import LocalCloud
+from tests.infra.template import ROOT
+from tests.plugins.cloud import fast_settings
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    """A cloud of its own: the stack of this module is not the one that other tests run on."""
+    with LocalCloud.start(tmp_path_factory.mktemp("cloud"), fast_settings()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def outputs(cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("deploy")
+    return deploy(
+        cloud.environment(),
+        target=Platform.LOCAL,
+        context={"job_prefix": "infra", "rearm_seconds": 77},
+        outputs=folder / "outputs.json",
+        log=folder / "deploy.log",
+    )
+
+
+def test_the_template_deploys_as_it_is(cloud: LocalCloud, outputs: dict[str, str]) -> None:
+    machine = cloud.client("stepfunctions").describe_state_machine(stateMachineArn=outputs["StateMachineArn"])
+    definition = machine["definition"]
+    assert "${" not in definition
+    assert '"TimeoutSeconds": 77' in definition or '"TimeoutSeconds":77' in definition
+    encryption = cloud.client("s3").get_bucket_encryption(Bucket=outputs["BucketName"])
+    assert encryption["ServerSideEncryptionConfiguration"]["Rules"]
+    assert outputs["JobPrefix"] == "infra"
+    assert outputs["Region"] == cloud.state.region
+
+
+def test_the_bucket_refuses_what_the_table_does_not_name(cloud: LocalCloud, outputs: dict[str, str]) -> None:
+    """The functions' own policies, as the embedded cloud evaluates them."""
+    iam = cloud.client("iam")
+    role = outputs["ReplicaRoleArn"].rpartition("/")[2]
+    policy = iam.get_role_policy(RoleName=role, PolicyName="Replica")["PolicyDocument"]
+    iam.create_user(UserName="replica")
+    iam.put_user_policy(UserName="replica", PolicyName="Replica", PolicyDocument=json.dumps(policy))
+    key = iam.create_access_key(UserName="replica")["AccessKey"]
+    s3 = cloud.client("s3", aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"])
+    bucket = outputs["BucketName"]
+
+    def answer(operation: str, **arguments: object) -> str:
+        try:
+            getattr(s3, operation)(Bucket=bucket, **arguments)
+        except s3.exceptions.ClientError as error:
+            return str(error.response["Error"]["Code"])
+        return "done"
+
+    cloud.client("s3").put_object(Bucket=bucket, Key="control/run/replicas/0.json", Body=b"token")
+    assert answer("put_object", Key="rendezvous/run/x", Body=b"", IfNoneMatch="*") == "done"
+    assert answer("put_object", Key="rendezvous/run/x", Body=b"", IfNoneMatch="*") == "PreconditionFailed"
+    assert answer("get_object", Key="rendezvous/run/missing") == "NoSuchKey"
+    assert answer("list_objects_v2", Prefix="rendezvous/run/") == "done"
+    assert answer("get_object", Key="control/run/replicas/0.json") == "AccessDenied"
+    assert answer("put_object", Key="control/run/replicas/0.json", Body=b"") == "AccessDenied"
+    assert answer("delete_object", Key="control/run/replicas/0.json") == "AccessDenied"
+    assert answer("list_objects_v2", Prefix="control/") == "AccessDenied"
+    assert answer("put_object", Key="runs/run/document.json", Body=b"") == "AccessDenied"
+    assert answer("delete_object", Key="output/run/x") == "AccessDenied"
+
+
+@pytest.mark.parametrize(
+    ("target", "endpoints", "found"),
+    [
+        (Platform.LOCAL, {}, "AWS_ENDPOINT_URL is not set"),
+        (Platform.LOCAL, {"": "https://sts.us-east-1.amazonaws.com"}, "AWS_ENDPOINT_URL is https://sts"),
+        (Platform.LOCAL, {"": "https://localhost.example.com:4570"}, "AWS_ENDPOINT_URL is https://localhost.example"),
+        (Platform.LOCAL, {"": "https://10.0.0.7:4570"}, "AWS_ENDPOINT_URL is https://10.0.0.7"),
+        (
+            Platform.LOCAL,
+            {"": "https://localhost:4570", "_IAM": "https://iam.amazonaws.com"},
+            "AWS_ENDPOINT_URL_IAM is https://iam",
+        ),
+        (Platform.AWS, {"": "https://localhost:4570"}, "AWS_ENDPOINT_URL is https://localhost"),
+        (Platform.AWS, {"_S3": "https://localhost:4570"}, "AWS_ENDPOINT_URL_S3 is https://localhost"),
+    ],
+)
+def test_it_never_reaches_the_wrong_cloud(
+    tmp_path: Path, target: Platform, endpoints: dict[str, str], found: str
+) -> None:
+    environment = {"PATH": os.environ["PATH"]} | {f"AWS_ENDPOINT_URL{name}": url for name, url in endpoints.items()}
+    with pytest.raises(DeployError, match=f"^{found}") as refused:
+        deploy(environment, target=target, context={}, outputs=tmp_path / "deploy" / "outputs.json")
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_node_there_is_one_line(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "AWS_ENDPOINT_URL": "https://localhost:4570"}
+    with pytest.raises(DeployError, match=r"^Node.js is not on the PATH.*install node 20"):
+        deploy(environment, target=Platform.LOCAL, context={}, outputs=tmp_path / "outputs.json")
+
+
+def test_a_wrong_context_key_is_told_with_the_log(cloud: LocalCloud, tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="The context key job_prefix is 'a-b'"):
+        deploy(
+            cloud.environment(),
+            target=Platform.LOCAL,
+            context={"job_prefix": "a-b"},
+            outputs=tmp_path / "outputs.json",
+            log=tmp_path / "log",
+        )
+    assert not (tmp_path / "outputs.json").exists()
+
+
+def test_a_dead_cloud_is_told_in_short(cloud: LocalCloud, tmp_path: Path) -> None:
+    nobody = {"AWS_ENDPOINT_URL": "https://localhost:9", "AWS_ENDPOINT_URL_S3": "https://localhost:9"}
+    with pytest.raises(DeployError, match="The stack was not deployed: `cdk bootstrap` ended with exit code 1"):
+        deploy(
+            {**cloud.environment(), **nobody},
+            target=Platform.LOCAL,
+            context={},
+            outputs=tmp_path / "outputs.json",
+            log=tmp_path / "log",
+        )
+
+
+def test_the_command_line_says_what_is_wrong_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert main(["--target", "local", "--outputs", str(tmp_path / "outputs.json")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert "muster local up" in captured.err
+
+
+def test_the_cli_runs_the_app_from_the_projects_own_environment() -> None:
+    app = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["app"]
+    assert app == ".venv/bin/python app.py"

@@ -1,0 +1,49 @@
+"""Context keys: what is taken, and the one line that says what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.settings import Platform, StackSettings
+from muster.contract.errors import ConfigurationError
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    assert StackSettings.from_context({}.get) == StackSettings()
+    assert StackSettings().rearm_seconds == 21_600
+
+
+def test_values_come_as_text_from_the_command_line_and_as_numbers_from_cdk_json() -> None:
+    text = {"job_prefix": "team7", "target": "local", "rearm_seconds": "60", "log_retention_days": "30"}
+    number = {**text, "rearm_seconds": 60.0, "log_retention_days": 30}
+    wanted = StackSettings(job_prefix="team7", target=Platform.LOCAL, rearm_seconds=60, log_retention_days=30)
+    assert StackSettings.from_context(text.get) == StackSettings.from_context(number.get) == wanted
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("job_prefix", "with-hyphen", "1 to 11 letters and digits"),
+        ("job_prefix", "twelveletter", "1 to 11 letters and digits"),
+        ("job_prefix", "", "1 to 11 letters and digits"),
+        ("job_prefix", "new\nline", "1 to 11 letters and digits"),
+        ("replica_image", "two words", "without white space"),
+        ("replica_image", "x" * 256, "at most 255 characters"),
+        ("target", "azure", "one of aws, local"),
+        ("rearm_seconds", "4", "from 5 to 31536000"),
+        ("rearm_seconds", "1.5", "a whole number"),
+        ("rearm_seconds", 1.5, "a whole number"),
+        ("rearm_seconds", True, "a whole number"),
+        ("rearm_seconds", "9" * 5_000, "a whole number"),
+        ("log_retention_days", "8", "one of 1, 3, 5, 7"),
+        ("log_retention_days", [30], "one of 1, 3, 5, 7"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(key: str, value: object, allowed: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        StackSettings.from_context({key: value}.get)
+    message = str(refused.value)
+    assert f"context key {key}" in message
+    assert allowed in message
+    assert "\n" not in message
+    assert len(message) < 400
