@@ -248,6 +248,7 @@ def test_no_event_is_lost_when_functions_are_busy(workshop: Workshop) -> None:
         "import time\ndef handler(event, context):\n    time.sleep(0.05)\n    print('number', event['detail']['n'])\n"
     )
     name = make_function(workshop, source)
+    workshop.logs.create_log_group(logGroupName=f"/aws/lambda/{name}")
     events, rule = workshop.cloud.client("events"), workshop.name("rule")
     arn = workshop.cloud.client("lambda").get_function(FunctionName=name)["Configuration"]["FunctionArn"]
     events.put_rule(Name=rule, EventPattern=json.dumps({"source": ["test.busy"]}))

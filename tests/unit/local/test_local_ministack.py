@@ -1,0 +1,53 @@
+"""What we rely on in MiniStack beyond its public interface. Look here, and at docs/local.md, on an upgrade."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from importlib.metadata import version
+
+import pytest
+
+RELIED_ON = {
+    "ministack.app": ["app"],
+    "ministack.core.iam_actions": ["identity_denial_message"],
+    "ministack.core.iam_evaluator": [
+        "AuthError",
+        "EvalContext",
+        "_action_matches",
+        "_conditions_met",
+        "_service_principal_matches",
+        "enforce",
+        "evaluate",
+        "find_iam_access_key_account",
+        "is_root_access_key",
+        "pin_request_origin",
+        "pin_signed_body",
+        "pin_signed_request",
+        "resolve_principal",
+    ],
+    "ministack.core.lambda_runtime": ["reset"],
+    "ministack.core.responses": ["request_scope", "set_request_account_id", "set_request_region"],
+    "ministack.core.router": ["extract_access_key_id"],
+    "ministack.core.sigv4": ["header_signature_failure", "parse_header_signature"],
+    "ministack.services.cloudwatch_logs": ["_create_log_group", "_create_log_stream", "_put_log_events"],
+    "ministack.services.eventbridge": ["_put_events"],
+    "ministack.services.iam": ["_access_keys", "_roles"],
+    "ministack.services.lambda_svc": ["_acquire_execution_slot", "_release_execution_slot"],
+    "ministack.services.sts": ["_sessions", "register_session"],
+}
+
+
+def test_the_version_is_the_one_that_this_was_written_against() -> None:
+    assert version("ministack") == "1.5.33"
+
+
+@pytest.mark.parametrize("module", RELIED_ON)
+def test_what_we_touch_is_there(module: str) -> None:
+    loaded = importlib.import_module(module)
+    assert [name for name in RELIED_ON[module] if not hasattr(loaded, name)] == []
+
+
+def test_events_of_aws_sources_can_still_be_put_from_inside() -> None:
+    eventbridge = importlib.import_module("ministack.services.eventbridge")
+    assert "allow_aws_source" in inspect.signature(eventbridge._put_events).parameters

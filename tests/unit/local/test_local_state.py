@@ -1,0 +1,62 @@
+"""The state directory and the certificates in it."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from muster.local.certificates import ensure_certificates
+from muster.local.errors import NotRunningError
+from muster.local.state import StateDirectory
+from tests.unit.local.test_local_environment import STATE
+
+
+def test_what_is_written_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    directory = StateDirectory.at(tmp_path / "state")
+    directory.prepare()
+    directory.write(STATE)
+    assert directory.read() == STATE
+    assert directory.file.stat().st_mode & 0o777 == 0o600
+    directory.clear()
+    with pytest.raises(NotRunningError, match="muster local up"):
+        directory.read()
+
+
+def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
+    directory = StateDirectory.at(tmp_path)
+    directory.file.write_text('{"endpoint": "https://127.0.0.1:1"')
+    with pytest.raises(NotRunningError):
+        directory.read()
+
+
+def test_root_credentials_are_random_and_stay_with_the_directory(tmp_path: Path) -> None:
+    one, other = StateDirectory.at(tmp_path / "one"), StateDirectory.at(tmp_path / "other")
+    for directory in (one, other):
+        directory.prepare()
+    assert one.root_credentials() == one.root_credentials()
+    assert one.root_credentials() != other.root_credentials()
+    assert (one.root / "credentials.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_certificates_are_made_once_and_anew_when_one_is_missing(tmp_path: Path) -> None:
+    made = ensure_certificates(tmp_path)
+    first = made.server.read_bytes()
+    assert ensure_certificates(tmp_path).server.read_bytes() == first
+    made.key.unlink()
+    assert ensure_certificates(tmp_path).server.read_bytes() != first
+    assert made.key.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_authority_vouches_for_loopback_and_can_never_sign_again(tmp_path: Path) -> None:
+    made = ensure_certificates(tmp_path)
+    authority = x509.load_pem_x509_certificate(made.ca.read_bytes())
+    server = x509.load_pem_x509_certificate(made.server.read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "localhost" in names.get_values_for_type(x509.DNSName)
+    assert "127.0.0.1" in [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    assert not [file for file in tmp_path.iterdir() if b"PRIVATE KEY" in file.read_bytes() and file != made.key]
+    assert len(ssl.create_default_context(cafile=str(made.bundle)).get_ca_certs()) > 100
