@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SETUP := $(VENV)/.ready node_modules/.ready
+SETUP := $(VENV)/.ready node_modules/.ready build/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs deploy lock clean
@@ -27,6 +27,12 @@ node_modules/.ready: package.json package-lock.json
 	  || { echo "Muster needs node 20 or newer for the CDK CLI: install it from nodejs.org or your package manager." >&2; exit 1; }
 	@echo "Installing the pinned npm packages (once)"
 	@npm ci --silent --no-fund --no-audit
+	@touch $@
+
+# A first synthesis installs the functions' packages and unpacks the CDK: later ones take seconds and no network.
+build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt
+	@echo "Preparing the functions' packages (once)"
+	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
 	@touch $@
 
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
