@@ -7,6 +7,7 @@ build/demo/result.json; ends with 0 only if the run truly succeeded.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.digits.saved_logs import save_logs
 from examples.digits.stopwatch import Stopwatch
+from infra.bundle import build_bundle
 from infra.deploy import deploy
 from infra.settings import Platform
 from muster.client import Muster, RunStatus
@@ -37,7 +39,6 @@ from muster.local import LocalCloud, Settings
 from muster.local.faults import LostInstance
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "build" / "demo"
 SPEC = Path(__file__).with_name("run.yaml")
 IMAGE = "muster-local/python"
 
@@ -46,84 +47,103 @@ LOST_AFTER_ROUND = 8
 POLL_SECONDS = 0.5
 RUN_TIMEOUT_SECONDS = 240.0
 
+_INTRODUCTION = """\
+Muster demo: {replicas} replicas train one classifier of handwritten digits, each on
+its own part of the data. They meet only in an S3 bucket, and one of them will
+lose its instance.
+"""
+
 
 def main() -> int:
     """The demo: 0 when the run truly succeeded, 1 when it did not, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m examples.digits.demo", description="Muster on this machine.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="for the result and the logs")
+    folder = parser.parse_args().folder.absolute()
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        report = _demo(console)
+        report = Demo(console, folder).run()
     except KeyboardInterrupt:
         console.print("Interrupted. Everything that was started has been stopped.")
         return 130
     except MusterError as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
-        console.print(f"Logs: {_shown(FOLDER)}", soft_wrap=True)
+        console.print(f"Logs: {_shown(folder)}", soft_wrap=True)
         return 1
-    (FOLDER / "result.json").write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
+    (folder / "result.json").write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
     for line in verdict_lines(report):
         console.print(line, soft_wrap=True)
-    console.print(
-        f"\nWritten to {_shown(FOLDER / 'result.json')}; Muster's own result.json lies beside it as run.json."
-    )
+    console.print(f"\nWritten to {_shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
+    if report.problems:
+        console.print(f"Logs: {_shown(folder / 'logs')}, {_shown(folder / 'cloud' / 'local.log')}", soft_wrap=True)
     return 1 if report.problems else 0
 
 
-def _demo(console: Console) -> Report:
-    spec = parse_spec_text(SPEC.read_text(encoding="utf-8"))
-    console.print(
-        f"Muster demo: {spec.replicas} replicas train one classifier of handwritten digits, each on\n"
-        "its own part of the data. They meet only in an S3 bucket, and one of them will\n"
-        "lose its instance.\n"
-    )
-    watch = Stopwatch(console)
-    with ThreadPoolExecutor(max_workers=1) as pool, _cloud(console, watch) as cloud:
-        # Quick, and the deployment leaves it a core.
-        baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **_shared_arguments(spec))
-        _deploy(console, watch, cloud)
-        result = _run(console, watch, cloud, spec)
-        report = Report(result, baseline.result(), watch.total, watch.seconds)
-        (FOLDER / "run.json").write_bytes(result.to_json())
-        if report.problems:
-            save_logs(cloud, FOLDER / "logs")
-    return report
+class Demo:
+    """One demo with its files in `folder`."""
 
+    def __init__(self, console: Console, folder: Path) -> None:
+        self._console = console
+        self._folder = folder
+        self._spec = parse_spec_text(SPEC.read_text(encoding="utf-8"))
+        self._watch = Stopwatch(console)
 
-@contextmanager
-def _cloud(console: Console, watch: Stopwatch) -> Iterator[LocalCloud]:
-    """The embedded cloud, with its state in build/demo/cloud; from then on this process speaks to it alone."""
-    settings = Settings(port=0, code=(ROOT,), end_with_parent=True)
-    with console.status("starting the embedded cloud"), watch.phase("embedded cloud") as remarks:
-        cloud = LocalCloud.start(FOLDER / "cloud", settings)
-        remarks.append(cloud.endpoint)
-    with cloud:
-        shutil.rmtree(FOLDER / "logs", ignore_errors=True)
-        environment = cloud.environment()
-        os.environ.clear()
-        os.environ.update(environment)
-        yield cloud
+    def run(self) -> Report:
+        """From nothing to a report; nothing of it runs any more afterwards.
 
+        Raises:
+            MusterError: a part could not be started, or the run could not be followed.
+        """
+        self._console.print(_INTRODUCTION.format(replicas=self._spec.replicas))
+        with self._console.status("installing the functions' dependencies (once)"):
+            # Now, because from inside the embedded cloud's environment pip may not find the way to its index.
+            build_bundle(ROOT, Platform.LOCAL)
+        self._watch = Stopwatch(self._console)
+        with ThreadPoolExecutor(max_workers=1) as pool, self._cloud() as cloud:
+            # Quick, and the deployment leaves it a core.
+            baseline = pool.submit(baseline_accuracy, replicas=self._spec.replicas, **_shared_arguments(self._spec))
+            self._deploy(cloud)
+            result = self._train(cloud)
+            (self._folder / "run.json").write_bytes(result.to_json())
+            report = Report(result, baseline.result(), self._watch.total, self._watch.seconds)
+            if report.problems:
+                save_logs(cloud, self._folder / "logs")
+        return report
 
-def _deploy(console: Console, watch: Stopwatch, cloud: LocalCloud) -> None:
-    with console.status("deploying the stack"), watch.phase("deployment") as remarks:
-        deploy(
-            cloud.environment(),
-            target=Platform.LOCAL,
-            context={"replica_image": IMAGE},
-            outputs=FOLDER / "deploy" / "outputs.json",
-            log=FOLDER / "deploy.log",
-        )
-        remarks.append("cdk bootstrap, cdk deploy")
+    @contextmanager
+    def _cloud(self) -> Iterator[LocalCloud]:
+        """The embedded cloud; from then on this process speaks to it alone."""
+        settings = Settings(port=0, code=(ROOT,), end_with_parent=True)
+        with self._console.status("starting the embedded cloud"), self._watch.phase("embedded cloud") as remarks:
+            cloud = LocalCloud.start(self._folder / "cloud", settings)
+            remarks.append(cloud.endpoint)
+        with cloud:
+            shutil.rmtree(self._folder / "logs", ignore_errors=True)
+            environment = cloud.environment()
+            os.environ.clear()
+            os.environ.update(environment)
+            yield cloud
 
+    def _deploy(self, cloud: LocalCloud) -> None:
+        with self._console.status("deploying the stack"), self._watch.phase("deployment") as remarks:
+            deploy(
+                cloud.environment(),
+                target=Platform.LOCAL,
+                context={"replica_image": IMAGE},
+                outputs=self._folder / "deploy" / "outputs.json",
+                log=self._folder / "deploy.log",
+            )
+            remarks.append("cdk bootstrap, cdk deploy")
 
-def _run(console: Console, watch: Stopwatch, cloud: LocalCloud, spec: Spec) -> Result:
-    with watch.phase("run"):
-        run = Muster().launch(spec)
-        console.print(f"\nStartExecution {run.name}\n", soft_wrap=True)
-        with watching(console) as show:
-            run.wait(RUN_TIMEOUT_SECONDS, _Saboteur(console, cloud, show), POLL_SECONDS)
-        console.print()
-    return run.result()
+    def _train(self, cloud: LocalCloud) -> Result:
+        with self._watch.phase("run") as remarks:
+            run = Muster().launch(self._spec)
+            self._console.print(f"\nStartExecution {run.name}\n", soft_wrap=True)
+            with watching(self._console) as show:
+                run.wait(RUN_TIMEOUT_SECONDS, _Saboteur(self._console, cloud, show), POLL_SECONDS)
+            self._console.print()
+            remarks.append("StartExecution to settlement")
+        return run.result()
 
 
 class _Saboteur:
@@ -152,7 +172,7 @@ def _shared_arguments(spec: Spec) -> dict[str, Any]:
 
 
 def _shown(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -49,8 +49,9 @@ def status_word(replica: ReplicaStatus) -> str:
 
 
 def metrics_text(metrics: dict[str, float]) -> str:
-    """`accuracy 0.912, loss 0.31`."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items())) or "–"
+    """`accuracy 0.912, loss 0.31`. The round has a column of its own."""
+    shown = (f"{name} {value:.4g}" for name, value in sorted(metrics.items()) if name != "round")
+    return ", ".join(shown) or "–"
 
 
 def note(replica: ReplicaStatus, state: RunState) -> str:
