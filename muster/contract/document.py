@@ -14,7 +14,7 @@ from muster.contract.errors import DocumentError
 class Document(BaseModel):
     """A document with no field but its own. Unknown fields are refused, values are never coerced."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     def to_json(self) -> bytes:
         """Canonical UTF-8 JSON: the same document gives the same bytes."""
