@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.infra.access_table import BEGIN, END, PAGE, access_table
-from tests.infra.template import Template
+from tests.infra.template import Template, app_environment, run_app
 
 BUCKET = "arn:aws:s3:::BUCKET"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle")
+ROLES = (*FUNCTIONS, "Workflow", "Replica")
 CONTROL_KEYS = [
     "control/run/plan.json",
     "control/run/replicas/0.json",
@@ -128,5 +133,12 @@ def test_the_workflow_calls_what_it_names_and_starts_only_itself(template: Templ
     assert not template.allows("Workflow", "states:StopExecution", f"{states}:execution:Workflow2:run")
 
 
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle")
-ROLES = (*FUNCTIONS, "Workflow", "Replica")
+def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:
+    outcome = run_app(
+        {**app_environment({"job_prefix": "TeamA", "target": "local"}, tmp_path), "CDK_VALIDATION": "false"}
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    template = Template(json.loads((tmp_path / "Muster.template.json").read_text(encoding="utf-8")))
+    for name in ("TeamA-run-r0-a1", "teama-run-r0-a1"):
+        assert template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/{name}")
+    assert not template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1")
