@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NoReturn
 
 from muster.contract.commit import Commit, Member
 from muster.replica.commits import now, read_commit, write_commit
@@ -11,6 +12,9 @@ from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.meeting import Meeting, Patience, log
 from muster.replica.roll_call import Decision, RollCall
 from muster.replica.seat import Seat, check_seat, is_superseded
+
+ROLL_SECONDS = 1.0
+ROLL_SECONDS_MIN = 0.1
 
 
 def agree(meeting: Meeting, seat: Seat, mine: Contribution, previous: Commit | None, patience: Patience) -> Commit:
@@ -37,20 +41,30 @@ class _Agreement:
         self._note(seat.rank, judge(mine.header, len(mine.body), self._count))
 
     def reach(self, patience: Patience) -> Commit:
+        """Call the roll once, then wait for the commit: whoever contributes last sees all and makes it at once.
+
+        The roll is called again from time to time, for the case that the last one died or that some never come.
+        """
         patience.reset()
         while True:
-            self._look()
-            decision = self._roll.decide(time.monotonic())
-            if decision is Decision.COMMIT and self._all_still_seated():
-                commit = write_commit(self._meeting, self._proposal())
-            else:
+            commit = self._call_roll()
+            again = time.monotonic() + min(ROLL_SECONDS, max(self._meeting.quorum.grace_seconds, ROLL_SECONDS_MIN))
+            while commit is None and time.monotonic() < again:
+                patience.pause(self._what_is_missing)
                 commit = read_commit(self._meeting, self._round)
             if commit is not None:
                 return commit
-            if decision is Decision.HOPELESS:
-                self._give_up()
             check_seat(self._meeting.store, self._seat)
-            patience.pause(self._what_is_missing)
+
+    def _call_roll(self) -> Commit | None:
+        self._look()
+        decision = self._roll.decide(time.monotonic())
+        if decision is Decision.COMMIT and self._all_still_seated():
+            return write_commit(self._meeting, self._proposal())
+        if decision is Decision.HOPELESS:
+            commit = read_commit(self._meeting, self._round)
+            return self._give_up() if commit is None else commit
+        return None
 
     def _look(self) -> None:
         """Look for whoever has not answered yet."""
@@ -108,7 +122,7 @@ class _Agreement:
             epochs=tuple(self._roll.epochs),
         )
 
-    def _give_up(self) -> None:
+    def _give_up(self) -> NoReturn:
         excluded = self._roll.exclusions
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
         least = self._meeting.quorum.min_participants

@@ -11,6 +11,9 @@ BLOCK_ELEMENTS_MAX = 65_536
 BLOCKS_AIM = 4_096  # small models still have blocks enough for every member of a large run
 OBJECT_BYTES_MAX = 5 * 2**30 - 65_536  # S3: a single PUT carries at most 5 GiB; the rest is room for a header
 
+# Below this a request costs its latency, not its bytes: small models are averaged by few members, or one.
+SHARD_BYTES_MIN = 256 * 1024
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -35,8 +38,12 @@ class Blocks:
         """Bytes of one record."""
         return CHECKSUM_BYTES + ELEMENT_BYTES * self.elements
 
+    def shards(self, members: int) -> int:
+        """Into how many shards `members` cut the buffer."""
+        return max(1, min(members, self.number, self.count * ELEMENT_BYTES // SHARD_BYTES_MIN))
+
     def shard(self, index: int, shards: int) -> range:
-        """The blocks of shard `index` of `shards`; empty where there are fewer blocks than shards."""
+        """The blocks of shard `index` of `shards`."""
         return range(self.number * index // shards, self.number * (index + 1) // shards)
 
     def span(self, blocks: range) -> slice:

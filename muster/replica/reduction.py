@@ -78,11 +78,11 @@ class _Reduction:
     def gather(self, patience: Patience) -> Floats:
         """All shards together: one's own made, the others' read, the overdue ones taken over."""
         mean = np.empty(self._commit.count, np.float32)
-        missing = [shard for shard in range(self._shards) if self._which(shard)]
+        missing = list(range(self._shards))
         started = time.monotonic()
-        if self._position is not None and self._position in missing:
-            mean[self._span(self._position)] = self._make(self._position)
-            missing.remove(self._position)
+        for own in [shard for shard in missing if self._distance(shard) == 0]:
+            mean[self._span(own)] = self._make(own)
+            missing.remove(own)
         floor = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (time.monotonic() - started))
         started = time.monotonic()
         patience.reset()
@@ -107,8 +107,12 @@ class _Reduction:
         return self._blocks.span(self._which(shard))
 
     def _distance(self, shard: int) -> int:
-        """How many others are to take `shard` over before this process does."""
-        return self._shards if self._position is None else (self._position - shard) % self._shards
+        """How many members are to make `shard` before this process does; 0 for its owner.
+
+        Owners move on by one member each round, so that few shards do not burden the same members always.
+        """
+        members = len(self._commit.members)
+        return members if self._position is None else (self._position - shard - self._commit.round) % members
 
     def _what_is_missing(self) -> str:
         return f"round {self._commit.round} is committed, but shards of its mean are missing."

@@ -1,0 +1,135 @@
+"""Replicas that die at each step of a round, and what becomes of the others and of their successors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.replica import keys
+from muster.replica.errors import FencedError, RendezvousError, StoppedError
+from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at, wait_until
+
+ROUND_2 = {
+    "contribute": "contributions/00000002",
+    "commit": "commits/00000002",
+    "reduce": "reduced/00000002",
+}
+
+
+def last_of(run: Run, rank: int) -> Callable[[int], None]:
+    """Holds `rank` back in round 2 until the others gave theirs: then it is the one that commits."""
+
+    def before_step(round_: int) -> None:
+        if round_ == 2:
+            others = [other for other in range(run.replicas) if other != rank]
+            wait_until(lambda: all((run.root / keys.contribution(2, other, 1)).exists() for other in others))
+
+    return before_step
+
+
+@pytest.mark.parametrize("step", list(ROUND_2))
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_replica_is_replaced_and_all_end_with_the_same_bits(tmp_path: Path, step: str, moment: str) -> None:
+    run = Run(tmp_path, count=SHARDED)
+    hook = kill_at(ROUND_2[step])
+    faults = Faults(before_create=hook) if moment == "before" else Faults(after_create=hook)
+    victim = run.start(1, faults=faults, before_step=last_of(run, 1))
+    others = [run.start(0), run.start(2)]
+    with all_ended([victim, *others]):
+        assert isinstance(victim.join().error, Killed)
+        successor = run.start(1, attempt=2)
+        finals = {peer.parameters() for peer in (*others, successor)}
+    assert finals == {run.replayed_by_hand()}
+
+
+@pytest.mark.parametrize("step", list(ROUND_2))
+def test_the_others_go_on_without_a_killed_replica_when_a_quorum_lives(tmp_path: Path, step: str) -> None:
+    run = Run(tmp_path, min_participants=2, count=SHARDED, grace_seconds=1.0)
+    victim = run.start(1, faults=Faults(before_create=kill_at(ROUND_2[step])), before_step=last_of(run, 1))
+    others = [run.start(0), run.start(2)]
+    with all_ended([victim, *others]):
+        assert isinstance(victim.join().error, Killed)
+        finals = {peer.parameters() for peer in others}
+    joiner = run.start(1, attempt=2)
+    assert {joiner.parameters()} == finals
+    assert joiner.outcomes == []
+    # What it gave before it died counts; nothing of it does after.
+    gave = step != "contribute"
+    members = {2: [0, 1, 2] if gave else [0, 2]}
+    for round_ in range(2, run.rounds + 1):
+        assert [member.rank for member in run.commit(round_).members] == members.get(round_, [0, 2])
+
+
+def test_the_shard_of_a_dead_owner_is_taken_over_with_the_same_bytes(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", rounds=1, count=SHARDED, min_participants=3)
+    victim = run.start(1, faults=Faults(before_create=kill_at("reduced/")))
+    others = [run.start(0), run.start(2)]
+    with all_ended([victim, *others]):
+        assert {peer.parameters() for peer in others} == {run.replayed_by_hand()}
+        assert isinstance(victim.join().error, Killed)
+    undisturbed = Run(tmp_path / "undisturbed", rounds=1, count=SHARDED)
+    peers = undisturbed.start_all()
+    with all_ended(peers):
+        for peer in peers:
+            peer.join()
+    shards = sorted((undisturbed.root / "reduced").rglob("0*-*"))
+    assert len(shards) == 3
+    for shard in shards:
+        assert (run.root / shard.relative_to(undisturbed.root)).read_bytes() == shard.read_bytes()
+
+
+def test_a_process_that_is_superseded_while_it_waits_is_fenced(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+    first = run.start(0)
+    with all_ended([first]):
+        wait_until((run.root / keys.contribution(1, 0, 1)).exists)
+        second = run.start(0, attempt=1)
+        assert isinstance(first.join().error, FencedError)
+        partner = run.start(1)
+        with all_ended([second, partner]):
+            assert second.parameters() == partner.parameters() == run.replayed_by_hand()
+            assert second.rendezvous is not None
+            assert second.rendezvous.incarnation == 2
+    epochs = [
+        member.epoch for round_ in range(1, run.rounds + 1) for member in run.commit(round_).members if not member.rank
+    ]
+    assert epochs == [2] * run.rounds, "what the superseded process gave was committed"
+
+
+def test_an_older_attempt_that_starts_late_is_fenced_at_once(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+    newer = run.start(0, attempt=3)
+    with all_ended([newer]):
+        wait_until((run.root / keys.claim(0, 1)).exists)
+        assert isinstance(run.start(0, attempt=2).join().error, FencedError)
+        assert newer.thread.is_alive()
+
+
+def test_no_quorum_ends_in_a_plain_reason_that_names_who_is_missing(tmp_path: Path) -> None:
+    run = Run(tmp_path, timeout_seconds=0.5)
+    peers = [run.start(0), run.start(1)]
+    with all_ended(peers):
+        for peer in peers:
+            assert isinstance(peer.join().error, RendezvousError)
+            assert "round 1 has 2 of at least 3 participants; nothing came from rank 2" in str(peer.error)
+            assert "0.5 s (rendezvous.timeout_seconds)" in str(peer.error)
+
+
+def test_a_replica_that_is_stopped_while_it_waits_returns_at_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    peer = run.start(0)
+    wait_until((run.root / keys.contribution(1, 0, 1)).exists)
+    peer.stop.set()
+    assert isinstance(peer.join().error, StoppedError)
+
+
+def test_a_run_that_died_altogether_in_mid_round_goes_on_where_it_was(tmp_path: Path) -> None:
+    run = Run(tmp_path, count=SHARDED)
+    victims = [run.start(rank, faults=Faults(before_create=kill_at("reduced/00000003"))) for rank in range(3)]
+    for victim in victims:
+        assert isinstance(victim.join().error, Killed)
+    peers = [run.start(rank, attempt=2) for rank in range(3)]
+    with all_ended(peers):
+        assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}

@@ -1,0 +1,91 @@
+"""Stragglers, joiners, late and duplicate objects."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from pathlib import Path
+
+from muster.replica import keys
+from muster.replica.contribution import contribute, make_contribution
+from muster.replica.seat import Seat
+from tests.unit.replica.peers import RUN, Faults, Killed, Run, all_ended, gradient_of, kill_at, wait_until
+
+
+def test_a_joiner_that_comes_after_the_end_only_replays(tmp_path: Path) -> None:
+    run = Run(tmp_path, rounds=23)
+    peers = run.start_all()
+    with all_ended(peers):
+        finals = {peer.parameters() for peer in peers}
+    joiner = run.start(2, attempt=2)
+    assert {joiner.parameters()} == finals == {run.replayed_by_hand()}
+    assert joiner.outcomes == []
+
+
+def test_a_joiner_begins_at_the_last_stored_state(tmp_path: Path) -> None:
+    run = Run(tmp_path, rounds=23)
+    peers = run.start_all()
+    with all_ended(peers):
+        finals = {peer.parameters() for peer in peers}
+    read: list[str] = []
+    joiner = run.start(0, attempt=2, faults=Faults(before_read=read.append))
+    assert {joiner.parameters()} == finals
+    assert keys.state(20) in read
+    assert not [key for key in read if key.startswith("reduced/000000") and key < keys.reduced(21, 0, 0)]
+
+
+def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, min_participants=2, rounds=5, grace_seconds=0.3)
+    gate = threading.Event()
+
+    def late_for_round_2(round_: int) -> None:
+        if round_ == 2:
+            gate.wait(30)
+
+    def wait_for_straggler(round_: int) -> None:
+        if round_ == 3:
+            gate.set()
+            # It reports back by a second claim.
+            wait_until((run.root / keys.claim(2, 2)).exists)
+
+    straggler = run.start(2, before_step=late_for_round_2)
+    others = [run.start(rank, before_step=wait_for_straggler) for rank in (0, 1)]
+    with all_ended([straggler, *others]):
+        finals = {peer.parameters() for peer in (straggler, *others)}
+        took_part = {outcome.round: outcome.took_part for outcome in straggler.outcomes}
+    assert len(finals) == 1
+    assert took_part == {1: True, 2: False, 3: True, 4: True, 5: True}
+    assert [member.rank for member in run.commit(2).members] == [0, 1]
+    assert finals == {run.replayed_by_hand(lambda round_: [0, 1] if round_ == 2 else [0, 1, 2])}
+
+
+def test_a_dead_replica_costs_the_grace_window_once(tmp_path: Path) -> None:
+    run = Run(tmp_path, min_participants=2, rounds=12, grace_seconds=1.0)
+    victim = run.start(2, faults=Faults(before_create=kill_at("contributions/00000002")))
+    others = [run.start(0), run.start(1)]
+    with all_ended([victim, *others]):
+        for peer in others:
+            peer.parameters()
+    times = [run.commit(round_).committed_at for round_ in range(2, 13)]
+    # Rounds 3 to 12 together take less than two more windows would.
+    assert seconds_between(times[0], times[-1]) < 2 * run.grace_seconds
+
+
+def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path) -> None:
+    run = Run(tmp_path, min_participants=2)
+    victim = run.start(2, faults=Faults(before_create=kill_at("contributions/00000002")))
+    others = [run.start(0), run.start(1)]
+    with all_ended([victim, *others]):
+        finals = {peer.parameters() for peer in others}
+        assert isinstance(victim.join().error, Killed)
+    before = run.commit(2)
+    late = make_contribution(RUN, Seat(2, 1, 1, 1), 2, gradient_of(2, 2, run.count), weight=3.0, metrics={})
+    contribute(run.meeting(), Seat(2, 1, 1, 1), late)
+    contribute(run.meeting(), Seat(2, 1, 1, 1), late)
+    joiner = run.start(2, attempt=2)
+    assert {joiner.parameters()} == finals
+    assert run.commit(2) == before
+
+
+def seconds_between(first: str, last: str) -> float:
+    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()

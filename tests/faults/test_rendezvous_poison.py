@@ -1,0 +1,133 @@
+"""Contributions that must not reach the parameters: their sender is left out of the round, and the reason is told."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.replica import keys
+from muster.replica.codec import HEADER_BYTES, Floats, decode_header, encode
+from muster.replica.errors import DivergedError, RendezvousError
+from muster.replica.headers import ContributionHeader
+from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, wait_until
+
+POISONED = keys.contribution(2, 1, 1)
+
+
+# The last third is reduced by the sender, who has the sound values in memory: what lies in the bucket harms nobody there.
+THIRD = HEADER_BYTES + SHARDED * 4 // 3
+
+
+def flipped(position: int) -> Callable[[bytes], bytes]:
+    return lambda body: body[:position] + bytes([body[position] ^ 1]) + body[position + 1 :]
+
+
+def with_values(value: float) -> Callable[[bytes], bytes]:
+    """Well-formed in every way but for one value."""
+
+    def rewrite(body: bytes) -> bytes:
+        header = decode_header(POISONED, memoryview(body), ContributionHeader)
+        values = gradient_of(1, 2, header.count)
+        values[0] = value
+        return bytes(encode(POISONED, values, lambda _: header))
+
+    return rewrite
+
+
+def with_header(**update: object) -> Callable[[bytes], bytes]:
+    def rewrite(body: bytes) -> bytes:
+        header = decode_header(POISONED, memoryview(body), ContributionHeader)
+        forged = header.model_copy(update=update).to_json()
+        prefix = struct.pack("<8sHHI", b"\x93MUSTER\n", 1, len(forged), zlib.crc32(forged))
+        return (prefix + forged).ljust(HEADER_BYTES, b"\0") + body[HEADER_BYTES:]
+
+    return rewrite
+
+
+def with_weight(weight: float) -> Callable[[bytes], bytes]:
+    def rewrite(body: bytes) -> bytes:
+        header = decode_header(POISONED, memoryview(body), ContributionHeader)
+        return with_header(member=header.member.model_copy(update={"weight": weight}))(body)
+
+    return rewrite
+
+
+POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda _: b"", "0 bytes where a header takes 4096"),
+    "garbage": (lambda body: b"x" * len(body), "does not begin with Muster's magic"),
+    "truncated": (lambda body: body[:-1], "parameters take"),
+    "too long": (lambda body: body + b"\0" * 100, "parameters take"),
+    "damaged header": (flipped(30), "the header's checksum does not match"),
+    "other version": (flipped(8), "format version 0"),
+    "damaged first block": (flipped(HEADER_BYTES + 9), "the checksum of block 0 does not match"),
+    "damaged later block": (flipped(THIRD + 20_000), "the checksum of block"),
+    "NaN": (with_values(float("nan")), "NaN, infinity"),
+    "infinity": (with_values(float("-inf")), "NaN, infinity"),
+    "absurd value": (with_values(3e38), "values beyond 1e+30"),
+    "other model": (with_header(count=7), "7 parameters, where the run has"),
+    "other round": (with_header(round=1), "another run, round or rank"),
+    "no weight": (with_weight(0.0), "weight"),
+    "absurd weight": (with_weight(1e300), "weight"),
+}
+
+
+@pytest.mark.parametrize("name", list(POISONS))
+def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Path, name: str) -> None:
+    poison, reason = POISONS[name]
+    run = Run(tmp_path, min_participants=2, count=SHARDED, rounds=3)
+
+    def after_the_poison(round_: int) -> None:
+        # Else the sender, which takes its own contribution for sound, could be the one that commits.
+        if round_ == 2:
+            wait_until((run.root / POISONED).exists)
+
+    sender = run.start(1, faults=Faults(rewrite=lambda key, body: poison(body) if key == POISONED else body))
+    others = [run.start(rank, before_step=after_the_poison) for rank in (0, 2)]
+    with all_ended([sender, *others]):
+        finals = {peer.parameters() for peer in (sender, *others)}
+    assert _members(run, 1) == _members(run, 3) == [0, 1, 2]
+    assert _members(run, 2) == [0, 2]
+    assert finals == {run.replayed_by_hand(lambda round_: _members(run, round_))}
+    excluded = run.commit(2, _last_revision(run, 2)).excluded
+    assert [item.rank for item in excluded] == [1]
+    assert reason in excluded[0].reason
+
+
+def _members(run: Run, round_: int) -> list[int]:
+    return [member.rank for member in run.commit(round_, _last_revision(run, round_)).members]
+
+
+def _last_revision(run: Run, round_: int) -> int:
+    return len(list((run.root / "amendments").glob(f"{round_:08d}-*")))
+
+
+def _diverging(rank: int, round_: int, count: int) -> Floats:
+    values = gradient_of(rank, round_, count)
+    if (rank, round_) == (1, 2):
+        values[0] = np.nan
+    return values
+
+
+def test_a_diverged_replica_says_so_and_trains_on_from_the_global_parameters(tmp_path: Path) -> None:
+    run = Run(tmp_path, min_participants=2)
+    peers = [run.start(rank, gradient=_diverging) for rank in range(3)]
+    with all_ended(peers):
+        assert len({peer.parameters() for peer in peers}) == 1
+    assert [item.rank for item in run.commit(2).excluded] == [1]
+    assert [member.rank for member in run.commit(3).members] == [0, 1, 2]
+
+
+def test_a_diverged_replica_ends_the_run_at_once_when_every_one_is_needed(tmp_path: Path) -> None:
+    run = Run(tmp_path, timeout_seconds=60)
+    peers = [run.start(rank, gradient=_diverging) for rank in range(3)]
+    with all_ended(peers):
+        errors = [peer.join().error for peer in peers]
+    assert isinstance(errors[1], DivergedError)
+    assert isinstance(errors[0], RendezvousError)
+    for error in errors:
+        assert "Round 2 cannot have 3 participants any more (rank 1: its pseudo-gradient holds NaN" in str(error)

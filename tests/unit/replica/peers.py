@@ -1,0 +1,198 @@
+"""Replicas as threads over a local directory, each with a store that can be told to fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from muster.contract.commit import Commit
+from muster.replica import keys
+from muster.replica.codec import Floats
+from muster.replica.diloco import DiLoCo
+from muster.replica.local_store import LocalStore
+from muster.replica.meeting import Meeting
+from muster.replica.outer import GlobalState, Nesterov
+from muster.replica.rendezvous import Outcome, Rendezvous
+from muster.replica.roll_call import Quorum
+from muster.replica.transport import Part, Store
+
+RUN = "test"
+SMALL = 300
+# Enough for several shards: a shard has at least 256 KiB.
+SHARDED = 200_000
+
+Hook = Callable[[str], None]
+Rewrite = Callable[[str, bytes], bytes]
+
+
+class Killed(BaseException):
+    """The process is gone: nothing after this happens in it."""
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Return as soon as `condition` holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+
+
+@dataclass
+class Faults:
+    """What goes wrong in one replica's store."""
+
+    before_create: Hook = lambda _: None
+    after_create: Hook = lambda _: None
+    before_read: Hook = lambda _: None
+    rewrite: Rewrite = lambda _, body: body
+
+
+class FaultyStore(Store):
+    """A store whose calls pass through hooks."""
+
+    def __init__(self, inner: Store, faults: Faults) -> None:
+        self._inner, self._faults = inner, faults
+
+    def create(self, key: str, body: bytes | bytearray) -> None:
+        self._faults.before_create(key)
+        self._inner.create(key, self._faults.rewrite(key, bytes(body)))
+        self._faults.after_create(key)
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        self._faults.before_read(key)
+        return self._inner.read(key, start, stop)
+
+    def exists(self, key: str) -> bool:
+        return self._inner.exists(key)
+
+    def uri(self, key: str) -> str:
+        return self._inner.uri(key)
+
+
+def kill_at(prefix: str) -> Hook:
+    """A hook that ends the process at the first key with `prefix`."""
+
+    def hook(key: str) -> None:
+        if key.startswith(prefix):
+            raise Killed(key)
+
+    return hook
+
+
+def gradient_of(rank: int, round_: int, count: int) -> Floats:
+    """What a test's trainer moves its parameters by: the same for every process of a rank."""
+    return np.random.default_rng((rank, round_)).standard_normal(count).astype(np.float32)
+
+
+@dataclass
+class Peer:
+    """One process of one replica."""
+
+    thread: threading.Thread
+    stop: threading.Event
+    outcomes: list[Outcome] = field(default_factory=list)
+    state: GlobalState | None = None
+    rendezvous: Rendezvous | None = None
+    error: BaseException | None = None
+
+    def join(self) -> Peer:
+        self.thread.join(timeout=60)
+        assert not self.thread.is_alive(), "the replica hangs"
+        return self
+
+    def parameters(self) -> bytes:
+        """Its final parameters, after it ended well."""
+        self.join()
+        assert self.error is None, self.error
+        assert self.state is not None
+        return self.state.parameters.tobytes()
+
+
+@dataclass
+class Run:
+    """A run in a directory."""
+
+    root: Path
+    replicas: int = 3
+    min_participants: int = 3
+    grace_seconds: float = 0.2
+    timeout_seconds: float = 20.0
+    rounds: int = 4
+    count: int = SMALL
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.root)
+
+    def meeting(self, store: Store | None = None, stop: threading.Event | None = None) -> Meeting:
+        quorum = Quorum(self.replicas, self.min_participants, self.grace_seconds)
+        return Meeting(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
+
+    def start(
+        self,
+        rank: int,
+        attempt: int = 1,
+        faults: Faults | None = None,
+        before_step: Callable[[int], None] = lambda _: None,
+        gradient: Callable[[int, int, int], Floats] = gradient_of,
+    ) -> Peer:
+        """A replica that trains until the run's last round; `before_step` is told each round before it trains for it."""
+        stop = threading.Event()
+        store = FaultyStore(self.store, faults or Faults())
+
+        def work() -> None:
+            try:
+                peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, lambda: {"loss": 0.5})
+                parameters = np.zeros(self.count, np.float32)
+                outer = DiLoCo(peer.rendezvous, parameters)
+                while outer.round < self.rounds:
+                    before_step(outer.round + 1)
+                    parameters -= gradient(rank, outer.round + 1, self.count)
+                    peer.outcomes.append(outer.step(rank + 1))
+                assert peer.rendezvous.joined is not None
+                peer.state = peer.rendezvous.joined[1]
+                assert parameters.tobytes() == peer.state.parameters.tobytes()
+            except BaseException as error:
+                peer.error = error
+
+        peer = Peer(threading.Thread(target=work, name=f"r{rank}a{attempt}", daemon=True), stop)
+        peer.thread.start()
+        return peer
+
+    def start_all(self) -> list[Peer]:
+        return [self.start(rank) for rank in range(self.replicas)]
+
+    def commit(self, round_: int, revision: int = 0) -> Commit:
+        path = self.root / keys.commit(round_, revision)
+        return Commit.from_json(path.read_bytes(), str(path))
+
+    def replayed_by_hand(self, members: Callable[[int], list[int]] | None = None) -> bytes:
+        """The final parameters, computed in plain NumPy from what each rank was to give."""
+        state = GlobalState(0, np.zeros(self.count, np.float32), np.zeros(self.count, np.float32))
+        for round_ in range(1, self.rounds + 1):
+            ranks = list(range(self.replicas)) if members is None else members(round_)
+            total = sum(rank + 1 for rank in ranks)
+            mean = np.zeros(self.count, np.float32)
+            for rank in ranks:
+                # What a trainer gives is the difference of its parameters, rounded where they are.
+                local = state.parameters - gradient_of(rank, round_, self.count)
+                mean += (state.parameters - local) * np.float32((rank + 1) / total)
+            Nesterov().step(state, mean)
+        return state.parameters.tobytes()
+
+
+@contextmanager
+def all_ended(peers: list[Peer]) -> Iterator[None]:
+    """Whatever the test finds, no thread outlives it."""
+    try:
+        yield
+    finally:
+        for peer in peers:
+            peer.stop.set()
+            peer.thread.join(timeout=60)
