@@ -23,10 +23,10 @@ from typing import Any
 from rich.console import Console
 
 from examples.digits.baseline import baseline_accuracy
+from examples.digits.parameters import hold_the_same_bytes
 from examples.digits.report import Report, verdict_lines
 from examples.digits.saved_logs import save_logs
 from examples.digits.stopwatch import Stopwatch
-from infra.bundle import build_bundle
 from infra.deploy import deploy
 from infra.settings import Platform
 from muster.client import Muster, RunStatus
@@ -95,17 +95,14 @@ class Demo:
             MusterError: a part could not be started, or the run could not be followed.
         """
         self._console.print(_INTRODUCTION.format(replicas=self._spec.replicas))
-        with self._console.status("installing the functions' dependencies (once)"):
-            # Now, because from inside the embedded cloud's environment pip may not find the way to its index.
-            build_bundle(ROOT, Platform.LOCAL)
-        self._watch = Stopwatch(self._console)
         with ThreadPoolExecutor(max_workers=1) as pool, self._cloud() as cloud:
             # Quick, and the deployment leaves it a core.
             baseline = pool.submit(baseline_accuracy, replicas=self._spec.replicas, **_shared_arguments(self._spec))
             self._deploy(cloud)
             result = self._train(cloud)
             (self._folder / "run.json").write_bytes(result.to_json())
-            report = Report(result, baseline.result(), self._watch.total, self._watch.seconds)
+            same = hold_the_same_bytes(cloud.client("s3"), (replica.checkpoint_uri for replica in result.replicas))
+            report = Report(result, same, baseline.result(), self._watch.total, self._watch.seconds)
             if report.problems:
                 save_logs(cloud, self._folder / "logs")
         return report

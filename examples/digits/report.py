@@ -14,9 +14,14 @@ ACCURACY_TOLERANCE = 0.01  # one percentage point
 
 @dataclass(frozen=True)
 class Report:
-    """The demo's outcome. Accuracies are shares of the held-out examples; `wall_seconds` count to the verdict."""
+    """The demo's outcome.
+
+    `same_checkpoints` says whether the replicas' final checkpoints were read and found to be equal, byte for byte.
+    Accuracies are shares of the held-out examples; `wall_seconds` count to the verdict.
+    """
 
     result: Result
+    same_checkpoints: bool
     baseline_accuracy: float
     wall_seconds: float
     phase_seconds: dict[str, float]
@@ -25,6 +30,11 @@ class Report:
     def accuracy(self) -> float | None:
         """Of the model that the replicas share: theirs must be equal, so the lowest is any of them."""
         return min((replica.metrics.get("accuracy", 0.0) for replica in self.result.replicas), default=None)
+
+    @property
+    def parameters_identical(self) -> bool:
+        """By the checksums that the replicas reported, and by their checkpoints."""
+        return self.result.parameters_identical is True and self.same_checkpoints
 
     @property
     def rounds(self) -> int | None:
@@ -46,7 +56,7 @@ class Report:
                 yield f"replica {replica.rank} {replica.outcome}: {replica.manifest_problem or 'no result'}"
         if result.reruns < 1:
             yield "no attempt was rerun: the lost instance was not noticed"
-        if not result.parameters_identical:
+        if not self.parameters_identical:
             yield "the replicas do not hold the same parameters"
         accuracy = self.accuracy
         if accuracy is None or abs(accuracy - self.baseline_accuracy) > ACCURACY_TOLERANCE:
@@ -62,7 +72,7 @@ class Report:
             "rounds": self.rounds,
             "reruns": self.result.reruns,
             "attempts": {str(replica.rank): len(replica.attempts) for replica in self.result.replicas},
-            "parameters_identical": bool(self.result.parameters_identical),
+            "parameters_identical": self.parameters_identical,
             "accuracy": self.accuracy,
             "baseline_accuracy": self.baseline_accuracy,
             "wall_seconds": round(self.wall_seconds, 1),
@@ -82,7 +92,7 @@ def verdict_lines(report: Report) -> Iterator[str]:
     yield f"  baseline            {report.baseline_accuracy:>7.2%}   one process on all of it"
     yield f"  rounds              {report.rounds or 0:>7}"
     yield f"  reruns              {result.reruns:>7}   {_reruns(result)}"
-    yield f"  parameters          {'all replicas hold the same bytes' if result.parameters_identical else 'DIFFERENT'}"
+    yield f"  parameters          {'all replicas hold the same bytes' if report.parameters_identical else 'DIFFERENT'}"
     for replica in result.replicas[:1]:
         yield f"  checkpoint          {escape(replica.checkpoint_uri or '–')}"
     yield f"  time                {report.wall_seconds:>6.1f} s"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from muster.client.cloud import Cloud
 from muster.client.jobs import Job
 from muster.client.progress import ProgressReader
-from muster.client.status import RunStatus, is_failure, run_status
+from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import run_name
@@ -35,12 +35,13 @@ class Observer:
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
         self._learn_failures(jobs)
+        progress = self._progress.read()
         return run_status(
             self._execution,
             execution=execution,
             jobs=jobs,
             failures=self._failures,
-            progress=self._progress.read(),
+            progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
             now=datetime.now(UTC),
         )

@@ -68,6 +68,16 @@ class Progress:
     metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
 
 
+def settled_progress(progress: Progress, result: Result) -> Progress:
+    """`progress` with the last word: what the replicas' manifests say of the end."""
+    told = [replica for replica in result.replicas if replica.round is not None]
+    return Progress(
+        round=progress.round,
+        rounds={**progress.rounds, **{replica.rank: replica.round for replica in told if replica.round is not None}},
+        metrics={**progress.metrics, **{replica.rank: replica.metrics for replica in told if replica.metrics}},
+    )
+
+
 def run_status(
     run: str,
     *,

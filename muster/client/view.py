@@ -57,7 +57,7 @@ def metrics_text(metrics: dict[str, float]) -> str:
 def note(replica: ReplicaStatus, state: RunState) -> str:
     """Why a replica is where it is, when that is not plain: a rerun, an interruption, an end."""
     if replica.secondary in _SPOT_PAUSES:
-        return "spot: restarting in the same job"
+        return "spot: restarting"
     if replica.status in {JobStatus.FAILED, JobStatus.STOPPED}:
         reason = replica.ends[-1] if replica.ends and replica.ends[-1] else "reason not known yet"
         return f"{reason}: deciding" if state is RunState.RUNNING else str(reason)

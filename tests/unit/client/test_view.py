@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from muster.client.jobs import Execution, ExecutionStatus, Job
+from muster.client.layout import HEADINGS, lay_out
 from muster.client.progress import advance
 from muster.client.status import Progress, RunState, RunStatus, run_status
 from muster.client.view import Row, changes, elapsed, headline, select
@@ -81,7 +82,7 @@ def test_a_failed_attempt_whose_replacement_is_not_there_yet_is_being_decided() 
 
 def test_a_spot_interruption_is_told_as_the_same_job() -> None:
     row = rows(look(job(0, secondary="Interrupted")))[0]
-    assert (row.attempt, row.note) == ("1", "spot: restarting in the same job")
+    assert (row.attempt, row.note) == ("1", "spot: restarting")
 
 
 def test_an_unknown_secondary_status_is_shown_as_it_is() -> None:
@@ -160,3 +161,16 @@ def test_of_many_replicas_those_with_something_to_say_are_shown() -> None:
 def test_elapsed_time_stops_with_the_run() -> None:
     status = look(execution="FAILED", ended_after=3_725)
     assert elapsed(status) == "1:02:05"
+
+
+def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:
+    failed = job(1, 1, "Failed", "Failed")
+    progress = Progress(round=9, rounds={0: 9}, metrics={0: {"accuracy": 0.9482, "loss": 0.1543}})
+    status = look(
+        job(0), failed, job(1, 2), failures={str(failed.name): FailureClass.INFRASTRUCTURE}, progress=progress
+    )
+    assert lay_out([HEADINGS, *rows(status)], 81) == [
+        "rank  attempt  status        round  metrics                 note",
+        "   0        1  Training          9  accuracy 0.9482, loss…",
+        "   1        2  Training          –  –                       rerun: infrastructure",
+    ]

@@ -1,0 +1,208 @@
+"""The SDK on the embedded cloud, with a stack of three outputs: finding it, starting, looking, cancelling, results."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+
+from muster.client import Muster, RunState, RunStatus
+from muster.client.errors import (
+    DeniedError,
+    ForeignStackError,
+    NoResultError,
+    StackNotFoundError,
+    UnfinishedRunError,
+    UnknownRunError,
+    WaitTimeoutError,
+)
+from muster.contract.commit import Commit, Member
+from muster.contract.errors import RunNameTakenError, SpecError
+from muster.contract.failures import FailureClass
+from muster.contract.layout import RunLayout
+from muster.contract.result import Result, Verdict
+from muster.local import LocalCloud
+from muster.local.admin_client import PlacedFault
+from muster.local.faults import CallError
+from tests.plugins.cloud import Workshop
+
+# Runs that never end by themselves: what becomes of them is not the client's.
+MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
+TRUST = {"Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}, "Action": "sts:AssumeRole"}
+NOTHING = {"Effect": "Deny", "Action": ["*"], "Resource": "*"}
+
+
+def turn_to(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def deploy(workshop: Workshop, *, prefix: str = "muster") -> str:
+    """A stack with a client's outputs; its name."""
+    name = workshop.name("Stack")
+    machine = workshop.cloud.client("stepfunctions").create_state_machine(
+        name=f"{name}-runs", definition=json.dumps(MACHINE), roleArn=workshop.make_role([NOTHING], TRUST)
+    )
+    outputs = {"StateMachineArn": machine["stateMachineArn"], "BucketName": workshop.bucket, "JobPrefix": prefix}
+    template = {
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+        "Outputs": {key: {"Value": value} for key, value in outputs.items() if value},
+    }
+    cloudformation = workshop.cloud.client("cloudformation")
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 0.05})
+    return name
+
+
+@dataclass
+class House:
+    """A stack, the client that found it, and a run's spec under a name that no other test has."""
+
+    workshop: Workshop
+    stack: str
+    muster: Muster
+    spec: dict[str, Any]
+
+    @property
+    def run(self) -> str:
+        return str(self.spec["name"])
+
+    def put(self, key: str, body: bytes) -> None:
+        self.workshop.s3.put_object(Bucket=self.workshop.bucket, Key=key, Body=body)
+
+    def commit(self, round_: int) -> None:
+        member = {"attempt": 1, "incarnation": 1, "epoch": 1, "weight": 1.0, "checksum": "0" * 8}
+        members = tuple(Member(rank=rank, metrics={"loss": 1 / round_}, **member) for rank in range(2))
+        commit = Commit(run=self.run, round=round_, committed_at="", count=1, members=members, epochs=(1, 1))
+        self.put(f"{RunLayout(self.run).commits}{round_:08d}.json", commit.to_json())
+
+
+@pytest.fixture
+def house(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> House:
+    turn_to(monkeypatch, workshop.cloud.environment())
+    stack = deploy(workshop)
+    spec = {"name": workshop.name("digits"), "replicas": 2, "trainer": "package.module:train"}
+    return House(workshop, stack, Muster(stack), spec)
+
+
+def test_launching_starts_a_run_under_the_specs_name(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    status = run.status()
+    assert (run.name, status.state, len(status.replicas)) == (house.run, RunState.RUNNING, 2)
+
+
+def test_launching_the_same_again_is_the_same_run_and_another_is_refused(house: House) -> None:
+    house.muster.launch(house.spec)
+    assert house.muster.launch(house.spec).name == house.run
+    with pytest.raises(RunNameTakenError, match=f"The run {house.run} already exists"):
+        house.muster.launch({**house.spec, "replicas": 3})
+
+
+def test_a_broken_spec_never_reaches_the_cloud(house: House, cloud: LocalCloud) -> None:
+    before = cloud.calls.report()
+    with pytest.raises(SpecError, match="replicas"):
+        house.muster.launch({**house.spec, "replicas": 0})
+    assert cloud.calls.report() == before
+
+
+def test_a_status_knows_its_own_jobs_among_those_whose_names_contain_the_same(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    prefix = f"muster-{house.run}"
+    for name in (f"{prefix}-r0-a1", f"{prefix}-r1-a1", f"{prefix}-r1-a2"):
+        house.workshop.start("counter", TrainingJobName=name)
+    for name in (f"other-{prefix}-r0-a7", f"{prefix}-r0-a1-copy", f"{prefix}-rerun", f"{prefix}-r0-r0-a3"):
+        house.workshop.start("counter", TrainingJobName=name)
+    status = run.status()
+    assert [(replica.rank, replica.attempt) for replica in status.replicas] == [(0, 1), (1, 2)]
+    assert status.reruns == 1
+
+
+def test_a_status_tells_why_an_attempt_failed(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    house.workshop.run("failing", "1", TrainingJobName=f"muster-{house.run}-r0-a1")
+    assert run.status().replicas[0].ends == (FailureClass.USER_CODE,)
+
+
+def test_a_status_has_the_newest_round(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    assert run.status().round is None
+    for round_ in (1, 2, 10):
+        house.commit(round_)
+    assert (run.status().round, run.status().replicas[1].metrics) == (10, {"loss": 0.1})
+    house.commit(20)
+    assert run.status().round == 20
+
+
+def test_a_cancelled_run_ends_as_stopped(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    with pytest.raises(UnfinishedRunError, match=f"muster status {house.run} --watch"):
+        run.result()
+    run.cancel()
+    assert run.wait(timeout=5, poll_seconds=0.01).state is RunState.STOPPED
+    with pytest.raises(NoResultError, match=f"The run {house.run} ended without a result"):
+        run.result()
+
+
+def test_the_result_is_read_from_the_bucket_and_decides_the_state(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    run.cancel()
+    settled = Result(
+        run=house.run, verdict=Verdict.FAILED, reason="replica 1 was lost", settled_at="", replicas=(), reruns=0
+    )
+    house.put(RunLayout(house.run).result, settled.to_json())
+    status = run.status()
+    assert (run.result(), status.state, status.reason) == (settled, RunState.FAILED, "replica 1 was lost")
+
+
+def test_a_wait_ends_in_time_and_leaves_the_run_alone(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    seen: list[Any] = []
+    with pytest.raises(WaitTimeoutError, match="It goes on"):
+        run.wait(timeout=0.05, progress=seen.append, poll_seconds=0.02)
+    assert seen[-1].state is RunState.RUNNING
+
+
+def test_a_wait_goes_on_through_an_outage(house: House, cloud: LocalCloud) -> None:
+    run = house.muster.launch(house.spec)
+    attempts = 3  # of the AWS SDK, before it gives a call up
+    outage = CallError(service="states", operation="DescribeExecution", disconnect=True, count=attempts)
+    placed: list[PlacedFault] = []
+
+    def cut_off_then_cancel(status: RunStatus) -> None:
+        if not placed:
+            placed.append(cloud.faults.add(outage))
+            run.cancel()
+
+    assert run.wait(timeout=30, progress=cut_off_then_cancel, poll_seconds=0.01).state is RunState.STOPPED
+    assert placed[0].fired == attempts
+
+
+def test_names_without_a_run_are_unknown(house: House) -> None:
+    for name in (house.run, "not a name"):
+        with pytest.raises(UnknownRunError):
+            house.muster.run(name).status()
+    with pytest.raises(UnknownRunError):
+        house.muster.run(house.run).cancel()
+
+
+def test_a_missing_stack_and_a_foreign_one_are_told_apart(house: House) -> None:
+    with pytest.raises(StackNotFoundError, match="no stack named Nowhere in us-east-1"):
+        Muster("Nowhere").launch(house.spec)
+    with pytest.raises(ForeignStackError, match="JobPrefix"):
+        Muster(deploy(house.workshop, prefix="")).launch(house.spec)
+
+
+def test_what_the_credentials_may_not_do_is_named(house: House) -> None:
+    house.muster.launch(house.spec)
+    allowed = {"Effect": "Allow", "Action": ["cloudformation:*", "states:*"], "Resource": "*"}
+    key = house.workshop.access_key([allowed])
+    session = boto3.Session(key["AccessKeyId"], key["SecretAccessKey"])
+    with pytest.raises(DeniedError, match="may not call ListTrainingJobs"):
+        Muster(house.stack, session).run(house.run).status()
