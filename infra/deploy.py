@@ -55,6 +55,7 @@ def deploy(
     _check_endpoint(environment, target)
     outputs.parent.mkdir(parents=True, exist_ok=True)
     assembly = outputs.parent / "cdk.out"
+    shutil.rmtree(assembly, ignore_errors=True)  # or the bundles of earlier deployments would pile up in it
     # Not from the root: the CLI would find cdk.json there and run the app before a bootstrap, too.
     runner = _Runner(outputs.parent, _cdk_environment(environment, target, assembly, context), log)
     # The two know nothing of each other, and together they take half as long.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -18,8 +21,8 @@ class RendezvousBucket(Construct):
 
     It is not versioned. Every round writes and deletes about as many bytes as the model has per replica, and
     checkpoints are synced over themselves: old versions would multiply the cost of a run and keep what retention
-    deletes. What must not be overwritten (plan, fence, result, commits) is written with If-None-Match, records with
-    If-Match, and no role may delete under control/.
+    deletes. Instead the bucket refuses to overwrite what the control plane writes once, refuses a record that is not
+    compared first, and no role may delete under control/.
     """
 
     def __init__(self, scope: Construct, construct_id: str) -> None:
@@ -44,4 +47,25 @@ class RendezvousBucket(Construct):
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
                 ),
             ],
+        )
+        self._refuse_writes(
+            "WrittenOnce",
+            ["control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*", "runs/*"],
+            {"s3:if-none-match": "true"},
+        )
+        self._refuse_writes(
+            "ComparedAndSwapped", ["control/*/replicas/*"], {"s3:if-none-match": "true", "s3:if-match": "true"}
+        )
+
+    def _refuse_writes(self, sid: str, keys: Sequence[str], absent: Mapping[str, str]) -> None:
+        """Nobody writes to `keys` while all the conditions in `absent` are missing from the request."""
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid=sid,
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:PutObject"],
+                resources=[self.bucket.arn_for_objects(key) for key in keys],
+                conditions={"Null": dict(absent)},
+            )
         )

@@ -118,6 +118,20 @@ def let_invocations_wait() -> None:
     lambda_svc._release_execution_slot = releasing
 
 
+def _with_write_conditions(object_context: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Let policies see s3:if-none-match and s3:if-match of a write. MiniStack obeys the headers and has no such keys."""
+
+    def context(action: str, query: Mapping[str, Any], path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        conditions = {name: headers[name] for name in ("if-none-match", "if-match") if headers.get(name)}
+        written = {f"s3:{name}": value for name, value in conditions.items()} if action == "s3:PutObject" else {}
+        return {**object_context(action, query, path, headers), **written}
+
+    return context
+
+
+iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
+
+
 def stop_functions() -> None:
     """End the processes of all functions."""
     lambda_runtime.reset()

@@ -51,8 +51,8 @@ class Statement:
         """Whether this statement allows the request; `context` are its condition keys."""
         return (
             self.effect == "Allow"
-            and any(_like(action, pattern, ignore_case=True) for pattern in self.actions)
-            and any(_like(resource, pattern) for pattern in self.resources)
+            and any(matches(action, pattern, ignore_case=True) for pattern in self.actions)
+            and any(matches(resource, pattern) for pattern in self.resources)
             and all(
                 _holds(operator, context.get(key), wanted)
                 for operator, block in self.condition.items()
@@ -61,7 +61,8 @@ class Statement:
         )
 
 
-def _like(value: str, pattern: str, *, ignore_case: bool = False) -> bool:
+def matches(value: str, pattern: str, *, ignore_case: bool = False) -> bool:
+    """Whether an IAM pattern (`*` and `?`) covers `value`, which may be a narrower pattern itself."""
     regex = "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern)
     return re.fullmatch(regex, value, re.IGNORECASE if ignore_case else 0) is not None
 
@@ -73,7 +74,7 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
     if name == "StringEquals":
         return actual in _strings(wanted)
     if name == "StringLike":
-        return any(_like(actual, value) for value in _strings(wanted))
+        return any(matches(actual, value) for value in _strings(wanted))
     message = f"this evaluator does not know {operator}"
     raise NotImplementedError(message)
 

@@ -46,35 +46,66 @@ def test_the_template_deploys_as_it_is(cloud: LocalCloud, outputs: dict[str, str
     assert outputs["Region"] == cloud.state.region
 
 
-def test_the_bucket_refuses_what_the_table_does_not_name(cloud: LocalCloud, outputs: dict[str, str]) -> None:
-    """The functions' own policies, as the embedded cloud evaluates them."""
-    iam = cloud.client("iam")
-    role = outputs["ReplicaRoleArn"].rpartition("/")[2]
-    policy = iam.get_role_policy(RoleName=role, PolicyName="Replica")["PolicyDocument"]
-    iam.create_user(UserName="replica")
-    iam.put_user_policy(UserName="replica", PolicyName="Replica", PolicyDocument=json.dumps(policy))
-    key = iam.create_access_key(UserName="replica")["AccessKey"]
-    s3 = cloud.client("s3", aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"])
-    bucket = outputs["BucketName"]
+class Caller:
+    """Somebody who may do what one of the stack's roles may do, as the embedded cloud evaluates its policy."""
 
-    def answer(operation: str, **arguments: object) -> str:
+    def __init__(self, cloud: LocalCloud, outputs: dict[str, str], role: str, policy: str) -> None:
+        iam = cloud.client("iam")
+        document = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
+        iam.create_user(UserName=role)
+        iam.put_user_policy(UserName=role, PolicyName=policy, PolicyDocument=json.dumps(document))
+        key = iam.create_access_key(UserName=role)["AccessKey"]
+        self._bucket = outputs["BucketName"]
+        self._s3 = cloud.client(
+            "s3", aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"]
+        )
+
+    def answer(self, operation: str, **arguments: object) -> str:
+        """The code of the error that S3 answers, or `done`."""
         try:
-            getattr(s3, operation)(Bucket=bucket, **arguments)
-        except s3.exceptions.ClientError as error:
+            getattr(self._s3, operation)(Bucket=self._bucket, **arguments)
+        except self._s3.exceptions.ClientError as error:
             return str(error.response["Error"]["Code"])
         return "done"
 
-    cloud.client("s3").put_object(Bucket=bucket, Key="control/run/replicas/0.json", Body=b"token")
-    assert answer("put_object", Key="rendezvous/run/x", Body=b"", IfNoneMatch="*") == "done"
-    assert answer("put_object", Key="rendezvous/run/x", Body=b"", IfNoneMatch="*") == "PreconditionFailed"
-    assert answer("get_object", Key="rendezvous/run/missing") == "NoSuchKey"
-    assert answer("list_objects_v2", Prefix="rendezvous/run/") == "done"
-    assert answer("get_object", Key="control/run/replicas/0.json") == "AccessDenied"
-    assert answer("put_object", Key="control/run/replicas/0.json", Body=b"") == "AccessDenied"
-    assert answer("delete_object", Key="control/run/replicas/0.json") == "AccessDenied"
-    assert answer("list_objects_v2", Prefix="control/") == "AccessDenied"
-    assert answer("put_object", Key="runs/run/document.json", Body=b"") == "AccessDenied"
-    assert answer("delete_object", Key="output/run/x") == "AccessDenied"
+
+def test_a_replica_meets_the_others_and_not_the_control_plane(cloud: LocalCloud, outputs: dict[str, str]) -> None:
+    replica = Caller(cloud, outputs, outputs["ReplicaRoleArn"].rpartition("/")[2], "Replica")
+    record = "control/run/replicas/0.json"
+    cloud.client("s3").put_object(Bucket=outputs["BucketName"], Key=record, Body=b"token")
+    assert replica.answer("put_object", Key="rendezvous/run/x", Body=b"", IfNoneMatch="*") == "done"
+    assert replica.answer("put_object", Key="rendezvous/run/x", Body=b"", IfNoneMatch="*") == "PreconditionFailed"
+    assert replica.answer("put_object", Key="checkpoints/run/r0/x", Body=b"") == "done"
+    assert replica.answer("get_object", Key="rendezvous/run/missing") == "NoSuchKey"
+    assert replica.answer("list_objects_v2", Prefix="rendezvous/run/") == "done"
+    assert replica.answer("get_object", Key=record) == "AccessDenied"
+    assert replica.answer("put_object", Key=record, Body=b"", IfNoneMatch="*") == "AccessDenied"
+    assert replica.answer("delete_object", Key=record) == "AccessDenied"
+    assert replica.answer("list_objects_v2", Prefix="control/") == "AccessDenied"
+    assert replica.answer("put_object", Key="runs/run/document.json", Body=b"", IfNoneMatch="*") == "AccessDenied"
+    assert replica.answer("delete_object", Key="output/run/x") == "AccessDenied"
+
+
+def test_the_bucket_refuses_an_unconditional_write_even_of_a_function(
+    cloud: LocalCloud, outputs: dict[str, str]
+) -> None:
+    def caller(name: str) -> Caller:
+        functions = cloud.client("lambda").list_functions()["Functions"]
+        [role] = [f["Role"] for f in functions if f["Handler"] == f"lambdas.{name}.handler"]
+        return Caller(cloud, outputs, role.rpartition("/")[2], "Function")
+
+    plan, attempt = caller("plan"), caller("attempt")
+    assert plan.answer("put_object", Key="control/new/plan.json", Body=b"") == "AccessDenied"
+    assert plan.answer("put_object", Key="control/new/plan.json", Body=b"", IfNoneMatch="*") == "done"
+    assert plan.answer("put_object", Key="control/new/plan.json", Body=b"", IfNoneMatch="*") == "PreconditionFailed"
+    assert plan.answer("put_object", Key="runs/new/document.json", Body=b"") == "AccessDenied"
+    record = "control/new/replicas/0.json"
+    assert attempt.answer("put_object", Key=record, Body=b"") == "AccessDenied"
+    assert attempt.answer("put_object", Key=record, Body=b"", IfNoneMatch="*") == "done"
+    etag = cloud.client("s3").head_object(Bucket=outputs["BucketName"], Key=record)["ETag"]
+    assert attempt.answer("put_object", Key=record, Body=b"2", IfMatch=etag) == "done"
+    assert attempt.answer("put_object", Key=record, Body=b"3", IfMatch=etag) == "PreconditionFailed"
+    assert attempt.answer("get_object", Key="control/new/stopping.json") == "NoSuchKey"
 
 
 @pytest.mark.parametrize(

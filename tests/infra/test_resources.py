@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra.template import Template, construct_name
+from tests.infra.template import Template, construct_name, matches
 
 FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle")
 
@@ -43,9 +43,27 @@ def test_rendezvous_data_expires_after_the_longest_job_and_nothing_else_does(tem
 @pytest.mark.parametrize("kind", ["AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"])
 def test_plain_http_is_refused(template: Template, kind: str) -> None:
     denials = [item for item in template.one(kind)["PolicyDocument"]["Statement"] if item["Effect"] == "Deny"]
-    insecure = [item for item in denials if item["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}]
+    insecure = [item for item in denials if item.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}]
     assert insecure
     assert insecure[0]["Principal"] == {"AWS": "*"}
+
+
+def test_nobody_overwrites_what_is_written_once_or_a_record_unseen(template: Template) -> None:
+    statements = {
+        item.get("Sid"): item for item in template.one("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    }
+    once, compared = statements["WrittenOnce"], statements["ComparedAndSwapped"]
+    for statement in (once, compared):
+        assert (statement["Effect"], statement["Principal"]) == ("Deny", {"AWS": "*"})
+        assert statement["Action"] == "s3:PutObject"
+    assert once["Condition"] == {"Null": {"s3:if-none-match": "true"}}
+    assert compared["Condition"] == {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}}
+    # What the control plane may write is held by one of the two.
+    written = [
+        r for s in template.statements if "s3:PutObject" in s.actions and s.role != "Replica" for r in s.resources
+    ]
+    held = [*once["Resource"], compared["Resource"]]
+    assert not [resource for resource in written if not any(matches(resource, pattern) for pattern in held)]
 
 
 def test_only_our_rules_may_put_into_the_dead_letter_queue(template: Template) -> None:
