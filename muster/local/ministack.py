@@ -119,7 +119,7 @@ def let_invocations_wait() -> None:
 
 
 def _with_write_conditions(object_context: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """Let policies see s3:if-none-match and s3:if-match of a write. MiniStack obeys the headers and has no such keys."""
+    """Let policies see s3:if-none-match and s3:if-match of a write: MiniStack obeys both and has no such keys."""
 
     def context(action: str, query: Mapping[str, Any], path: str, headers: Mapping[str, str]) -> dict[str, Any]:
         conditions = {name: headers[name] for name in ("if-none-match", "if-match") if headers.get(name)}
