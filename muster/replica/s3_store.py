@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -46,10 +46,10 @@ T = TypeVar("T")
 class S3ObjectStore(Store):
     """Objects of `bucket` below `prefix` (empty, or ending with a slash)."""
 
-    def __init__(self, bucket: str, prefix: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket = bucket
         self._prefix = prefix
-        self._s3 = _client(bucket, os.environ if environment is None else environment)
+        self._s3 = _client(bucket)
 
     def create(self, key: str, body: bytes | bytearray) -> None:
         """PUT with If-None-Match: *. S3 answers 412 to a loser, or 409 while another such PUT is under way."""
@@ -108,9 +108,9 @@ class S3ObjectStore(Store):
         raise StoreUnavailableError(self.uri(key), TRIES, detail)
 
 
-def _client(bucket: str, environment: Mapping[str, str]) -> S3Store:
-    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
-    authority = next((environment[name] for name in CA_VARIABLES if environment.get(name)), None)
+def _client(bucket: str) -> S3Store:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    authority = next((os.environ[name] for name in CA_VARIABLES if os.environ.get(name)), None)
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
         "timeout": timedelta(seconds=REQUEST_SECONDS),

@@ -19,7 +19,7 @@ from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_o
 POISONED = keys.contribution(2, 1, 1)
 
 
-# The last third is reduced by the sender, who has the sound values in memory: what lies in the bucket harms nobody there.
+# The last third is reduced by the sender, from the sound values that it has in memory.
 THIRD = HEADER_BYTES + SHARDED * 4 // 3
 
 

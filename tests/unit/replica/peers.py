@@ -142,7 +142,7 @@ class Run:
         before_step: Callable[[int], None] = lambda _: None,
         gradient: Callable[[int, int, int], Floats] = gradient_of,
     ) -> Peer:
-        """A replica that trains until the run's last round; `before_step` is told each round before it trains for it."""
+        """A replica that trains to the last round; `before_step` is told each round before it trains for it."""
         stop = threading.Event()
         store = FaultyStore(self.store, faults or Faults())
 

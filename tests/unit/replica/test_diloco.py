@@ -1,0 +1,115 @@
+"""The trainer's side: parameters in place, the outer step, models that do not fit."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.replica.codec import Floats
+from muster.replica.diloco import DiLoCo
+from muster.replica.errors import ParametersError
+from muster.replica.history import last_committed
+from muster.replica.keys import commit
+from muster.replica.local_store import LocalStore
+from muster.replica.outer import GlobalState, Nesterov
+from muster.replica.rendezvous import Rendezvous
+from tests.unit.replica.peers import Run
+
+
+def alone(root: Path) -> Rendezvous:
+    return Rendezvous.open(Run(root, replicas=1, min_participants=1).meeting(), 0, 1, dict)
+
+
+def zeros(*shape: int) -> Floats:
+    return np.zeros(shape, np.float32)
+
+
+def test_named_arrays_are_updated_in_place_and_the_result_does_not_depend_on_their_order(tmp_path: Path) -> None:
+    results = []
+    for name, order in (("one", ("a", "b")), ("two", ("b", "a"))):
+        arrays = {key: {"a": zeros(3, 4), "b": zeros(5)}[key] for key in order}
+        outer = DiLoCo(alone(tmp_path / name), arrays)
+        arrays["a"] -= 1
+        arrays["b"] -= 2
+        outer.step()
+        assert outer.round == 1
+        results.append((arrays["a"].tobytes(), arrays["b"].tobytes()))
+    assert results[0] == results[1]
+    # First Nesterov step from rest: -0.7 * (g + 0.9 g).
+    np.testing.assert_allclose(np.frombuffer(results[0][0], np.float32), -1.33, rtol=1e-6)
+
+
+def test_nesterov_follows_its_formula() -> None:
+    rng = np.random.default_rng(1)
+    state = GlobalState(0, rng.standard_normal(50).astype(np.float32), zeros(50))
+    theta, m = state.parameters.astype(np.float64), np.zeros(50)
+    for _ in range(10):
+        gradient = rng.standard_normal(50).astype(np.float32)
+        Nesterov(0.5, 0.8).step(state, gradient)
+        m = 0.8 * m + gradient
+        theta -= 0.5 * (gradient + 0.8 * m)
+    assert state.round == 10
+    np.testing.assert_allclose(state.parameters, theta, rtol=1e-4, atol=1e-5)
+
+
+def test_everything_that_is_wrong_with_the_parameters_is_said_at_once(tmp_path: Path) -> None:
+    fixed = zeros(2)
+    fixed.flags.writeable = False
+    wrong = {"a": np.zeros(3), "b": fixed, "c": [1.0]}
+    with pytest.raises(ParametersError) as caught:
+        DiLoCo(alone(tmp_path), wrong)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "The parameters cannot be trained together: a is float64, not float32; b is read-only; "
+        "c is a list, not a NumPy array."
+    )
+
+
+@pytest.mark.parametrize("other", [{"a": zeros(4)}, {"b": zeros(3)}, {"a": zeros(3, 1)}])
+def test_a_replica_with_another_model_is_refused(tmp_path: Path, other: dict[str, Floats]) -> None:
+    DiLoCo(alone(tmp_path), {"a": zeros(3)})
+    with pytest.raises(ParametersError, match="Every replica must build the same model"):
+        DiLoCo(alone(tmp_path), other)
+
+
+def test_no_parameters_and_a_second_join_are_refused(tmp_path: Path) -> None:
+    rendezvous = alone(tmp_path)
+    with pytest.raises(ParametersError, match="there are no parameters"):
+        DiLoCo(rendezvous, {})
+    DiLoCo(rendezvous, zeros(3))
+    with pytest.raises(ParametersError, match="joins the rendezvous once"):
+        DiLoCo(rendezvous, zeros(3))
+
+
+@pytest.mark.parametrize("samples", [0, -1, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(tmp_path: Path, samples: float) -> None:
+    outer = DiLoCo(alone(tmp_path), zeros(3))
+    with pytest.raises(ValueError, match="samples must be a positive number"):
+        outer.step(samples)
+
+
+def test_all_replicas_begin_with_the_same_parameters_whatever_they_brought(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=4)
+    begun: list[bytes] = []
+
+    def begin(rank: int) -> None:
+        parameters = np.full(100, rank, np.float32)
+        DiLoCo(Rendezvous.open(run.meeting(), rank, 1, dict), parameters)
+        begun.append(parameters.tobytes())
+
+    threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(begun) == 4
+    assert len(set(begun)) == 1
+
+
+def test_the_last_committed_round_is_found_by_few_looks(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for round_ in range(40):
+        assert last_committed(store) == round_
+        store.create(commit(round_ + 1), b"{}")

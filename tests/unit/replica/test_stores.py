@@ -1,0 +1,197 @@
+"""What every store promises, kept by a directory and by S3 (the embedded cloud, over TLS with its own authority)."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from muster.local import LocalCloud
+from muster.replica import s3_store
+from muster.replica.local_store import LocalStore
+from muster.replica.s3_store import TRIES, S3ObjectStore
+from muster.replica.transport import (
+    ObjectExistsError,
+    ObjectMissingError,
+    Store,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+from tests.plugins.cloud import Workshop
+from tests.unit.replica.peers import wait_until
+from tests.unit.replica.scripted_s3 import Answer, Script, scripted
+
+OK = Answer(body=b"hello", headers={"Content-Range": "bytes 0-4/5"})
+SLOW_DOWN = Answer(503, b"<Error><Code>SlowDown</Code></Error>")
+
+
+@pytest.fixture
+def in_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's environment is that of a container in the embedded cloud."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in cloud.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=["directory", "S3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "directory":
+        return LocalStore(tmp_path)
+    request.getfixturevalue("in_cloud")
+    workshop: Workshop = request.getfixturevalue("workshop")
+    return S3ObjectStore(workshop.bucket, f"rendezvous/{workshop.name('run')}/")
+
+
+def test_what_is_created_is_read_whole_and_in_part(store: Store) -> None:
+    store.create("a/b", b"0123456789")
+    assert store.exists("a/b")
+    for start, stop, expected in [
+        (0, None, b"0123456789"),
+        (0, 4, b"0123"),
+        (3, 5, b"34"),
+        (7, None, b"789"),
+        (7, 100, b"789"),
+        (10, 20, b""),
+        (50, 60, b""),
+    ]:
+        part = store.read("a/b", start, stop)
+        assert (bytes(part.body), part.size) == (expected, 10)
+
+
+def test_an_empty_object_is_no_error(store: Store) -> None:
+    store.create("empty", b"")
+    part = store.read("empty", 0, 4096)
+    assert (bytes(part.body), part.size) == (b"", 0)
+
+
+def test_what_is_missing_is_said_to_be_missing(store: Store) -> None:
+    assert not store.exists("nothing")
+    with pytest.raises(ObjectMissingError, match=r"nothing does not exist\."):
+        store.read("nothing")
+    with pytest.raises(ObjectMissingError):
+        store.read("nothing", 0, 10)
+
+
+def test_an_object_is_created_once(store: Store) -> None:
+    store.create("once", b"first")
+    with pytest.raises(ObjectExistsError):
+        store.create("once", b"second")
+    assert bytes(store.read("once").body) == b"first"
+
+
+def test_of_many_that_create_at_once_one_wins(store: Store) -> None:
+    def create(index: int) -> bool:
+        try:
+            store.create("race", str(index).encode())
+        except ObjectExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(16)))
+    assert won.count(True) == 1
+    assert bytes(store.read("race").body) == str(won.index(True)).encode()
+
+
+def test_a_role_without_the_permission_is_denied_at_once(
+    in_cloud: None, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = workshop.access_key([{"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    store = S3ObjectStore(workshop.bucket, "")
+    with pytest.raises(StoreDeniedError, match="check the replica role"):
+        store.read("anything")
+    with pytest.raises(StoreDeniedError):
+        store.create("anything", b"")
+
+
+def scripted_store(script: Script, monkeypatch: pytest.MonkeyPatch) -> S3ObjectStore:
+    for name in (*s3_store.CA_VARIABLES, "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{script.port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setattr(s3_store, "BACKOFF_FIRST_SECONDS", 0.001)
+    return S3ObjectStore("bucket", "prefix/")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(SLOW_DOWN, id="503"),
+        pytest.param(Answer(500), id="500"),
+        pytest.param(Answer(429), id="429"),
+        pytest.param(Answer(drop=True), id="reset"),
+        pytest.param(Answer(body=b"hello", drop=True), id="truncated"),
+    ],
+)
+def test_trouble_that_passes_is_survived(trouble: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(trouble, trouble, OK) as script:
+        part = scripted_store(script, monkeypatch).read("key")
+    assert bytes(part.body) == b"hello"
+    assert len(script.requests) == 3
+
+
+def test_trouble_that_does_not_pass_ends_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(SLOW_DOWN) as script, pytest.raises(StoreUnavailableError, match=f"in {TRIES} tries"):
+        scripted_store(script, monkeypatch).read("key")
+    assert len(script.requests) == TRIES
+
+
+def test_a_create_is_conditional_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(SLOW_DOWN, Answer(drop=True), Answer()) as script:
+        scripted_store(script, monkeypatch).create("key", b"body")
+    assert [(method, path) for method, path, _ in script.requests] == [("PUT", "/bucket/prefix/key")] * 3
+    assert all(headers["if-none-match"] == "*" for _, _, headers in script.requests)
+
+
+@pytest.mark.parametrize("status", [412, 409])
+def test_a_lost_race_is_no_trouble(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(status)) as script, pytest.raises(ObjectExistsError):
+        scripted_store(script, monkeypatch).create("key", b"body")
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_denial_is_not_tried_again(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(status)) as script, pytest.raises(StoreDeniedError):
+        scripted_store(script, monkeypatch).read("key")
+    assert len(script.requests) == 1
+
+
+def test_a_container_roles_credentials_are_renewed_before_they_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def credentials(name: str, lifetime: timedelta) -> Answer:
+        expires = (datetime.now(UTC) + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {"AccessKeyId": name, "SecretAccessKey": "s", "Token": "t", "Expiration": expires}
+        return Answer(body=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+
+    # One that is about to expire, then one that is not.
+    agent = scripted(credentials("first", timedelta(seconds=20)), credentials("second", timedelta(hours=1)))
+    with agent as issuer, scripted(OK) as script:
+        token = tmp_path / "token"
+        token.write_text("bearer")
+        scripted_store(script, monkeypatch)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{issuer.port}/role")
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(token))
+        store = S3ObjectStore("bucket", "")
+
+        def signer() -> str:
+            store.read("key")
+            return script.requests[-1][2]["authorization"].split("Credential=")[1].split("/")[0]
+
+        assert signer() == "first"
+        # obstore lets a tenth of a second pass before it asks again.
+        wait_until(lambda: signer() == "second", seconds=5)
+        assert signer() == "second"
+    assert len(issuer.requests) == 2
