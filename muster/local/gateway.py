@@ -15,7 +15,7 @@ from muster.local import ministack
 from muster.local.admin import Admin
 from muster.local.calls import Call, CallLog
 from muster.local.faults import FaultBook
-from muster.local.http import Answer, DisconnectedError, Receive, Request, Scope, Send, break_off, respond
+from muster.local.http import DisconnectedError, Receive, Request, Scope, Send, break_off, discard, respond
 from muster.local.recognition import recognise, resources
 from muster.local.sagemaker.errors import ServiceError
 from muster.local.sagemaker.service import PLATFORM_SESSION, SERVICE_PRINCIPAL, TrainingService
@@ -70,7 +70,7 @@ class Gateway:
             await self._answer(request, call, send)
             return
         if fault.after_effect:
-            await self._answer(request, call, Answer().send)
+            await self._answer(request, call, discard)
         if fault.disconnect:
             await break_off(send)
         else:

@@ -30,6 +30,7 @@ class Request:
         }
         self._receive = receive
         self._body: bytes | None = None
+        self._replayed = False
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -66,19 +67,9 @@ class Request:
         self._replayed = True
         return {"type": "http.request", "body": self._body, "more_body": False}
 
-    _replayed = False
 
-
-class Answer:
-    """A `send` that keeps the answer instead of sending it."""
-
-    def __init__(self) -> None:
-        self.status = 500
-
-    async def send(self, message: Message) -> None:
-        """Take one message in."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
+async def discard(_message: Message) -> None:
+    """A `send` for an answer that gets lost."""
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from muster.local.http import Request
 _MODELS = {"execute-api": "apigatewaymanagementapi"}
 _SCOPE = re.compile(r"Credential=[^/]+/\d{8}/[^/]*/([^/]+)/aws4_request")
 _PLACEHOLDER = re.compile(r"\{(\w+)(\+?)\}")
+_SMITHY = re.compile(r"/service/\w+/operation/(\w+)")  # the path of the CBOR protocol
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -28,6 +29,8 @@ async def recognise(request: Request) -> Call:
     service = scope[1] if scope else credential[3] if len(credential) == 5 else "unsigned"
     if target := request.headers.get("x-amz-target"):
         return Call(service, target.rsplit(".", 1)[-1])
+    if smithy := _SMITHY.fullmatch(request.path):
+        return Call(service, smithy[1])
     if action := request.query.get("Action"):
         return Call(service, action[0])
     if request.headers.get("content-type", "").startswith(_FORM):
@@ -39,11 +42,17 @@ async def recognise(request: Request) -> Call:
 async def resources(request: Request, call: Call) -> Collection[str]:
     """What a fault's resource glob is held against; never empty, so that `*` matches every call."""
     if request.headers.get("x-amz-target"):
-        document = json.loads(await request.body() or b"{}")
-        names = [value for value in document.values() if isinstance(value, str)] if isinstance(document, dict) else []
-        return ["", *names]
+        return ["", *_string_members(await request.body())]
     path = unquote(request.path).lstrip("/")
     return [_bucket_prefix(request) + path if call.service == "s3" else path]
+
+
+def _string_members(body: bytes) -> list[str]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return []
+    return [value for value in document.values() if isinstance(value, str)] if isinstance(document, dict) else []
 
 
 def _bucket_prefix(request: Request) -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import tarfile
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,6 +215,13 @@ def test_checkpoints_are_synced_while_the_job_runs_and_restored_to_the_next_one(
     assert second["TrainingJobStatus"] == "Completed"
     assert workshop.log(second["TrainingJobName"]) == [["count=2"]]
     assert workshop.read("checkpoints/shared/count") == b"2"
+
+
+def test_a_checkpoint_path_of_the_host_is_never_touched(workshop: Workshop, tmp_path: Path) -> None:
+    config = {"S3Uri": f"s3://{workshop.bucket}/checkpoints/host", "LocalPath": str(tmp_path)}
+    shown = workshop.run("counter", CheckpointConfig=config)
+    assert shown["TrainingJobStatus"] == "Failed"
+    assert f"{tmp_path} is not below /opt/ml" in shown["FailureReason"]
 
 
 def test_a_denied_checkpoint_upload_fails_the_job(workshop: Workshop) -> None:

@@ -67,10 +67,15 @@ class LogShipper:
             lines.append(self._partial)
             self._partial = b""
         now = time.time()
-        texts = [line[:_MAX_EVENT_BYTES].decode("utf-8", errors="replace").rstrip("\r") for line in lines]
+        texts = [piece.decode("utf-8", errors="replace").rstrip("\r") for line in lines for piece in _pieces(line)]
         for text in texts:
             self._metrics.read(text, now)
-        # CloudWatch Logs refuses empty messages.
+        # CloudWatch Logs refuses empty messages: an empty line has no piece.
         events = [(int(now * 1000), text) for text in texts if text]
         for start in range(0, len(events), _MAX_BATCH):
             self._sink(events[start : start + _MAX_BATCH])
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    """A line as log events: one, unless it is longer than an event may be."""
+    return [line[start : start + _MAX_EVENT_BYTES] for start in range(0, len(line), _MAX_EVENT_BYTES)]

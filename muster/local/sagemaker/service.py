@@ -101,8 +101,9 @@ class TrainingService:
             authorise("sagemaker:AddTags", arn, _tag_context(tags))
         authorise("iam:PassRole", role, {"iam:PassedToService": SERVICE_PRINCIPAL})
         validation.refuse(limits.documented_violations(request))
-        # Names are unique by ARN, which has them in lower case, and for ever.
-        if arn in self._jobs:
+        # Names are unique for ever. Some of AWS's interfaces show ARNs in lower case: names that differ
+        # in case only are refused here, where AWS may or may not.
+        if arn.lower() in self._jobs:
             raise errors.name_taken(arn)
         if not role_admits(self._host.scope, role, SERVICE_PRINCIPAL, arn):
             raise errors.role_refused(role)
@@ -110,7 +111,7 @@ class TrainingService:
             resources = request["ResourceConfig"]
             raise errors.quota_exceeded(instance_type(resources), resources.get("InstanceCount", 1))
         job = Job(request, arn, self._events.publish)
-        self._jobs[arn] = job
+        self._jobs[arn.lower()] = job
         threading.Thread(target=self._live, args=(job,), name=f"job-{name}", daemon=True).start()
         return {"TrainingJobArn": arn}
 
@@ -168,16 +169,16 @@ class TrainingService:
 
     def _arn(self, name: str) -> str:
         scope = self._host.scope
-        return f"arn:aws:sagemaker:{scope.region}:{scope.account_id}:training-job/{name.lower()}"
+        return f"arn:aws:sagemaker:{scope.region}:{scope.account_id}:training-job/{name}"
 
     def _job(self, arn: str) -> Job:
-        job = self._jobs.get(arn)
+        job = self._jobs.get(arn.lower())
         if job is None:
             raise errors.not_found()
         return job
 
     def _resource_context(self, arn: str) -> dict[str, Any]:
-        job = self._jobs.get(arn)
+        job = self._jobs.get(arn.lower())
         return {f"aws:ResourceTag/{key}": value for key, value in job.tags.items()} if job else {}
 
     def _live(self, job: Job) -> None:

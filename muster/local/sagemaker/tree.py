@@ -53,12 +53,12 @@ class JobTree:
         """The data of an input channel."""
         return self.root / "input" / "data" / name
 
-    def local(self, path: str) -> Path:
-        """Where a container's `path` lies: under our root instead of /opt/ml."""
+    def local(self, path: str) -> Path | None:
+        """Where a container's `path` lies: under our root instead of /opt/ml; None for all other paths."""
         container = PurePosixPath(path)
-        if container.is_relative_to(CONTAINER_ROOT):
-            return self.root / container.relative_to(CONTAINER_ROOT)
-        return Path(path)
+        if not container.is_relative_to(CONTAINER_ROOT) or ".." in container.parts:
+            return None
+        return self.root / container.relative_to(CONTAINER_ROOT)
 
     def make(self, request: Mapping[str, Any]) -> None:
         """Make the directories and the three configuration files."""

@@ -1,0 +1,153 @@
+"""One process of a job, watched until it ends, whoever ends it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from muster.local.faults import CapacityError, Crash, FaultBook, LostInstance, SlowStart, SpotInterruption
+from muster.local.processes import Child
+from muster.local.sagemaker.job import Job
+from muster.local.sagemaker.logs import LogShipper
+from muster.local.sagemaker.storage import CheckpointSync, UploadError
+from muster.local.sagemaker.time_limits import TimeLimits
+from muster.local.sagemaker.tree import JobTree
+from muster.local.settings import Settings
+
+_TICK_SECONDS = 0.1
+_F = TypeVar("_F", CapacityError, SlowStart, SpotInterruption, LostInstance, Crash)
+
+
+class Cause(Enum):
+    """Why a process ended."""
+
+    EXITED = auto()
+    STOPPED = auto()
+    MAX_RUNTIME = auto()
+    MAX_WAIT = auto()
+    INTERRUPTED = auto()
+    LOST = auto()
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of a process."""
+
+    cause: Cause
+    exit_code: int = 0
+    """As a container runtime reports it; only for EXITED."""
+    wait_seconds: float | None = None
+    """Only for INTERRUPTED: how long there is no new instance, None for as long as any phase takes."""
+
+
+@dataclass(frozen=True)
+class Strikes:
+    """The faults that are meant for one job."""
+
+    job: str
+    book: FaultBook
+
+    def take(self, kind: type[_F], running_seconds: float = 0.0) -> _F | None:
+        """The next fault of `kind` that is due, counted as struck."""
+
+        def due(fault: _F) -> bool:
+            return fnmatchcase(self.job, fault.job) and getattr(fault, "after_seconds", 0.0) <= running_seconds
+
+        return self.book.take(kind, due)
+
+
+@dataclass
+class Incarnation:
+    """One process. Its logs and checkpoints are carried away while it runs."""
+
+    job: Job
+    tree: JobTree
+    child: Child
+    logs: LogShipper
+    checkpoints: CheckpointSync | None
+    limits: TimeLimits
+    strikes: Strikes
+    settings: Settings
+    _next_sync: float = 0.0
+
+    def watch(self) -> Ending:
+        """Wait for the end; logs and checkpoints are complete when this returns.
+
+        Raises:
+            UploadError: the checkpoints could not be stored; the process is gone.
+        """
+        started = time.monotonic()
+        ending = self._until(lambda: self._brought_down(time.monotonic() - started))
+        self.limits.ran(time.monotonic() - started)
+        self.logs.pump(final=True)
+        if ending.cause is not Cause.LOST:
+            self._sync()
+        if ending.cause is Cause.EXITED and self.job.stop_requested.is_set():
+            return Ending(Cause.STOPPED)
+        return ending
+
+    def _until(self, brought_down: Callable[[], Ending | None]) -> Ending:
+        while not self.child.wait(_TICK_SECONDS):
+            self._tend()
+            if ending := brought_down():
+                return ending
+        return Ending(Cause.EXITED, self.child.exit_code)
+
+    def _brought_down(self, running: float) -> Ending | None:
+        """End the process when something wants that; None lets it run."""
+        if self.job.stop_requested.is_set():
+            self._terminate()
+            return Ending(Cause.STOPPED)
+        for cause, left in (
+            (Cause.MAX_RUNTIME, self.limits.runtime_left(running)),
+            (Cause.MAX_WAIT, self.limits.wait_left()),
+        ):
+            if left is not None and left <= 0:
+                self.job.stopping()
+                self._terminate()
+                return Ending(cause)
+        if self.job.spot and (interruption := self.strikes.take(SpotInterruption, running)):
+            self._terminate()
+            return Ending(Cause.INTERRUPTED, wait_seconds=interruption.wait_seconds)
+        if self.strikes.take(LostInstance, running):
+            self._kill()
+            return Ending(Cause.LOST)
+        if crash := self.strikes.take(Crash, running):
+            self._kill()
+            return Ending(Cause.EXITED, crash.exit_code)
+        return None
+
+    def _terminate(self) -> None:
+        """SIGTERM, grace, SIGKILL; logs and checkpoints go on meanwhile."""
+        self.child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.settings.stop_grace_seconds
+        while not self.child.wait(_TICK_SECONDS):
+            self._tend()
+            if time.monotonic() >= deadline:
+                self._kill()
+                return
+
+    def _kill(self) -> None:
+        self.child.signal(signal.SIGKILL)
+        while not self.child.wait(_TICK_SECONDS):
+            pass
+
+    def _tend(self) -> None:
+        self.logs.pump()
+        if time.monotonic() >= self._next_sync:
+            self._sync()
+            self._next_sync = time.monotonic() + self.settings.checkpoint_sync_seconds
+
+    def _sync(self) -> None:
+        if self.checkpoints is None:
+            return
+        try:
+            self.checkpoints.push()
+        except UploadError:
+            self._kill()
+            raise
