@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,43 +13,36 @@ from infra.deploy import DeployError, deploy, main
 from infra.settings import Platform
 from muster.local import LocalCloud
 from tests.infra.template import ROOT
-from tests.plugins.cloud import fast_settings
+from tests.plugins.stack import REARM_SECONDS
+from tests.stack.deployed import Deployed
 
 
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
-    """A cloud of its own: the stack of this module is not the one that other tests run on."""
-    with LocalCloud.start(tmp_path_factory.mktemp("cloud"), fast_settings()) as running:
-        yield running
+@pytest.fixture
+def cloud(deployed_stack: Deployed) -> LocalCloud:
+    return deployed_stack.cloud
 
 
-@pytest.fixture(scope="module")
-def outputs(cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("deploy")
-    return deploy(
-        cloud.environment(),
-        target=Platform.LOCAL,
-        context={"job_prefix": "infra", "rearm_seconds": 77},
-        outputs=folder / "outputs.json",
-        log=folder / "deploy.log",
-    )
+@pytest.fixture
+def outputs(deployed_stack: Deployed) -> Mapping[str, str]:
+    return deployed_stack.outputs
 
 
-def test_the_template_deploys_as_it_is(cloud: LocalCloud, outputs: dict[str, str]) -> None:
+def test_the_template_deploys_as_it_is(cloud: LocalCloud, outputs: Mapping[str, str]) -> None:
     machine = cloud.client("stepfunctions").describe_state_machine(stateMachineArn=outputs["StateMachineArn"])
     definition = machine["definition"]
     assert "${" not in definition
-    assert '"TimeoutSeconds": 77' in definition or '"TimeoutSeconds":77' in definition
+    train = json.loads(definition)["States"]["Train the replicas"]["ItemProcessor"]["States"]
+    assert train["Launch and wait"]["TimeoutSeconds"] == REARM_SECONDS
     encryption = cloud.client("s3").get_bucket_encryption(Bucket=outputs["BucketName"])
     assert encryption["ServerSideEncryptionConfiguration"]["Rules"]
-    assert outputs["JobPrefix"] == "infra"
+    assert outputs["JobPrefix"] == "muster"
     assert outputs["Region"] == cloud.state.region
 
 
 class Caller:
     """Somebody who may do what one of the stack's roles may do, as the embedded cloud evaluates its policy."""
 
-    def __init__(self, cloud: LocalCloud, outputs: dict[str, str], role: str, policy: str) -> None:
+    def __init__(self, cloud: LocalCloud, outputs: Mapping[str, str], role: str, policy: str) -> None:
         iam = cloud.client("iam")
         document = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
         iam.create_user(UserName=role)
@@ -69,7 +62,7 @@ class Caller:
         return "done"
 
 
-def test_a_replica_meets_the_others_and_not_the_control_plane(cloud: LocalCloud, outputs: dict[str, str]) -> None:
+def test_a_replica_meets_the_others_and_not_the_control_plane(cloud: LocalCloud, outputs: Mapping[str, str]) -> None:
     replica = Caller(cloud, outputs, outputs["ReplicaRoleArn"].rpartition("/")[2], "Replica")
     record = "control/run/replicas/0.json"
     cloud.client("s3").put_object(Bucket=outputs["BucketName"], Key=record, Body=b"token")
@@ -87,7 +80,7 @@ def test_a_replica_meets_the_others_and_not_the_control_plane(cloud: LocalCloud,
 
 
 def test_the_bucket_refuses_an_unconditional_write_even_of_a_function(
-    cloud: LocalCloud, outputs: dict[str, str]
+    cloud: LocalCloud, outputs: Mapping[str, str]
 ) -> None:
     def caller(name: str) -> Caller:
         functions = cloud.client("lambda").list_functions()["Functions"]
