@@ -1,0 +1,88 @@
+"""The demo as a newcomer runs it: a process, its files, its exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.plugins.cloud import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start_demo(folder: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "examples.digits.demo", "--folder", str(folder)],
+        cwd=ROOT,
+        # A user's shell may point anywhere: the demo must not follow.
+        env={**os.environ, "AWS_PROFILE": "nobody", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def read_until(stream: IO[str], found: Callable[[str], bool]) -> list[str]:
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if found(line):
+            break
+    return lines
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
+    demo = start_demo(tmp_path)
+    output, _ = demo.communicate(timeout=280)
+    assert demo.returncode == 0, output
+    report = json.loads((tmp_path / "result.json").read_text())
+    assert report["verdict"] == "succeeded"
+    assert report["replicas"] == 4
+    assert report["attempts"] == {"0": 1, "1": 1, "2": 2, "3": 1}
+    assert report["reruns"] == 1
+    assert report["parameters_identical"] is True
+    assert abs(report["accuracy"] - report["baseline_accuracy"]) <= 0.01
+    assert report["wall_seconds"] > 0
+    assert "took away the instance of replica 2" in output
+    assert "replica 2 attempt 2 Training (rerun: infrastructure)" in output
+    assert "The run succeeded." in output
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, how: signal.Signals) -> None:
+    demo = start_demo(tmp_path)
+    assert demo.stdout is not None
+    lines = read_until(demo.stdout, lambda line: "replica 0 attempt 1" in line)
+    service = json.loads((tmp_path / "cloud" / "local.json").read_text())["pid"]
+    assert is_alive(service), lines
+    demo.send_signal(how)
+    rest, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 130, rest
+    assert "Interrupted. Everything that was started has been stopped." in rest
+    assert "Traceback" not in rest
+    eventually(lambda: not is_alive(service))
+
+
+def test_a_demo_without_node_says_so_in_one_line(tmp_path: Path) -> None:
+    demo = start_demo(tmp_path, PATH="/nowhere")
+    output, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert "Node.js is not on the PATH and the CDK needs it: install node 20 or newer from nodejs.org." in output
+    assert "Traceback" not in output
+    assert not (tmp_path / "cloud" / "local.json").exists()
