@@ -92,7 +92,13 @@ class RoleCredentials:
         }
 
 
-def let_invocations_wait() -> None:
+def adapt() -> None:
+    """Bring MiniStack closer to AWS where our stack would notice. Once, before it serves."""
+    _let_invocations_wait()
+    iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
+
+
+def _let_invocations_wait() -> None:
     """Make invocations above the concurrency limit wait for their turn.
 
     MiniStack refuses them, and its EventBridge then drops the event; on AWS an asynchronous
@@ -127,9 +133,6 @@ def _with_write_conditions(object_context: Callable[..., dict[str, Any]]) -> Cal
         return {**object_context(action, query, path, headers), **written}
 
     return context
-
-
-iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
 
 
 def stop_functions() -> None:
