@@ -28,7 +28,7 @@ class RunDocument(Document):
     run: str
     plan_digest: str
     replicas: int = Field(ge=1)
-    trainer: str | None
+    trainer: str | None = None
     kwargs: dict[str, JsonValue]
     rendezvous_uri: str
     min_participants: int = Field(ge=1)
