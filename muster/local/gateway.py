@@ -17,8 +17,9 @@ from muster.local.calls import Call, CallLog
 from muster.local.faults import FaultBook
 from muster.local.http import DisconnectedError, Receive, Request, Scope, Send, break_off, discard, respond
 from muster.local.recognition import recognise, resources
+from muster.local.sagemaker.clients import PLATFORM_SESSION
 from muster.local.sagemaker.errors import ServiceError
-from muster.local.sagemaker.service import PLATFORM_SESSION, SERVICE_PRINCIPAL, TrainingService
+from muster.local.sagemaker.service import SERVICE_PRINCIPAL, TrainingService
 
 # MiniStack's own interface is open to everyone: only what CloudFormation calls back stays reachable.
 _INTERNAL = ("/_ministack/", "/_localstack/", "/_aws/")

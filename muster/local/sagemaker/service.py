@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import boto3
-import botocore.config
+from typing import Any
 
 from muster.local.faults import FaultBook, QuotaError
 from muster.local.ministack import Host, role_admits, role_session, session_may
 from muster.local.processes import ProcessPool
 from muster.local.sagemaker import errors, events, limits, validation
+from muster.local.sagemaker.clients import PLATFORM_SESSION, RoleClients
 from muster.local.sagemaker.job import Change, Job
 from muster.local.sagemaker.lifecycle import Lifecycle, Platform
 from muster.local.sagemaker.logs import LOG_GROUP, LogSink
@@ -27,12 +25,7 @@ from muster.local.sagemaker.storage import JobStorage
 from muster.local.sagemaker.tree import instance_type
 from muster.local.settings import Settings
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
 SERVICE_PRINCIPAL = "sagemaker.amazonaws.com"
-PLATFORM_SESSION = "SageMakerPlatform"
-"""Session name of what the platform itself does with a job's role; the container's is `SageMaker`."""
 _CONTAINER_SESSION = "SageMaker"
 _DEFAULT_PAGE = 10  # ListTrainingJobs: MaxResults
 _MAX_TAGS = 50  # quota: tags per resource
@@ -63,8 +56,7 @@ class TrainingService:
         self._place = place
         self._endpoint = endpoint
         self._jobs: dict[str, Job] = {}
-        self._session = boto3.Session()
-        self._session_lock = threading.Lock()
+        self._clients = RoleClients(host.scope, endpoint)
         self._events = events.EventDispatcher(self._send, faults)
         self.operations: dict[str, Callable[[Document, Authorise], Document]] = {
             "CreateTrainingJob": self._create,
@@ -188,31 +180,11 @@ class TrainingService:
             faults=self._faults,
             processes=self._processes,
             place=self._place / job.name,
-            storage=JobStorage(self._s3(role), role),
+            storage=JobStorage(self._clients.of_role(role), role),
             open_log=partial(self._open_log, job),
             variables=partial(self._variables, job),
         )
         Lifecycle(job, platform).run()
-
-    def _s3(self, role: str) -> S3Client:
-        """A client with the role's rights, for what the platform moves."""
-        credentials = role_session(self._host.scope, role, PLATFORM_SESSION)
-        # Making clients of one session is not thread-safe; using them is.
-        with self._session_lock:
-            return self._session.client(
-                "s3",
-                endpoint_url=self._endpoint["AWS_ENDPOINT_URL"],
-                region_name=self._settings.region,
-                verify=self._endpoint["AWS_CA_BUNDLE"],
-                aws_access_key_id=credentials.access_key_id,
-                aws_secret_access_key=credentials.secret_access_key,
-                aws_session_token=credentials.session_token,
-                config=botocore.config.Config(
-                    s3={"addressing_style": "path"},
-                    request_checksum_calculation="when_required",
-                    response_checksum_validation="when_required",
-                ),
-            )
 
     def _variables(self, job: Job) -> dict[str, str]:
         credentials = role_session(self._host.scope, job.request["RoleArn"], _CONTAINER_SESSION)
