@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
 from infra.bundle import build_bundle
+from infra.node import require_node
 from infra.settings import StackSettings
 from muster.contract.errors import ConfigurationError
 
@@ -20,10 +20,8 @@ def main() -> None:
     Raises:
         ConfigurationError: node is missing, a context key cannot be used, or pip failed.
     """
-    # jsii starts node when aws_cdk is imported, and without it leaves a traceback: look first, import then.
-    if shutil.which("node") is None:
-        message = "Node.js is not on the PATH and the CDK needs it: install node 20 or newer from nodejs.org."
-        raise ConfigurationError(message)
+    require_node()
+    # jsii starts node when aws_cdk is imported: not before it is known to be there.
     os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE", "enabled")  # 3 s of unpacking at every start otherwise
     os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
     from aws_cdk import App  # noqa: PLC0415

@@ -58,7 +58,8 @@ def build_bundle(root: Path, platform: Platform) -> Path:
     folder = root / "build" / "bundle"
     folder.mkdir(parents=True, exist_ok=True)
     requirements = root / _REQUIREMENTS
-    dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), target.key.encode()])}"
+    kept = ",".join(sorted(_SERVICE_MODELS)).encode()
+    dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), kept])}"
     if not dependencies.is_dir():
         _install(requirements, target, dependencies)
     sources = list(_source_files(root))
@@ -172,6 +173,7 @@ def _compile(target: _Target, folder: Path) -> None:
         *(target.compiler, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"),
         *("-s", str(folder), "-p", _TASK_ROOT, str(folder)),
     ]
+    # Sets of constants are marshalled in the order of their hashes.
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
 
 

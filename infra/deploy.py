@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from infra.settings import Platform
+from infra.node import require_node
+from infra.settings import STACK_NAME, Platform
 from muster.contract.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent
 CDK = ROOT / "node_modules" / ".bin" / "cdk"
-STACK_NAME = "Muster"  # infra.stack says the same, but importing that starts the CDK's node process
 _TAIL_LINES = 15
 
 
@@ -49,10 +49,12 @@ def deploy(
         log: what the CDK CLI says goes to this file; None leaves it in the terminal.
 
     Raises:
+        NodeMissingError: there is no node.
         DeployError: something is missing, `environment` points to the wrong cloud, or the CDK CLI failed.
     """
     _check_tools(environment)
     _check_endpoint(environment, target)
+    outputs = outputs.absolute()
     outputs.parent.mkdir(parents=True, exist_ok=True)
     assembly = outputs.parent / "cdk.out"
     shutil.rmtree(assembly, ignore_errors=True)  # or the bundles of earlier deployments would pile up in it
@@ -141,9 +143,7 @@ def _cdk_environment(
 
 
 def _check_tools(environment: Mapping[str, str]) -> None:
-    if shutil.which("node", path=environment.get("PATH", os.defpath)) is None:
-        message = "Node.js is not on the PATH and the CDK needs it: install node 20 or newer from nodejs.org."
-        raise DeployError(message)
+    require_node(environment.get("PATH", os.defpath))
     if not CDK.exists():
         message = f"The CDK CLI is not installed ({CDK} is missing): run `make setup`."
         raise DeployError(message)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from muster.contract.errors import ConfigurationError
 from muster.contract.names import PREFIX_MAX
 
+STACK_NAME = "Muster"
 # CloudWatch Logs: PutRetentionPolicy takes these numbers of days and no others.
 LOG_RETENTION_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),

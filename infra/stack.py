@@ -17,12 +17,10 @@ from infra.plan_function import PlanFunction
 from infra.react_function import ReactFunction
 from infra.rendezvous_bucket import RendezvousBucket
 from infra.replica_role import ReplicaRole
-from infra.settings import StackSettings
+from infra.settings import STACK_NAME, StackSettings
 from infra.settle_function import SettleFunction
 from infra.stop_function import StopFunction
 from infra.workflow import Workflow
-
-STACK_NAME = "Muster"
 
 
 class MusterStack(Stack):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.deploy import DeployError, deploy, main
+from infra.node import NodeMissingError
 from infra.settings import Platform
 from muster.local import LocalCloud
 from tests.infra.template import ROOT
@@ -129,7 +130,7 @@ def test_it_never_reaches_the_wrong_cloud(
 
 def test_without_node_there_is_one_line(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "AWS_ENDPOINT_URL": "https://localhost:4570"}
-    with pytest.raises(DeployError, match=r"^Node.js is not on the PATH.*install node 20"):
+    with pytest.raises(NodeMissingError, match=r"^Node.js is not on the PATH.*install node 20"):
         deploy(environment, target=Platform.LOCAL, context={}, outputs=tmp_path / "outputs.json")
 
 
