@@ -107,7 +107,7 @@ async def _root_refusal(request: Request, access_key: str) -> ministack.Refusal 
         return ministack.Refusal(
             "UnrecognizedClientException", "The security token included in the request is invalid."
         )
-    if ministack.is_root(access_key) and "authorization" in request.headers:
+    if ministack.is_root(access_key):
         return await ministack.root_signature_refusal(request)
     return None
 

@@ -164,12 +164,21 @@ def _root_key() -> str:
 
 async def root_signature_refusal(request: Request) -> Refusal | None:
     """Check the signature of a request made with the root key, which MiniStack trusts unseen."""
-    signature = sigv4.parse_header_signature(request.headers)
+    presigned = "authorization" not in request.headers
+    if presigned and "X-Amz-Signature" not in request.query:
+        return Refusal(
+            "InvalidRequest",
+            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
+        )
+    signature = (
+        sigv4.parse_query_signature(request.query) if presigned else sigv4.parse_header_signature(request.headers)
+    )
     if isinstance(signature, tuple):
         return Refusal(*signature)
     payload = request.headers.get("x-amz-content-sha256", "")
-    # With a declared payload (UNSIGNED-PAYLOAD, STREAMING-...) the body is no part of the signature.
-    body = b"" if payload.startswith(("UNSIGNED-PAYLOAD", "STREAMING-")) else await request.body()
+    # With a declared payload (UNSIGNED-PAYLOAD, STREAMING-...) or a presigned URL the body is no part of the signature.
+    unsigned = presigned or payload.startswith(("UNSIGNED-PAYLOAD", "STREAMING-"))
+    body = b"" if unsigned else await request.body()
     failure = sigv4.header_signature_failure(
         signature,
         os.environ["AWS_SECRET_ACCESS_KEY"],
@@ -178,6 +187,7 @@ async def root_signature_refusal(request: Request) -> Refusal | None:
         request.query,
         request.headers,
         body,
+        presigned=presigned,
     )
     return Refusal(_AUTHENTICATION_CODES.get(failure[0], failure[0]), failure[1]) if failure else None
 

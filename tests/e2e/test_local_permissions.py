@@ -138,6 +138,23 @@ def test_the_root_key_opens_nothing_without_its_secret(workshop: Workshop, servi
     assert code_of(caught) in {"InvalidSignatureException", "SignatureDoesNotMatch"}
 
 
+def test_a_presigned_url_of_root_is_good_only_with_its_signature(workshop: Workshop) -> None:
+    key = workshop.name("presigned")
+    workshop.s3.put_object(Bucket=workshop.bucket, Key=key, Body=b"x")
+    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
+
+    def fetched(**options: Any) -> int:
+        config = botocore.config.Config(signature_version="s3v4")
+        client = workshop.cloud.client("s3", **{"config": config, **options})
+        parameters = {"Bucket": workshop.bucket, "Key": key}
+        return int(pool.request("GET", client.generate_presigned_url("get_object", Params=parameters)).status)
+
+    root = workshop.cloud.state.access_key_id
+    assert fetched() == 200
+    assert fetched(aws_access_key_id=root, aws_secret_access_key="wrong") == 403
+    assert fetched(config=botocore.config.Config(signature_version="s3")) == 403
+
+
 def test_unsigned_calls_are_refused(workshop: Workshop) -> None:
     unsigned = botocore.config.Config(signature_version=botocore.UNSIGNED)
     with pytest.raises(ClientError) as caught:

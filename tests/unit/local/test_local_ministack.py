@@ -29,7 +29,7 @@ RELIED_ON = {
     "ministack.core.lambda_runtime": ["reset"],
     "ministack.core.responses": ["request_scope", "set_request_account_id", "set_request_region"],
     "ministack.core.router": ["extract_access_key_id"],
-    "ministack.core.sigv4": ["header_signature_failure", "parse_header_signature"],
+    "ministack.core.sigv4": ["header_signature_failure", "parse_header_signature", "parse_query_signature"],
     "ministack.services.cloudwatch_logs": ["_create_log_group", "_create_log_stream", "_put_log_events"],
     "ministack.services.eventbridge": ["_put_events"],
     "ministack.services.iam": ["_access_keys", "_roles"],
