@@ -66,8 +66,8 @@ class AdamW:
     def step(self, gradients: Arrays) -> None:
         """Update the parameters in place."""
         self._steps += 1
-        for name, array in self._parameters.items():
-            first, second, gradient = self._first[name], self._second[name], gradients[name]
+        for name, gradient in gradients.items():
+            array, first, second = self._parameters[name], self._first[name], self._second[name]
             first += np.float32(0.1) * (gradient - first)
             second += np.float32(0.001) * (gradient * gradient - second)
             direction = (first / (1 - 0.9**self._steps)) / (np.sqrt(second / (1 - 0.999**self._steps)) + 1e-8)
@@ -75,4 +75,5 @@ class AdamW:
 
 
 def _he(rng: np.random.Generator, inputs: int, outputs: int) -> NDArray[np.float32]:
-    return (rng.standard_normal((inputs, outputs)) * np.sqrt(2 / inputs)).astype(np.float32)
+    weights: NDArray[np.float32] = rng.standard_normal((inputs, outputs), dtype=np.float32)
+    return weights * np.float32(np.sqrt(2 / inputs))

@@ -69,11 +69,8 @@ class _Reduction:
         self._mine = mine
         self._blocks = Blocks(commit.count)
         self._roster = roster_digest(commit)
-        self._shards = len(commit.members)
-        ranks = [member.rank for member in commit.members]
-        self._position = (
-            ranks.index(mine.header.member.rank) if mine is not None and mine.header.member.rank in ranks else None
-        )
+        self._shards = self._blocks.shards(len(commit.members))
+        self._position = None if mine is None else _position(commit, mine.header.member)
 
     def gather(self, patience: Patience) -> Floats:
         """All shards together: one's own made, the others' read, the overdue ones taken over."""
