@@ -127,7 +127,7 @@ class Run:
     count: int = SMALL
 
     @property
-    def store(self) -> LocalStore:
+    def store(self) -> Store:
         return LocalStore(self.root)
 
     def meeting(self, store: Store | None = None, stop: threading.Event | None = None) -> Meeting:

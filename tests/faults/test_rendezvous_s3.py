@@ -1,0 +1,76 @@
+"""The rendezvous over S3: the embedded cloud, with TLS under its own authority and the role's permissions enforced."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from muster.contract.commit import Commit
+from muster.contract.layout import RunLayout
+from muster.local import LocalCloud
+from muster.replica import keys
+from muster.replica.s3_store import S3ObjectStore
+from muster.replica.transport import Store, StoreDeniedError
+from tests.plugins.cloud import Workshop
+from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at
+
+
+@dataclass
+class S3Run(Run):
+    """A run that meets in a bucket."""
+
+    bucket: str = ""
+    prefix: str = ""
+
+    @property
+    def store(self) -> Store:
+        return S3ObjectStore(self.bucket, self.prefix)
+
+
+@pytest.fixture
+def bucket(workshop: Workshop, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket that this process reaches with what a replica role may do, and no more."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in cloud.environment().items():
+        monkeypatch.setenv(name, value)
+    objects = f"arn:aws:s3:::{workshop.bucket}/rendezvous/*"
+    key = workshop.access_key(
+        [
+            {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": objects},
+            {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": f"arn:aws:s3:::{workshop.bucket}"},
+        ]
+    )
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    return workshop.bucket
+
+
+def test_replicas_meet_in_s3_and_one_that_dies_is_replaced(bucket: str, workshop: Workshop, tmp_path: Path) -> None:
+    layout = RunLayout(workshop.name("run"))
+    run = S3Run(tmp_path, count=SHARDED, bucket=bucket, prefix=layout.rendezvous)
+    victim = run.start(1, faults=Faults(before_create=kill_at("reduced/00000002")))
+    others = [run.start(0), run.start(2)]
+    with all_ended([victim, *others]):
+        assert isinstance(victim.join().error, Killed)
+        successor = run.start(1, attempt=2)
+        finals = {peer.parameters() for peer in (*others, successor)}
+    assert finals == {run.replayed_by_hand()}
+    commits = workshop.keys(layout.commits)
+    assert commits == [layout.rendezvous + keys.commit(round_) for round_ in range(1, run.rounds + 1)]
+    newest = Commit.from_json(workshop.read(commits[-1]), commits[-1])
+    assert [(member.rank, member.attempt, member.metrics) for member in newest.members] == [
+        (0, 1, {"loss": 0.5}),
+        (1, 2, {"loss": 0.5}),
+        (2, 1, {"loss": 0.5}),
+    ]
+
+
+def test_a_role_that_may_not_write_there_is_told_so_at_once(bucket: str, tmp_path: Path) -> None:
+    run = S3Run(tmp_path, bucket=bucket, prefix="control/run/")
+    peer = run.start(0).join()
+    assert isinstance(peer.error, StoreDeniedError)
+    assert "check the replica role and the bucket's policy" in str(peer.error)
