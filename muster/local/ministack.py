@@ -29,6 +29,7 @@ import ministack.services.cloudwatch_logs
 import ministack.services.eventbridge
 import ministack.services.iam
 import ministack.services.lambda_svc
+import ministack.services.stepfunctions
 import ministack.services.sts
 
 from muster.local.http import Application, Request
@@ -42,6 +43,7 @@ _AUTHENTICATION_CODES = {
     "MissingAuthenticationToken": "MissingAuthenticationTokenException",
 }
 _T = TypeVar("_T")
+_Response = tuple[int, dict[str, str], bytes]
 
 # MiniStack carries few types and no promise about any of them.
 iam_actions: Any = ministack.core.iam_actions
@@ -54,6 +56,7 @@ cloudwatch_logs: Any = ministack.services.cloudwatch_logs
 eventbridge: Any = ministack.services.eventbridge
 iam: Any = ministack.services.iam
 lambda_svc: Any = ministack.services.lambda_svc
+stepfunctions: Any = ministack.services.stepfunctions
 sts: Any = ministack.services.sts
 
 application: Application = ministack.app.app
@@ -95,6 +98,7 @@ class RoleCredentials:
 def adapt() -> None:
     """Bring MiniStack closer to AWS where our stack would notice. Once, before it serves."""
     _let_invocations_wait()
+    stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
 
 
@@ -122,6 +126,30 @@ def _let_invocations_wait() -> None:
 
     lambda_svc._acquire_execution_slot = waiting
     lambda_svc._release_execution_slot = releasing
+
+
+def _with_replayed_starts(
+    start_execution: Callable[[dict[str, Any]], _Response],
+) -> Callable[[dict[str, Any]], _Response]:
+    """Answer StartExecution of a running execution's name and input with that execution.
+
+    MiniStack refuses every name that is taken; on AWS the call is idempotent while the execution runs.
+    """
+
+    def start(request: dict[str, Any]) -> _Response:
+        status, headers, body = start_execution(request)
+        if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
+            return status, headers, body
+        machine = str(request["stateMachineArn"]).replace(":stateMachine:", ":execution:")
+        running = stepfunctions._executions.get(f"{machine}:{request['name']}")
+        if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
+            return status, headers, body
+        answer: _Response = responses.json_response(
+            {"executionArn": running["executionArn"], "startDate": running["startDate"]}
+        )
+        return answer
+
+    return start
 
 
 def _with_write_conditions(object_context: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
