@@ -12,11 +12,11 @@ def baseline_accuracy(
     *,
     replicas: int,
     rounds: int,
-    inner_steps: int = 30,
+    inner_steps: int = 60,
     batch_size: int = 32,
-    learning_rate: float = 3e-3,
-    weight_decay: float = 1e-2,
-    hidden: int = 64,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 1.0,
+    hidden: int = 128,
     seed: int = 0,
 ) -> float:
     """Held-out accuracy after `replicas * rounds * inner_steps` steps of AdamW. Arguments as those of the trainer."""

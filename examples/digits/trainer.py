@@ -16,14 +16,14 @@ def train(
     context: Context,
     *,
     rounds: int,
-    inner_steps: int = 30,
+    inner_steps: int = 60,
     batch_size: int = 32,
-    learning_rate: float = 3e-3,
-    weight_decay: float = 1e-2,
-    hidden: int = 64,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 1.0,
+    hidden: int = 128,
     seed: int = 0,
     outer_learning_rate: float = 0.7,
-    outer_momentum: float = 0.9,
+    outer_momentum: float = 0.7,
     seconds_per_round: float = 0.0,
 ) -> None:
     """Train on this replica's shard with DiLoCo, and report the held-out accuracy of the global model each round.
@@ -32,6 +32,7 @@ def train(
         context: given by Muster.
         rounds: outer steps of the whole run.
         inner_steps: AdamW steps between two outer steps.
+        outer_momentum: DiLoCo's 0.9 remembers about ten rounds, which is long for a run of twenty or thirty.
         seconds_per_round: a round takes at least this long, so that one can watch it.
     """
     training, held_out = load()
