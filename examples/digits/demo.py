@@ -60,7 +60,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="for the result and the logs")
     folder = parser.parse_args().folder.absolute()
     console = Console(highlight=False)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _interrupt)
     try:
         report = Demo(console, folder).run()
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from muster.contract.result import ReplicaOutcome, Result, Verdict
 
-ACCURACY_TOLERANCE = 0.01  # one percentage point
+TOLERANCE = 0.01  # of accuracy: one percentage point
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ class Report:
             yield "no attempt was rerun: the lost instance was not noticed"
         if not self.parameters_identical:
             yield "the replicas do not hold the same parameters"
-        accuracy = self.accuracy
-        if accuracy is None or abs(accuracy - self.baseline_accuracy) > ACCURACY_TOLERANCE:
-            yield f"accuracy {accuracy} is more than {ACCURACY_TOLERANCE} away from {self.baseline_accuracy}"
+        if self.accuracy is None or self.accuracy < self.baseline_accuracy - TOLERANCE:
+            yield f"the accuracy {self.accuracy} is more than {TOLERANCE} below the baseline's {self.baseline_accuracy}"
 
     def document(self) -> dict[str, object]:
         """What build/demo/result.json holds."""

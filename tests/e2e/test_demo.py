@@ -57,7 +57,7 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert report["attempts"] == {"0": 1, "1": 1, "2": 2, "3": 1}
     assert report["reruns"] == 1
     assert report["parameters_identical"] is True
-    assert abs(report["accuracy"] - report["baseline_accuracy"]) <= 0.01
+    assert report["accuracy"] >= report["baseline_accuracy"] - 0.01 > 0.9
     assert report["wall_seconds"] > 0
     assert "took away the instance of replica 2" in output
     assert "replica 2 attempt 2 Training (rerun: infrastructure)" in output
