@@ -29,6 +29,9 @@ from muster.replica.transport import ObjectExistsError, ObjectMissingError
 TAKEOVER_FACTOR = 4.0
 TAKEOVER_FLOOR_SECONDS = 1.0
 READ_TRIES = 3
+# What fits into a shard's header; the members beyond are rejected by the next revision.
+REJECTED_MAX = 8
+REASON_CHARACTERS = 200
 
 
 class Rejection(Exception):  # noqa: N818 - an answer, not an error
@@ -151,7 +154,7 @@ class _Reduction:
         parts = self._meeting.side_by_side(lambda member: self._part(member, shard), self._commit.members)
         rejected = tuple(part for part in parts if isinstance(part, Exclusion))
         if rejected:
-            raise Rejection(rejected)
+            raise Rejection(rejected[:REJECTED_MAX])
         total = sum(member.weight for member in self._commit.members)
         span = self._span(shard)
         mean = np.zeros(span.stop - span.start, np.float32)
@@ -178,7 +181,7 @@ class _Reduction:
             except CodecError as error:
                 # Damage on the way passes with another look; damage in the bucket does not.
                 reason = str(error)
-        return Exclusion(rank=member.rank, reason=reason)
+        return Exclusion(rank=member.rank, reason=reason[:REASON_CHARACTERS])
 
     def _read(self, shard: int) -> Floats | None:
         """A stored shard; None while there is none. A damaged one is computed anew: the bytes are the same."""

@@ -49,9 +49,14 @@ class Tree:
             folder.mkdir(parents=True, exist_ok=True)
 
     def write_failure(self, reason: str) -> None:
-        """Leave the reason where SageMaker reads it as FailureReason: one line, cut to what it shows."""
+        """Leave the reason where SageMaker reads it as FailureReason: one line, cut to what it shows.
+
+        Without a tree nobody reads it, and none is made.
+        """
+        if not self.base.is_dir():
+            return
         failure = self.base / "output" / "failure"
-        failure.parent.mkdir(parents=True, exist_ok=True)
+        failure.parent.mkdir(exist_ok=True)
         failure.write_text(" ".join(reason.split())[:FAILURE_CHARACTERS])
 
     def save_parameters(self, packing: Packing, state: GlobalState) -> Path:

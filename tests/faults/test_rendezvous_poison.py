@@ -98,6 +98,17 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
     assert reason in excluded[0].reason
 
 
+def test_more_poisoned_contributions_than_one_amendment_names_are_all_left_out(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=13, min_participants=1, grace_seconds=30, rounds=1)
+    faults = Faults(rewrite=lambda key, body: flipped(HEADER_BYTES + 9)(body) if key.startswith("contrib") else body)
+    # Rank 1 reduces the only shard, before and after the amendments.
+    peers = [run.start(rank, faults=faults if rank > 1 else None) for rank in range(13)]
+    with all_ended(peers):
+        assert {peer.parameters() for peer in peers} == {run.replayed_by_hand(lambda _: [0, 1])}
+    assert _last_revision(run, 1) == 2
+    assert _members(run, 1) == [0, 1]
+
+
 def _members(run: Run, round_: int) -> list[int]:
     return [member.rank for member in run.commit(round_, _last_revision(run, round_)).members]
 

@@ -143,6 +143,14 @@ def test_everything_that_is_missing_is_said_at_once(containers: Containers) -> N
     assert "Traceback" not in error
 
 
+def test_a_tree_that_is_not_there_is_named_and_not_made(containers: Containers) -> None:
+    nowhere = containers.root / "nowhere"
+    code, _, error = ended(containers.start(SAGEMAKER_BASE_DIR=str(nowhere)))
+    assert code is ReplicaExit.BAD_INPUT
+    assert f"{nowhere} is not a directory (SAGEMAKER_BASE_DIR says where SageMaker's tree lies)" in error
+    assert not nowhere.exists()
+
+
 def test_a_document_of_another_run_is_refused_with_all_that_disagrees(containers: Containers) -> None:
     containers.write_document(run="other", trainer=None, rendezvous_uri="gs://x/")
     code, _, _ = ended(containers.start(rank=3))
