@@ -36,13 +36,13 @@ class DiLoCo:
         """
         self._rendezvous = rendezvous
         self._packing = Packing(parameters)
-        self._state = rendezvous.join(self._packing, Nesterov(learning_rate, momentum))
-        self._packing.write(self._state.parameters)
+        self._training = rendezvous.join(self._packing, Nesterov(learning_rate, momentum))
+        self._packing.write(self._training.state.parameters)
 
     @property
     def round(self) -> int:
         """Rounds applied to the parameters so far."""
-        return self._state.round
+        return self._training.state.round
 
     def step(self, samples: float = 1.0) -> Outcome:
         """End a round: give the pseudo-gradient (global minus local), take the new global parameters.
@@ -57,7 +57,8 @@ class DiLoCo:
         if not (np.isfinite(samples) and samples > 0):
             message = f"samples must be a positive number, not {samples!r}"
             raise ValueError(message)
-        gradient = self._state.parameters - self._packing.read()
-        outcome = self._rendezvous.advance(self._state, gradient, float(samples))
-        self._packing.write(self._state.parameters)
+        state = self._training.state
+        gradient = state.parameters - self._packing.read()
+        outcome = self._rendezvous.advance(self._training, gradient, float(samples))
+        self._packing.write(state.parameters)
         return outcome

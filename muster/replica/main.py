@@ -58,19 +58,19 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
     try:
         _train(trainer, context, document)
     except StoppedError:
-        if context.rendezvous.joined is not None:
-            path = tree.save_parameters(*context.rendezvous.joined)
+        if (training := context.rendezvous.training) is not None:
+            path = tree.save_parameters(training.packing, training.state)
             log.info("event=stopped saved=%s", path.name)
         raise
-    if context.rendezvous.joined is None:
+    training = context.rendezvous.training
+    if training is None:
         message = f"{document.trainer} returned without having made a DiLoCo(context.rendezvous, parameters)."
         raise TrainerError(message)
-    packing, state = context.rendezvous.joined
-    path = tree.save_parameters(packing, state)
+    path = tree.save_parameters(training.packing, training.state)
     uri = checkpoint_uri(document.rendezvous_uri, document.run, environment.rank, path)
-    manifest = manifest_of(uri, state, context.metrics.latest())
+    manifest = manifest_of(uri, training.state, context.metrics.latest())
     tree.write_manifest(manifest)
-    log.info("event=done round=%d checksum=%s checkpoint=%s", state.round, manifest.checksum[:12], uri)
+    log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
 
 
 def _context(environment: Environment, document: RunDocument, tree: Tree, stop: Event) -> Context:

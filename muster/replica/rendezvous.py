@@ -28,6 +28,15 @@ class Outcome:
     took_part: bool
 
 
+@dataclass(frozen=True)
+class Training:
+    """What a process trains: its arrays' packing, the outer optimizer, and the global state, which advances."""
+
+    packing: Packing
+    outer: Nesterov
+    state: GlobalState
+
+
 class Rendezvous:
     """This process's place among the replicas."""
 
@@ -37,9 +46,7 @@ class Rendezvous:
         self._seat = seat
         self._metrics = metrics
         self._previous: Commit | None = None
-        self._outer = Nesterov()
-        self._packing: Packing | None = None
-        self._state: GlobalState | None = None
+        self._training: Training | None = None
 
     @classmethod
     def open(cls, meeting: Meeting, rank: int, attempt: int, metrics: Callable[[], dict[str, float]]) -> Rendezvous:
@@ -71,32 +78,31 @@ class Rendezvous:
         return self._meeting.quorum.replicas
 
     @property
-    def joined(self) -> tuple[Packing, GlobalState] | None:
-        """What is trained and the state reached; None until `join`."""
-        return None if self._packing is None or self._state is None else (self._packing, self._state)
+    def training(self) -> Training | None:
+        """What is trained, with the state reached; None until `join`."""
+        return self._training
 
-    def join(self, packing: Packing, outer: Nesterov) -> GlobalState:
+    def join(self, packing: Packing, outer: Nesterov) -> Training:
         """Come to the state after the last committed round: the run's beginning or a stored state, then replay.
 
         Raises:
             ParametersError: another model than the run's, or joined already.
             FencedError, StoppedError, RendezvousError
         """
-        if self._packing is not None:
+        if self._training is not None:
             message = "A process joins the rendezvous once, with all its parameters in one DiLoCo."
             raise ParametersError(message)
-        store, run = self._meeting.store, self._meeting.run
-        last = last_committed(store)
-        state = latest_state(store, run, packing, last)
-        self._packing, self._state, self._outer = packing, state, outer
-        if state.round:
-            self._previous = read_commit(self._meeting, state.round)
+        store = self._meeting.store
+        state = latest_state(store, self._meeting.run, packing, last_committed(store))
         began = state.round
-        self._catch_up(state)
+        if began:
+            self._previous = read_commit(self._meeting, began)
+        training = self._training = Training(packing, outer, state)
+        self._catch_up(training)
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
-        return state
+        return training
 
-    def advance(self, state: GlobalState, gradient: Floats, weight: float) -> Outcome:
+    def advance(self, training: Training, gradient: Floats, weight: float) -> Outcome:
         """Give `gradient` to the next round and apply the round's mean; blocks until then.
 
         A straggler whom the others left out applies all rounds that they made meanwhile, drops its own local progress
@@ -106,7 +112,7 @@ class Rendezvous:
             FencedError, StoppedError, RendezvousError, DivergedError
         """
         patience = self._meeting.patience()
-        round_ = state.round + 1
+        round_ = training.state.round + 1
         mine: Contribution | None = None
         commit = read_commit(self._meeting, round_)
         if commit is None:
@@ -116,24 +122,23 @@ class Rendezvous:
             contribute(self._meeting, self._seat, mine)
             commit = agree(self._meeting, self._seat, mine, self._previous, patience)
         commit, mean = reduced_mean(self._meeting, commit, mine, patience)
-        self._apply(state, commit, mean)
+        self._apply(training, commit, mean)
         members = tuple(member.rank for member in commit.members)
         if not commit.names(self.rank):
-            self._catch_up(state)
+            self._catch_up(training)
             self._seat = renew_seat(self._meeting.store, self._meeting.run, self._seat)
-            log.warning("round=%d event=left-out now=%d", round_, state.round)
+            log.warning("round=%d event=left-out now=%d", round_, training.state.round)
         return Outcome(round_, members, self.rank in members)
 
-    def _catch_up(self, state: GlobalState) -> None:
-        while (commit := read_commit(self._meeting, state.round + 1)) is not None:
-            patience = self._meeting.patience()
-            commit, mean = reduced_mean(self._meeting, commit, None, patience)
-            self._apply(state, commit, mean)
+    def _catch_up(self, training: Training) -> None:
+        while (commit := read_commit(self._meeting, training.state.round + 1)) is not None:
+            commit, mean = reduced_mean(self._meeting, commit, None, self._meeting.patience())
+            self._apply(training, commit, mean)
 
-    def _apply(self, state: GlobalState, commit: Commit, mean: Floats) -> None:
-        self._outer.step(state, mean)
+    def _apply(self, training: Training, commit: Commit, mean: Floats) -> None:
+        state = training.state
+        training.outer.step(state, mean)
         self._previous = commit
-        keepers = commit.members
-        keeper = keepers[state.round // STATE_EVERY_ROUNDS % len(keepers)]
-        if self._packing is not None and state.round % STATE_EVERY_ROUNDS == 0 and keeper.rank == self.rank:
-            store_state(self._meeting.store, self._meeting.run, self._packing, state)
+        keeper = commit.members[state.round // STATE_EVERY_ROUNDS % len(commit.members)]
+        if state.round % STATE_EVERY_ROUNDS == 0 and keeper.rank == self.rank:
+            store_state(self._meeting.store, self._meeting.run, training.packing, state)

@@ -155,8 +155,8 @@ class Run:
                     before_step(outer.round + 1)
                     parameters -= gradient(rank, outer.round + 1, self.count)
                     peer.outcomes.append(outer.step(rank + 1))
-                assert peer.rendezvous.joined is not None
-                peer.state = peer.rendezvous.joined[1]
+                assert peer.rendezvous.training is not None
+                peer.state = peer.rendezvous.training.state
                 assert parameters.tobytes() == peer.state.parameters.tobytes()
             except BaseException as error:
                 peer.error = error
