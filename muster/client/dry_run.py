@@ -19,7 +19,7 @@ _IMAGE = "<image-of-the-stack>"
 def dry_run(spec: Spec) -> list[dict[str, Any]]:
     """The CreateTrainingJob request of every replica's first attempt, by rank."""
     complete = spec if spec.image is not None else spec.model_copy(update={"image": _IMAGE})
-    plan = Plan(run=spec.name or _RUN, execution_arn="<execution>", created_at="<start>", place=_PLACE, spec=complete)
+    plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
     return [training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)]
 
 

@@ -1,0 +1,132 @@
+"""`muster` against the deployed stack: what a user types, reads, and gets as an exit code."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.stack.deployed import Deployed
+
+_names = itertools.count(1)
+
+
+def start(stack: Deployed, *arguments: str, stdin: Any = None) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "muster.client.cli", *arguments],
+        env=stack.cloud.environment(os.environ | {"COLUMNS": "120"}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write("" if stdin is None else json.dumps(stdin))
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def muster(stack: Deployed, *arguments: str, stdin: Any = None) -> tuple[int, str, str]:
+    process = start(stack, *arguments, stdin=stdin)
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+@pytest.fixture
+def name() -> str:
+    return f"cli-{next(_names)}"
+
+
+def test_a_run_that_succeeds_is_watched_to_its_end(stack: Deployed, name: str) -> None:
+    stack.open_gate(name)
+    code, output, errors = muster(
+        stack, "launch", "-", "--watch", stdin={"name": name, **stack.gated(name, replicas=2)}
+    )
+    assert code == 0, errors
+    assert "replica 1 attempt 1 Completed" in output
+    assert output.rstrip().endswith(f"run {name} succeeded: 2 of 2 replicas succeeded")
+    code, output, _ = muster(stack, "status", name)
+    assert code == 0
+    assert output.startswith(f"{name}: succeeded")
+    code, output, _ = muster(stack, "result", name, "--json")
+    assert (code, json.loads(output)["verdict"]) == (0, "succeeded")
+
+
+def test_a_run_that_fails_ends_with_one_and_its_reason(stack: Deployed, name: str) -> None:
+    stack.open_gate(name)
+    spec = {"name": name, **stack.gated(name, exit_code=7)}
+    code, output, errors = muster(stack, "launch", "-", "--watch", "--json", stdin=spec)
+    assert code == 1, errors
+    last = json.loads(output.splitlines()[-1])
+    assert (last["run"], last["state"], last["replicas"][0]["ends"]) == (name, "failed", ["user-code"])
+    code, output, _ = muster(stack, "result", name)
+    assert code == 1
+    assert "attempt 1 Failed: user-code: AlgorithmError" in output
+
+
+def test_a_module_that_does_not_exist_is_named_in_the_result(stack: Deployed, name: str) -> None:
+    spec = {"name": name, "replicas": 1, "trainer": "no_such_package.training:train"}
+    assert muster(stack, "launch", "-", "--watch", stdin=spec)[0] == 1
+    code, output, _ = muster(stack, "result", name)
+    assert code == 1
+    assert "no_such_package" in output
+
+
+def test_an_image_that_does_not_exist_is_named_in_the_result(stack: Deployed, name: str) -> None:
+    spec = {"name": name, "image": "nobody/nothing:1", **stack.gated(name)}
+    assert muster(stack, "launch", "-", "--watch", stdin=spec)[0] == 1
+    code, output, _ = muster(stack, "result", name)
+    assert code == 1
+    assert "nobody/nothing:1" in output
+
+
+def test_interrupting_a_watch_leaves_the_run_alone_and_cancelling_stops_it(stack: Deployed, name: str) -> None:
+    watch = start(stack, "launch", "-", "--watch", stdin={"name": name, **stack.gated(name)})
+    assert watch.stdout is not None
+    next(line for line in watch.stdout if "Training" in line)
+    watch.send_signal(signal.SIGINT)
+    _, errors = watch.communicate(timeout=30)
+    assert watch.returncode == 130
+    assert errors == f"The run {name} goes on. Cancel it with `muster cancel {name}`.\n"
+    code, output, _ = muster(stack, "status", name, "--json")
+    assert (code, json.loads(output)["state"]) == (0, "running")
+    code, output, _ = muster(stack, "cancel", name)
+    assert (code, output) == (
+        0,
+        f"Cancelled {name}: its jobs are being stopped. See `muster status {name}`.\n",
+    )
+    code, output, _ = muster(stack, "status", name, "--watch")
+    assert code == 1
+    assert f"run {name} stopped: the execution was stopped" in output
+    assert not stack.cloud.running_jobs()
+
+
+def test_names_that_are_taken_or_unknown_are_one_line(stack: Deployed, name: str) -> None:
+    spec = {"name": name, **stack.gated(name)}
+    assert muster(stack, "launch", "-", stdin=spec)[:2] == (
+        0,
+        f"Started {name}: watch it with `muster status {name} --watch`.\n",
+    )
+    code, _, errors = muster(stack, "launch", "-", stdin={**spec, "replicas": 2})
+    assert code == 2
+    assert errors.startswith(f"muster: The run {name} already exists")
+    assert errors.count("\n") == 1
+    code, _, errors = muster(stack, "status", "nobody")
+    assert code == 2
+    assert errors.startswith("muster: The stack Muster has no run named 'nobody'")
+    code, _, errors = muster(stack, "result", name)
+    assert code == 2
+    assert errors == f"muster: The run {name} has no result yet: watch it with `muster status {name} --watch`.\n"
+
+
+def test_another_stack_is_found_or_told_to_be_missing(stack: Deployed) -> None:
+    code, _, errors = muster(stack, "status", "any", "--stack", "Nowhere")
+    assert code == 3
+    assert errors.startswith("muster: There is no stack named Nowhere in us-east-1: deploy it")
