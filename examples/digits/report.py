@@ -52,8 +52,8 @@ class Report:
         if result.verdict is not Verdict.SUCCEEDED:
             yield f"the run's verdict is {result.verdict}: {result.reason}"
         for replica in result.replicas:
-            if replica.outcome is not ReplicaOutcome.SUCCEEDED or replica.manifest_problem:
-                yield f"replica {replica.rank} {replica.outcome}: {replica.manifest_problem or 'no result'}"
+            if replica.outcome is not ReplicaOutcome.SUCCEEDED or replica.problem:
+                yield f"replica {replica.rank} {replica.outcome}: {replica.problem or 'no result'}"
         if result.reruns < 1:
             yield "no attempt was rerun: the lost instance was not noticed"
         if not self.parameters_identical:

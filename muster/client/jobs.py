@@ -12,14 +12,21 @@ from typing import Any
 from muster.contract.names import JobName
 from muster.contract.status import JobStatus
 
+_ENDS = frozenset(status for status in JobStatus if status.is_terminal)
+
 
 @dataclass(frozen=True)
 class Job:
     """One line of ListTrainingJobs that belongs to the run."""
 
     name: JobName
-    status: JobStatus
+    status: str
     secondary: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it can never change again; a status that we do not know is no end."""
+        return self.status in _ENDS
 
     @classmethod
     def from_summary(cls, summary: Mapping[str, Any], prefix: str, run: str) -> Job | None:
@@ -27,7 +34,7 @@ class Job:
         name = JobName.parse(summary["TrainingJobName"], prefix)
         if name is None or name.run != run:
             return None
-        return cls(name, JobStatus(summary["TrainingJobStatus"]), summary.get("SecondaryStatus", ""))
+        return cls(name, summary["TrainingJobStatus"], summary.get("SecondaryStatus", ""))
 
 
 class ExecutionStatus(StrEnum):

@@ -18,8 +18,8 @@ def result_lines(result: Result) -> Iterator[str]:
         for attempt in replica.attempts:
             if attempt.failure_class is not None:
                 yield f"    attempt {attempt.attempt} {attempt.status}: {attempt.failure_class}: {attempt.reason}"
-        if replica.manifest_problem:
-            yield f"    {replica.manifest_problem}"
+        if replica.problem:
+            yield f"    {replica.problem}"
         if replica.checkpoint_uri:
             yield f"    {replica.checkpoint_uri}"
 

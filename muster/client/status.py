@@ -37,7 +37,7 @@ class ReplicaStatus(Document):
     rank: int
     attempt: int = Field(default=0, description="0 before the first launch")
     job: str | None = None
-    status: JobStatus | None = Field(default=None, description="of the latest attempt's job; none before the first")
+    status: str | None = Field(default=None, description="of the latest attempt's job; none before the first")
     secondary: str = ""
     round: int | None = Field(default=None, description="the latest round it took part in")
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -123,7 +123,7 @@ def _replica(
 
 def is_failure(job: Job) -> bool:
     """Whether the job ended otherwise than completed."""
-    return job.status.is_terminal and job.status is not JobStatus.COMPLETED
+    return job.has_ended and job.status != JobStatus.COMPLETED
 
 
 _OF_VERDICT = {
@@ -139,7 +139,7 @@ _SETTLED_WITHIN = timedelta(minutes=50)
 def _state(execution: Execution, jobs: Sequence[Job], result: Result | None, now: datetime) -> RunState:
     if execution.ended_at is None:
         return RunState.RUNNING
-    if any(not job.status.is_terminal for job in jobs):
+    if any(not job.has_ended for job in jobs):
         return RunState.STOPPING
     if result is not None:
         return _OF_VERDICT[result.verdict]

@@ -43,9 +43,9 @@ def status_word(replica: ReplicaStatus) -> str:
     """What SageMaker is doing with the replica; while a job is in progress its secondary status says more."""
     if replica.status is None:
         return "not launched"
-    if replica.status is JobStatus.IN_PROGRESS and replica.secondary:
+    if replica.status == JobStatus.IN_PROGRESS and replica.secondary:
         return replica.secondary
-    return str(replica.status)
+    return replica.status
 
 
 def metrics_text(metrics: dict[str, float]) -> str:

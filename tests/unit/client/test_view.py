@@ -15,14 +15,13 @@ from muster.contract.commit import Commit, Member
 from muster.contract.failures import FailureClass
 from muster.contract.names import JobName
 from muster.contract.result import Result, Verdict
-from muster.contract.status import JobStatus
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 NO_PROGRESS = Progress()
 
 
 def job(rank: int, attempt: int = 1, status: str = "InProgress", secondary: str = "Training") -> Job:
-    return Job(JobName("muster", "digits", rank, attempt), JobStatus(status), secondary)
+    return Job(JobName("muster", "digits", rank, attempt), status, secondary)
 
 
 def look(
@@ -85,8 +84,10 @@ def test_a_spot_interruption_is_told_as_the_same_job() -> None:
     assert (row.attempt, row.note) == ("1", "spot: restarting")
 
 
-def test_an_unknown_secondary_status_is_shown_as_it_is() -> None:
+def test_statuses_that_are_not_known_are_shown_as_they_are_and_are_no_end() -> None:
     assert rows(look(job(0, secondary="Hibernating")))[0].status == "Hibernating"
+    status = look(job(0, status="Deleting", secondary=""), execution="ABORTED", ended_after=5)
+    assert (rows(status)[0].status, status.state) == ("Deleting", RunState.STOPPING)
 
 
 @pytest.mark.parametrize(
