@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
+from muster.contract.layout import RunLayout
 from muster.contract.result import ReplicaOutcome, Result, Verdict
 
 TOLERANCE = 0.01  # of accuracy: one percentage point
@@ -90,11 +91,11 @@ def verdict_lines(report: Report) -> Iterator[str]:
     yield f"  held-out accuracy   {together:>7}   {len(result.replicas)} replicas, each on its own part of the data"
     yield f"  baseline            {report.baseline_accuracy:>7.2%}   one process on all of it"
     yield f"  rounds              {report.rounds or 0:>7}"
-    yield f"  reruns              {result.reruns:>7}   {_reruns(result)}"
+    attempts = " ".join(str(len(replica.attempts)) for replica in result.replicas)
+    yield f"  attempts by rank    {attempts:>7}   {_reruns(result)}"
     yield f"  parameters          {'all replicas hold the same bytes' if report.parameters_identical else 'DIFFERENT'}"
-    for replica in result.replicas[:1]:
-        yield f"  checkpoint          {escape(replica.checkpoint_uri or '–')}"
-    yield f"  time                {report.wall_seconds:>6.1f} s"
+    yield f"  result in S3        {RunLayout(result.run).result}"
+    yield f"  time                {report.wall_seconds:>5.1f} s   {_phases(report)}"
 
 
 def _reruns(result: Result) -> str:
@@ -103,3 +104,7 @@ def _reruns(result: Result) -> str:
         for replica in result.replicas
         for attempt in replica.attempts[:-1]
     )
+
+
+def _phases(report: Report) -> str:
+    return ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phase_seconds.items())

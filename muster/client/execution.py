@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from datetime import UTC, datetime
 
@@ -12,13 +13,13 @@ from muster.contract.spec import SPEC_BYTES_MAX, Spec
 
 
 def execution_name(spec: Spec) -> str:
-    """The spec's own name; else one that says what, when, and is new: `trainer-20261121-094500-3f9c`."""
+    """The spec's own name; else one that says what, when, and is new: `digits-trainer-20261121-094500-3f9c`."""
     if spec.name is not None:
         return spec.name
     suffix = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    module = spec.trainer.partition(":")[0].rpartition(".")[2] if spec.trainer else ""
-    head = module.strip("_").replace("_", "-")[: RUN_MAX - len(suffix) - 1].strip("-")
-    return run_name(f"{head or 'run'}-{suffix}")
+    module = spec.trainer.partition(":")[0] if spec.trainer else "run"
+    head = re.sub("[._]+", "-", ".".join(module.split(".")[-2:])).strip("-")
+    return run_name(f"{head[: RUN_MAX - len(suffix) - 1].strip('-') or 'run'}-{suffix}")
 
 
 def execution_input(spec: Spec) -> str:

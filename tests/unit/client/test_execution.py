@@ -15,10 +15,15 @@ from muster.contract.spec_reader import parse_spec
 
 
 def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
-    spec = parse_spec({"replicas": 2, "trainer": "my.very_long_module_name_that_never_ends_at_all:train"})
-    names = {execution_name(spec) for _ in range(50)}
-    assert len(names) > 1
-    assert all(is_run_name(name) and name.startswith("very-long-module") for name in names)
+    for module, head in (
+        ("examples.digits.trainer", "digits-trainer-20"),
+        ("__main__", "main-20"),
+        ("my.very_long_module_name_that_never_ends_at_all", "my-very-long-module-20"),
+    ):
+        spec = parse_spec({"replicas": 2, "trainer": f"{module}:train"})
+        names = {execution_name(spec) for _ in range(50)}
+        assert len(names) > 1
+        assert all(is_run_name(name) and name.startswith(head) for name in names), names
 
 
 def test_the_specs_own_name_is_kept() -> None:
