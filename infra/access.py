@@ -35,6 +35,16 @@ def training_jobs(stack: Stack, job_prefix: str, actions: Sequence[str]) -> iam.
     return iam.PolicyStatement(actions=list(actions), resources=jobs)
 
 
+def run_jobs(stack: Stack, job_prefix: str) -> list[iam.PolicyStatement]:
+    """Find the jobs of a run, tell its own from others', look at them and stop them."""
+    actions = ["sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"]
+    return [
+        training_jobs(stack, job_prefix, actions),
+        # `*` is forced: ListTrainingJobs has no resource level.
+        iam.PolicyStatement(actions=["sagemaker:ListTrainingJobs"], resources=["*"]),
+    ]
+
+
 def complete_tasks() -> iam.PolicyStatement:
     """Answering the workflow's task tokens."""
     # `*` is forced: SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and

@@ -35,7 +35,11 @@ class ReactFunction(Construct):
             memory_mb=1024,
             statements=[
                 *record_access(bucket),
-                training_jobs(Stack.of(self), job_prefix, ["sagemaker:DescribeTrainingJob", "sagemaker:ListTags"]),
+                training_jobs(
+                    Stack.of(self),
+                    job_prefix,
+                    ["sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"],
+                ),
                 complete_tasks(),
             ],
         ).function

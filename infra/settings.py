@@ -11,15 +11,6 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.names import PREFIX_MAX
 
 STACK_NAME = "Muster"
-# CloudWatch Logs: PutRetentionPolicy takes these numbers of days and no others.
-LOG_RETENTION_DAYS = (
-    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
-    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
-)
-REARM_SECONDS_MIN = 5
-REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
-IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
-_SHOWN_MAX = 60
 
 
 class Platform(StrEnum):
@@ -27,6 +18,19 @@ class Platform(StrEnum):
 
     AWS = "aws"
     LOCAL = "local"
+
+
+# CloudWatch Logs: PutRetentionPolicy takes these numbers of days and no others.
+LOG_RETENTION_DAYS = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
+    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+# Step Functions: an execution has at most 25,000 history events. A re-arming takes 6 of them, and an execution may last
+# a year (31,536,000 s): below this a long run would die of its own history. Local runs are short.
+REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
+REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
+IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
+_SHOWN_MAX = 60
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,12 @@ class StackSettings:
             ConfigurationError: a value cannot be used; the first one, in one line.
         """
         default = cls()
+        target = _target(read("target"), default.target)
         return cls(
             job_prefix=_job_prefix(read("job_prefix"), default.job_prefix),
             replica_image=_replica_image(read("replica_image")),
-            target=_target(read("target"), default.target),
-            rearm_seconds=_rearm_seconds(read("rearm_seconds"), default.rearm_seconds),
+            target=target,
+            rearm_seconds=_rearm_seconds(read("rearm_seconds"), default.rearm_seconds, REARM_SECONDS_MIN[target]),
             log_retention_days=_log_retention_days(read("log_retention_days"), default.log_retention_days),
         )
 
@@ -85,12 +90,12 @@ def _target(value: object, default: Platform) -> Platform:
     return known[value]
 
 
-def _rearm_seconds(value: object, default: int) -> int:
+def _rearm_seconds(value: object, default: int, least: int) -> int:
     if value is None:
         return default
     seconds = _whole_number(value)
-    if seconds is None or not REARM_SECONDS_MIN <= seconds <= REARM_SECONDS_MAX:
-        raise _refused(value, "rearm_seconds", f"a whole number from {REARM_SECONDS_MIN} to {REARM_SECONDS_MAX}")
+    if seconds is None or not least <= seconds <= REARM_SECONDS_MAX:
+        raise _refused(value, "rearm_seconds", f"a whole number from {least} to {REARM_SECONDS_MAX}")
     return seconds
 
 

@@ -6,7 +6,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import listing, objects, training_jobs
+from infra.access import listing, objects, run_jobs
 from infra.handler_function import HandlerFunction, HandlerSettings
 
 
@@ -46,7 +46,6 @@ class SettleFunction(Construct):
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/result.json"]),
                 listing(bucket, ["control/*"]),
-                # Of a run that was cut off, the end of a job may be known to SageMaker alone.
-                training_jobs(Stack.of(self), job_prefix, ["sagemaker:DescribeTrainingJob"]),
+                *run_jobs(Stack.of(self), job_prefix),
             ],
         ).function

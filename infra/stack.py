@@ -22,6 +22,18 @@ from infra.settle_function import SettleFunction
 from infra.stop_function import StopFunction
 from infra.workflow import Workflow
 
+# On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
+# reacting to each would only double the calls per replica.
+_PASSING_STATUSES = [
+    "Starting",
+    "Pending",
+    "LaunchingMLInstances",
+    "PreparingTrainingStack",
+    "Downloading",
+    "DownloadingTrainingImage",
+    "Uploading",
+]
+
 
 class MusterStack(Stack):
     """The control plane. `bundle` is the functions' code (infra.bundle), `definition` the workflow's file."""
@@ -83,7 +95,13 @@ class MusterStack(Stack):
             pattern=events.EventPattern(
                 source=["aws.sagemaker"],
                 detail_type=["SageMaker Training Job State Change"],
-                detail={"TrainingJobName": [{"prefix": f"{settings.job_prefix}-"}]},
+                detail={
+                    "TrainingJobName": [{"prefix": f"{settings.job_prefix}-"}],
+                    "$or": [
+                        {"TrainingJobStatus": ["Completed", "Failed", "Stopped"]},
+                        {"SecondaryStatus": [{"anything-but": _PASSING_STATUSES}]},
+                    ],
+                },
             ),
             function=react,
             dead_letters=dead_letters,

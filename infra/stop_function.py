@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from aws_cdk import Duration, Stack
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import listing, objects, training_jobs
+from infra.access import listing, objects, run_jobs
 from infra.handler_function import HandlerFunction, HandlerSettings
 
 
@@ -47,12 +46,6 @@ class StopFunction(Construct):
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
                 listing(bucket, ["control/*"]),
-                training_jobs(
-                    Stack.of(self),
-                    job_prefix,
-                    ["sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"],
-                ),
-                # `*` is forced: ListTrainingJobs has no resource level.
-                iam.PolicyStatement(actions=["sagemaker:ListTrainingJobs"], resources=["*"]),
+                *run_jobs(Stack.of(self), job_prefix),
             ],
         ).function

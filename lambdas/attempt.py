@@ -6,7 +6,8 @@ from typing import Any
 
 from muster.control.active_run import Runs
 from muster.control.attempt import AttemptRequest, Launch, attempt
-from muster.control.aws import s3_client, sagemaker_client, stepfunctions_client
+from muster.control.aws_errors import is_passing
+from muster.control.clients import s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.jobs import Jobs
@@ -15,7 +16,7 @@ from muster.control.tokens import Tokens
 
 _environment = read_environment(FunctionEnvironment)
 _tokens = Tokens(stepfunctions_client())
-_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()), _tokens)
+_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -25,12 +26,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:
-        launch = attempt(_runs.require(request.run), request)
+        launch = attempt(_runs.require(request.run), _tokens, request)
     except Exception as error:
         # The token's failure makes the workflow try again now; raising would do so only on AWS, and with a traceback.
         logger.exception("failed")
         count("AttemptFailed")
-        _tokens.fail(request.token, type(error).__name__, str(error))
+        kind = "Muster.Unavailable" if is_passing(error) else f"Muster.{type(error).__name__}"
+        _tokens.fail(request.token, kind, str(error))
         return {"launch": "failed"}
     logger.info("attempt", extra={"launch": launch.value})
     if launch is Launch.CREATED:

@@ -6,7 +6,7 @@ from typing import Any
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.plan import Place
-from muster.control.aws import s3_client
+from muster.control.clients import s3_client
 from muster.control.environment import PlanEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.plan import PlanRequest, make_plan

@@ -6,7 +6,7 @@ from typing import Any
 
 from muster.contract.record import Next
 from muster.control.active_run import Runs
-from muster.control.aws import s3_client, sagemaker_client, stepfunctions_client
+from muster.control.clients import s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.jobs import Jobs
@@ -15,7 +15,8 @@ from muster.control.store import Store
 from muster.control.tokens import Tokens
 
 _environment = read_environment(FunctionEnvironment)
-_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()), Tokens(stepfunctions_client()))
+_tokens = Tokens(stepfunctions_client())
+_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
 
 _METRICS = {
     Next.DONE: "ReplicaSucceeded",
@@ -31,7 +32,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
     """What was done about the event. An error makes Lambda deliver it again, and at last to the dead-letter queue."""
     change = read_event(JobStateChange, event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)
-    reaction = react(change, _environment.job_prefix, _runs.find)
+    reaction = react(change, _environment.job_prefix, _runs.find, _tokens)
     if reaction.name is not None:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)
     decision = reaction.decision

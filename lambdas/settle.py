@@ -7,17 +7,17 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from muster.contract.names import RUN_MAX
-from muster.control.aws import s3_client, sagemaker_client
-from muster.control.documents import RunDocuments
+from muster.control.active_run import Runs
+from muster.control.clients import s3_client, sagemaker_client
 from muster.control.environment import FunctionEnvironment
-from muster.control.function import count, logger, metrics, read_environment, read_event
+from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.settle import settle
 from muster.control.store import Store
 
 _environment = read_environment(FunctionEnvironment)
 _store = Store(s3_client(), _environment.bucket)
-_jobs = Jobs(sagemaker_client())
+_runs = Runs(_store, Jobs(sagemaker_client()))
 
 
 class SettleRequest(BaseModel):
@@ -28,12 +28,12 @@ class SettleRequest(BaseModel):
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
     """The verdict, its reason, and where the settlement lies."""
     request = read_event(SettleRequest, event)
     logger.append_keys(run_id=request.run)
-    documents = RunDocuments(_store, request.run)
-    result = settle(documents, _jobs)
+    run = _runs.require(request.run)
+    result = settle(run, time_left(context))
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
     count(f"Run{result.verdict.value.capitalize()}")
     return {
@@ -41,5 +41,6 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         "verdict": result.verdict.value,
         "reason": result.reason,
         "reruns": result.reruns,
-        "result": _store.uri(documents.layout.result),
+        "settled_at": result.settled_at,
+        "result": _store.uri(run.documents.layout.result),
     }

@@ -46,16 +46,6 @@ class RunNameTakenError(MusterError):
         )
 
 
-class ForeignJobError(MusterError):
-    """A training job holds the name of one of our attempts, but it is not ours."""
-
-    def __init__(self, job: str, detail: str) -> None:
-        super().__init__(
-            f"A training job named {job} exists and is not this run's ({detail}). It was left alone. "
-            "Start the run under another name."
-        )
-
-
 class DocumentError(MusterError):
     """A document of ours in the bucket that cannot be read: damaged, or of another version."""
 

@@ -38,7 +38,8 @@ class JobEnd:
     reason: str = ""
 
 
-_EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\b", re.IGNORECASE)
+# SageMaker ends the reason with the code; what stands before it is the user's own text, which may say the same words.
+_EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
 
 # The beginnings of FailureReason that SageMaker documents or that users report, most telling first.
 _REASONS: tuple[tuple[str, FailureClass], ...] = (
@@ -93,23 +94,19 @@ def classify_end(end: JobEnd) -> FailureClass | None:
     return _classify_reason(end.reason)
 
 
-def classify_request_error(code: str, status: int = 400) -> FailureClass:
-    """The class of a refused CreateTrainingJob, by its error code and HTTP status."""
-    if code in _REQUEST_ERRORS:
-        return _REQUEST_ERRORS[code]
-    return FailureClass.INFRASTRUCTURE if status >= 500 else FailureClass.UNKNOWN
+def classify_request_error(code: str) -> FailureClass:
+    """The class of a refused CreateTrainingJob, by its error code."""
+    return _REQUEST_ERRORS.get(code, FailureClass.UNKNOWN)
 
 
 def _classify_reason(reason: str) -> FailureClass:
     text = reason.casefold()
     for beginning, failure_class in _REASONS:
         if text.startswith(beginning):
-            if failure_class is FailureClass.USER_CODE:
-                return _classify_exit(reason)
-            return failure_class
+            return _classify_exit(reason) if failure_class is FailureClass.USER_CODE else failure_class
     return next((c for wording, c in _REASONS if wording in text), FailureClass.UNKNOWN)
 
 
 def _classify_exit(reason: str) -> FailureClass:
-    codes = _EXIT_CODE.findall(reason)
-    return _EXITS.get(int(codes[-1]), FailureClass.USER_CODE) if codes else FailureClass.USER_CODE
+    found = _EXIT_CODE.search(reason)
+    return _EXITS.get(int(found[1]), FailureClass.USER_CODE) if found else FailureClass.USER_CODE

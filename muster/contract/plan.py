@@ -22,7 +22,11 @@ class Place(Document):
 
 
 class Plan(Document):
-    """Everything that decides what a run does. Its digest is on every job of the run."""
+    """Everything that decides what a run does. Its digest is on every job of the run.
+
+    The digest is computed once and kept: a run outlives the version of Muster that planned it, and a later version
+    must not find a later default in an older plan.
+    """
 
     version: Annotated[int, Field(ge=PLAN_VERSION, le=PLAN_VERSION)] = PLAN_VERSION
     run: str
@@ -30,13 +34,23 @@ class Plan(Document):
     created_at: str
     place: Place
     spec: Spec
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+    @classmethod
+    def make(cls, run: str, execution_arn: str, created_at: str, place: Place, spec: Spec) -> Plan:
+        """The plan of a spec, which is written out in full: the same execution and spec give the same bytes."""
+        resolved = spec.resolved()
+        parts = [run, execution_arn, place.model_dump(mode="json"), resolved.model_dump(mode="json")]
+        return cls(
+            run=run,
+            execution_arn=execution_arn,
+            created_at=created_at,
+            place=place,
+            spec=resolved,
+            digest=digest(parts),
+        )
 
     @property
     def layout(self) -> RunLayout:
         """Where the run's objects lie."""
         return RunLayout(self.run)
-
-    @property
-    def digest(self) -> str:
-        """Names the plan in tags: jobs of another plan are not adopted."""
-        return digest(self.model_dump(mode="json", exclude_none=True, exclude={"created_at"}))

@@ -23,11 +23,12 @@ class Next(StrEnum):
 
 
 class Decision(Document):
-    """What the end of an attempt means: the task's output in the workflow."""
+    """What the end of an attempt means, and what the workflow does about it."""
 
     next: Next
     attempt: int = Field(ge=1, description="the attempt that ended; for a rerun, the one to launch")
-    delay_seconds: int = Field(default=0, ge=0)
+    delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the end to the launch")
+    decided_at: str = ""
     reason: str = ""
 
 
@@ -60,7 +61,7 @@ class Record(Document):
     run: str
     rank: int = Field(ge=0)
     token: str
-    armed_at: str
+    armed_at: str = Field(description="when the workflow made the token: a later one replaces it")
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     decision: Decision | None = None
 

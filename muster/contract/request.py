@@ -60,9 +60,13 @@ def training_job_request(plan: Plan, rank: int, attempt: int) -> dict[str, Any]:
 
 
 def job_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:
-    """The tags of an attempt's job: the user's, and those by which we know our own."""
+    """The tags of an attempt's job: the user's, and our own."""
+    return {**plan.spec.tags, **own_tags(plan, rank, attempt)}
+
+
+def own_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:
+    """The tags by which we know a job as this run's."""
     return {
-        **plan.spec.tags,
         names.TAG_RUN: plan.run,
         names.TAG_RANK: str(rank),
         names.TAG_ATTEMPT: str(attempt),

@@ -28,6 +28,7 @@ class ReplicaOutcome(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     NOT_LAUNCHED = "not-launched"
+    UNKNOWN = "unknown"  # its record cannot be read
 
 
 class AttemptResult(Document):
@@ -54,7 +55,7 @@ class ReplicaResult(Document):
     round: int | None = None
     checksum: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
-    manifest_problem: str | None = None
+    problem: str | None = Field(default=None, description="why something of the above is missing")
 
 
 class Result(Document):

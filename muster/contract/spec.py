@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
@@ -14,7 +13,10 @@ from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.failures import FailureClass
 
-SPEC_BYTES_MAX = 262_144  # Step Functions: input of an execution
+# Step Functions: the input of an execution and of a task has at most 262,144 bytes; the rest is for the names that
+# the workflow puts beside the spec.
+SPEC_BYTES_MAX = 260_000
+DEPTH_MAX = 64  # of nesting: far below where a JSON parser gives up
 RESERVED_ENVIRONMENT = 8  # of CreateTrainingJob's 100 entries; ours begin with MUSTER_
 RESERVED_TAGS = 6  # of CreateTrainingJob's 50
 MAX_RUNTIME_SECONDS = 2_419_200  # CreateTrainingJob: MaxRuntimeInSeconds, 28 days, all retries together
@@ -23,10 +25,10 @@ MAX_RUNTIME_SECONDS = 2_419_200  # CreateTrainingJob: MaxRuntimeInSeconds, 28 da
 EnvironmentKey = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=512)]
 EnvironmentValue = Annotated[str, Field(max_length=512)]
 # CreateTrainingJob: Tags have keys of 1-128 and values of at most 256 characters.
-TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\w\s.:/=+\-@]*$")]
-TagValue = Annotated[str, Field(max_length=256, pattern=r"^[\w\s.:/=+\-@]*$")]
-# CreateTrainingJob: an item of ContainerEntrypoint or ContainerArguments has 1-256 characters.
-Argument = Annotated[str, Field(min_length=1, max_length=256)]
+TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$")]
+TagValue = Annotated[str, Field(max_length=256, pattern=r"^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$")]
+# CreateTrainingJob: an item of ContainerEntrypoint or ContainerArguments has 1-256 characters on one line.
+Argument = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\r\n]*$")]
 
 
 class OnReplicaFailure(StrEnum):
@@ -170,13 +172,15 @@ class Spec(Document):
     def _disagreements(self) -> Iterator[Problem]:
         yield from self._program_problems()
         yield from self._membership_problems()
-        if not _is_finite(self.kwargs):
-            yield Problem("kwargs", "NaN or Infinity", "JSON has no such numbers; pass them as text")
         if self.max_wait_seconds is not None and not self.spot:
             yield Problem("max_wait_seconds", "a wait without spot", "set spot: true or leave it out")
         if self.max_wait_seconds is not None and self.max_wait_seconds < self.max_runtime_seconds:
             remedy = f"at least max_runtime_seconds ({self.max_runtime_seconds}): it includes the runtime"
             yield Problem("max_wait_seconds", str(self.max_wait_seconds), remedy)
+        for failure_class, budget in self.reruns.items():
+            if budget.max_delay_seconds < budget.delay_seconds:
+                remedy = f"at least delay_seconds ({budget.delay_seconds})"
+                yield Problem(f"reruns.{failure_class}.max_delay_seconds", str(budget.max_delay_seconds), remedy)
         for key in self.environment:
             if key.startswith("MUSTER_"):
                 yield Problem(f"environment.{key}", "a reserved name", "choose one that does not begin with MUSTER_")
@@ -206,6 +210,18 @@ class Spec(Document):
         if members is not None and members > self.replicas:
             yield Problem("rendezvous.min_participants", str(members), f"at most replicas ({self.replicas})")
 
+    def resolved(self) -> Spec:
+        """The spec with every default written out, so that a later version's defaults change nothing in it."""
+        rendezvous = self.rendezvous.model_copy(update={"min_participants": self.min_participants})
+        return self.model_copy(
+            update={
+                "reruns": {failure_class: self.budget(failure_class) for failure_class in FailureClass},
+                "min_replicas": self.quorum,
+                "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self.spot else None,
+                "rendezvous": rendezvous,
+            }
+        )
+
     @property
     def quorum(self) -> int:
         """How many replicas must be able to succeed for the run to go on."""
@@ -227,11 +243,3 @@ class DisagreementError(ValueError):
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         super().__init__("fields disagree")
-
-
-def _is_finite(value: JsonValue) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(_is_finite(item) for item in value.values())
-    return all(_is_finite(item) for item in value) if isinstance(value, list) else True

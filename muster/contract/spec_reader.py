@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
+from collections import deque
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -11,7 +13,15 @@ from pydantic import BaseModel, ValidationError
 from muster.contract.errors import Problem, SpecError
 from muster.contract.failures import FailureClass
 from muster.contract.names import REPLICAS_MAX
-from muster.contract.spec import SPEC_BYTES_MAX, Budget, DisagreementError, OnReplicaFailure, Rendezvous, Spec
+from muster.contract.spec import (
+    DEPTH_MAX,
+    SPEC_BYTES_MAX,
+    Budget,
+    DisagreementError,
+    OnReplicaFailure,
+    Rendezvous,
+    Spec,
+)
 
 
 def parse_spec_text(text: str) -> Spec:
@@ -23,7 +33,7 @@ def parse_spec_text(text: str) -> Spec:
     # The functions read parsed specs only; YAML would cost each of their cold starts 10 ms.
     from muster.contract.yaml_text import load_yaml  # noqa: PLC0415
 
-    size = len(text.encode())
+    size = len(text.encode(errors="surrogatepass"))
     if size > SPEC_BYTES_MAX:
         raise SpecError([Problem("the spec", f"{size:,} bytes", f"at most {SPEC_BYTES_MAX:,}: keep data in S3")])
     try:
@@ -49,13 +59,48 @@ def parse_spec(value: Any) -> Spec:
                 )
             ]
         )
+    unstorable = _unstorable(value)
+    sound = _without(value, {problem.field.partition(".")[0] for problem in unstorable})
     try:
-        return Spec.model_validate(value)
+        spec = Spec.model_validate(sound)
     except ValidationError as error:
         items = error.errors(include_url=False)
         problems = [problem for item in items for problem in _problems(item)]
         faulty = {str(item["loc"][0]) for item in items if item["loc"]}
-        raise SpecError([*problems, *_disagreements_of_the_rest(value, faulty)]) from None
+        rest = _disagreements(_without(sound, faulty)) if faulty else []
+        raise SpecError([*problems, *rest, *unstorable]) from None
+    if unstorable:
+        raise SpecError(unstorable)
+    return spec
+
+
+def _unstorable(spec: dict[Any, Any]) -> list[Problem]:
+    """What JSON cannot hold, or what a JSON parser could not read back."""
+    problems: list[Problem] = []
+    # Not recursive: how deep a stranger nests is the stranger's choice.
+    pending: deque[tuple[str, int, Any]] = deque((str(key), 1, item) for key, item in spec.items())
+    while pending:
+        field, depth, value = pending.popleft()
+        if depth > DEPTH_MAX:
+            top = field.partition(".")[0]
+            problems.append(Problem(top, f"more than {DEPTH_MAX} levels of nesting", "flatten it, or keep it in S3"))
+        elif isinstance(value, dict):
+            pending += [(f"{field}.{key}", depth + 1, item) for key, item in value.items()]
+        elif isinstance(value, list):
+            pending += [(f"{field}.{index}", depth + 1, item) for index, item in enumerate(value)]
+        elif isinstance(value, float) and not math.isfinite(value):
+            problems.append(Problem(field, str(value), "JSON has no such number; pass it as text"))
+        if not _is_unicode(value) or not all(_is_unicode(key) for key in (value if isinstance(value, dict) else ())):
+            problems.append(Problem(field, _show(value), "a lone surrogate is in it; write Unicode text"))
+    return problems
+
+
+def _is_unicode(value: Any) -> bool:
+    try:
+        str(value if isinstance(value, str) else "").encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # Stand-ins for faulty fields, chosen so that they disagree with nothing.
@@ -67,18 +112,22 @@ _STAND_INS = {
 }
 
 
-def _disagreements_of_the_rest(value: dict[Any, Any], faulty: set[str]) -> list[Problem]:
-    """Fields are compared with each other only where each is right in itself; a faulty one must not hide the others."""
-    if not faulty:
-        return []
-    rest = {key: item for key, item in value.items() if key in Spec.model_fields and key not in faulty}
-    rest |= {key: item for key, item in _STAND_INS.items() if key in faulty}
+def _without(value: dict[Any, Any], faulty: set[str]) -> dict[Any, Any]:
+    """The spec without its faulty fields: they must not hide what else is wrong, nor be blamed twice."""
+    rest = {key: item for key, item in value.items() if key not in faulty}
+    return rest | {key: item for key, item in _STAND_INS.items() if key in faulty}
+
+
+def _disagreements(rest: dict[Any, Any]) -> list[Problem]:
+    """Problems between fields, each of which is right in itself."""
     try:
         Spec.model_validate(rest)
     except ValidationError as error:
         return [problem for item in error.errors(include_url=False) for problem in _problems(item)]
     return []
 
+
+_PARTS_SHOWN = 6  # of a nested field: the whole way down to a value may be longer than any message
 
 _TYPES = {
     "int_type": "a whole number",
@@ -98,7 +147,7 @@ def _problems(item: Any) -> list[Problem]:
     kind, location, found = item["type"], item["loc"], item["input"]
     # pydantic marks the key of a mapping by the pseudo-part [key].
     parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != "[key]"]
-    field = ".".join(parts) or "the spec"
+    field = ".".join(parts[:_PARTS_SHOWN]) or "the spec"
     if kind == "extra_forbidden":
         return [Problem(field, "an unknown field", _suggest(parts))]
     if kind == "missing":
@@ -135,6 +184,8 @@ _PATTERNS = {
     "instance_type": "write it like ml.g5.2xlarge",
     "image": "an image's name has no white space",
     "environment": "a name has letters, digits and underscores and does not begin with a digit",
+    "entrypoint": "one line, without a line break",
+    "arguments": "one line, without a line break",
     "tags": "letters, digits, spaces and _ . : / = + - @ are allowed",
 }
 

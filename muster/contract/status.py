@@ -6,7 +6,10 @@ from enum import StrEnum
 
 
 class JobStatus(StrEnum):
-    """TrainingJobStatus. `Stopping` is not an end: the container may still save its work."""
+    """TrainingJobStatus. `Stopping` is not an end: the container may still save its work.
+
+    Any other value is kept as text: SageMaker adds statuses (`Deleting`), and none of them is an end.
+    """
 
     IN_PROGRESS = "InProgress"
     COMPLETED = "Completed"

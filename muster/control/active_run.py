@@ -1,25 +1,42 @@
-"""One run at work: its plan, its documents, and the services through which it acts."""
+"""One run at work: its plan, its documents, and its jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.contract.errors import DocumentError
+from muster.contract.names import JobName
 from muster.contract.plan import Plan
+from muster.contract.request import own_tags
+from muster.contract.status import JobStatus
 from muster.control.documents import RunDocuments
-from muster.control.jobs import Jobs
+from muster.control.jobs import Jobs, Listed
 from muster.control.store import Store
-from muster.control.tokens import Tokens
 
 
 @dataclass(frozen=True)
 class ActiveRun:
-    """What attempt, react and conclude share."""
+    """What all functions but plan work on."""
 
     plan: Plan
     documents: RunDocuments
     jobs: Jobs
-    tokens: Tokens
+
+    def job_name(self, rank: int, attempt: int) -> JobName:
+        """The name of an attempt's job."""
+        return JobName(self.plan.place.job_prefix, self.plan.run, rank, attempt)
+
+    def owns(self, tags: Mapping[str, str], rank: int, attempt: int) -> bool:
+        """Whether a job with these tags is this run's. The one place where that is decided; names prove nothing.
+
+        The user's own tags do not count: people and tag policies change them on running jobs.
+        """
+        return own_tags(self.plan, rank, attempt).items() <= tags.items()
+
+    def own_jobs(self, status: JobStatus) -> list[Listed]:
+        """This run's jobs in `status`; jobs of others under its names are left out."""
+        listed = self.jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)
+        return [job for job in listed if self.owns(self.jobs.tags(job.arn), job.name.rank, job.name.attempt)]
 
 
 class Runs:
@@ -27,22 +44,16 @@ class Runs:
 
     _CACHED = 32
 
-    def __init__(self, store: Store, jobs: Jobs, tokens: Tokens) -> None:
+    def __init__(self, store: Store, jobs: Jobs) -> None:
         self._store = store
         self._jobs = jobs
-        self._tokens = tokens
         self._plans: dict[str, Plan] = {}
 
     def find(self, run: str) -> ActiveRun | None:
         """The run of that name, or None."""
         documents = RunDocuments(self._store, run)
         plan = self._plans.get(run) or documents.plan()
-        if plan is None:
-            return None
-        if len(self._plans) >= self._CACHED:
-            self._plans.clear()
-        self._plans[run] = plan
-        return ActiveRun(plan, documents, self._jobs, self._tokens)
+        return None if plan is None else self._remember(plan, documents)
 
     def require(self, run: str) -> ActiveRun:
         """The run of that name.
@@ -50,8 +61,11 @@ class Runs:
         Raises:
             DocumentError: it has no plan.
         """
-        found = self.find(run)
-        if found is None:
-            documents = RunDocuments(self._store, run)
-            raise DocumentError(self._store.uri(documents.layout.plan), "it does not exist")
-        return found
+        documents = RunDocuments(self._store, run)
+        return self._remember(self._plans.get(run) or documents.require_plan(), documents)
+
+    def _remember(self, plan: Plan, documents: RunDocuments) -> ActiveRun:
+        if len(self._plans) >= self._CACHED:
+            self._plans.clear()
+        self._plans[plan.run] = plan
+        return ActiveRun(plan, documents, self._jobs)

@@ -1,7 +1,7 @@
 """Attempt: bring one attempt of one replica to life, and make sure that its end is learnt.
 
 Token first, job second, look third. The record knows the token before a job exists that could end, so no order of
-events loses an end; and whoever calls again (a retry, a re-arming after a timeout, a redrive) repairs what was lost.
+events loses an end; and whoever calls again (a retry, a re-arming after a timeout) repairs what was lost.
 """
 
 from __future__ import annotations
@@ -12,32 +12,37 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.contract.errors import ForeignJobError
 from muster.contract.failures import FailureClass
-from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX, JobName
-from muster.contract.plan import Plan
+from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
 from muster.contract.record import Attempt, Decision, Next, Record
-from muster.contract.request import job_tags, training_job_request
+from muster.contract.request import training_job_request
 from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.conclude import End, conclude
 from muster.control.jobs import Job, LaunchRefusedError
+from muster.control.tokens import Tokens, remaining_delay
 
 # Step Functions: a task token has at most 2,048 characters.
 Token = Annotated[str, Field(min_length=1, max_length=2_048)]
 
 
 class AttemptRequest(BaseModel):
-    """What the workflow sends."""
+    """What the workflow sends. Unknown fields pass: a running execution keeps its definition over a deployment."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
     rank: Annotated[int, Field(ge=0, lt=REPLICAS_MAX)]
     attempt: Annotated[int, Field(ge=1, le=ATTEMPT_MAX)]
     token: Token
-    armed_at: Annotated[str, Field(min_length=1, max_length=64)]
+    entered_at: Annotated[str, Field(min_length=1, max_length=64)]
+    retry: Annotated[int, Field(ge=0, le=9_999)] = 0
+
+    @property
+    def armed_at(self) -> str:
+        """Orders the tokens of a replica; sorts as text. A retry has the time of the state that it is a retry of."""
+        return f"{self.entered_at}/{self.retry:04}"
 
 
 class Launch(StrEnum):
@@ -47,113 +52,131 @@ class Launch(StrEnum):
     ADOPTED = "adopted"
     CONCLUDED = "concluded"
     REFUSED = "refused: the run is stopping"
+    EARLY = "too early for the rerun"
     SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True)
-class Armed:
-    """The token is in the record. `before`: the attempt was there already, and its job may be."""
+class _Armed:
+    """The replica's record after the call: it holds the token, unless the attempt is over or another's turn came."""
 
-    record: Record
-    before: bool
+    record: Record | None
+    repeated: bool
 
 
-def attempt(run: ActiveRun, request: AttemptRequest) -> Launch:
-    """Launch or adopt the attempt's job; complete the token at once where the attempt has already ended."""
+def attempt(run: ActiveRun, tokens: Tokens, request: AttemptRequest) -> Launch:
+    """Launch or adopt the attempt's job; complete the token at once where there is nothing to wait for."""
     stopping = run.documents.fence() is not None
     armed = _arm(run, request, stopping=stopping)
-    if armed is None:
-        return Launch.SUPERSEDED
-    if isinstance(armed, Decision):
-        run.tokens.complete(request.token, request.run, request.rank, armed)
-        return Launch.REFUSED
-    if armed.record.decision is not None:
-        run.tokens.complete(request.token, request.run, request.rank, armed.record.decision)
-        return Launch.CONCLUDED
-    return _launch(run, request, armed)
+    answer = _answer_at_once(request, armed.record)
+    if answer is not None:
+        launch, decision = answer
+        tokens.complete(request.token, request.run, request.rank, decision)
+        return launch
+    end = _launch(run, request, repeated=armed.repeated, stopping=stopping)
+    if isinstance(end, Launch):
+        return end
+    concluded = conclude(run, request.rank, request.attempt, end)
+    if concluded is not None:
+        tokens.complete(concluded.token, request.run, request.rank, concluded.decision)
+    return Launch.CONCLUDED
 
 
-def _arm(run: ActiveRun, request: AttemptRequest, *, stopping: bool) -> Armed | Decision | None:
-    """Put token and attempt into the record. A decision: nothing may be launched. None: a newer call was here."""
-    before = False
+def _arm(run: ActiveRun, request: AttemptRequest, *, stopping: bool) -> _Armed:
+    """Put the token into the record, and the attempt where it is new: unless the run is stopping, or too early."""
+    repeated = False
 
     def change(record: Record | None) -> Record | None:
-        nonlocal before
-        before = record is not None and record.current.attempt == request.attempt
+        nonlocal repeated
+        repeated = record is not None and record.current.attempt == request.attempt
         if record is None or record.current.attempt < request.attempt:
-            return None if stopping else _next_attempt(run.plan, request, record)
-        is_current = before and record.decision is None
-        if is_current and request.armed_at >= record.armed_at:
+            return None if stopping else _next_attempt(run, request, record)
+        if repeated and record.decision is None and request.armed_at >= record.armed_at:
             return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})
         return None
 
-    record = run.documents.update_record(request.rank, change)
-    if record is None or record.current.attempt < request.attempt:
-        return Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
-    if record.current.attempt > request.attempt or request.armed_at < record.armed_at:
-        return None
-    return Armed(record, before)
+    return _Armed(run.documents.update_record(request.rank, change), repeated)
 
 
-def _next_attempt(plan: Plan, request: AttemptRequest, record: Record | None) -> Record:
+def _next_attempt(run: ActiveRun, request: AttemptRequest, record: Record | None) -> Record | None:
     decided = Decision(next=Next.RERUN, attempt=1) if record is None else record.decision
     if decided is None or decided.next is not Next.RERUN or decided.attempt != request.attempt:
         message = f"attempt {request.attempt} of replica {request.rank} was not decided on; it is not launched"
         raise LookupError(message)
-    name = JobName(plan.place.job_prefix, plan.run, request.rank, request.attempt)
-    fresh = Attempt(attempt=request.attempt, job=str(name), launched_at=clock.now())
-    if record is None:
-        return Record(
-            run=plan.run, rank=request.rank, token=request.token, armed_at=request.armed_at, attempts=(fresh,)
-        )
-    return record.model_copy(
-        update={
-            "token": request.token,
-            "armed_at": request.armed_at,
-            "attempts": (*record.attempts, fresh),
-            "decision": None,
-        }
+    if remaining_delay(decided) > 0:
+        return None
+    name = run.job_name(request.rank, request.attempt)
+    return Record(
+        run=request.run,
+        rank=request.rank,
+        token=request.token,
+        armed_at=request.armed_at,
+        attempts=(
+            *(record.attempts if record else ()),
+            Attempt(attempt=request.attempt, job=str(name), launched_at=clock.now()),
+        ),
     )
 
 
-def _launch(run: ActiveRun, request: AttemptRequest, armed: Armed) -> Launch:
-    name = armed.record.current.job
+def _answer_at_once(request: AttemptRequest, record: Record | None) -> tuple[Launch, Decision] | None:
+    """What to tell the workflow without looking at any job; None when the attempt is to be launched."""
+    current = record.current.attempt if record else 0
+    decided = record.decision if record else None
+    if record is not None and (current > request.attempt or request.armed_at < record.armed_at):
+        # The workflow that still waits on this token, if there is one, is led back to the present.
+        return Launch.SUPERSEDED, Decision(next=Next.RERUN, attempt=current, reason="superseded")
+    if current == request.attempt:
+        return None if decided is None else (Launch.CONCLUDED, decided)
+    if decided is not None and remaining_delay(decided) > 0:
+        return Launch.EARLY, decided
+    return Launch.REFUSED, Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
+
+
+def _launch(run: ActiveRun, request: AttemptRequest, *, repeated: bool, stopping: bool) -> Launch | End:
+    """See to it that the job exists; its end where it has ended, or cannot be."""
+    name = str(run.job_name(request.rank, request.attempt))
     # A job that an earlier call made is looked up first: it is the likely case, and creating it again would be refused.
-    job = run.jobs.find(name) if armed.before else None
-    if job is None:
-        try:
-            created = run.jobs.create(training_job_request(run.plan, request.rank, request.attempt))
-        except LaunchRefusedError as refused:
-            return _conclude(run, request, _not_created(refused.failure_class, refused.reason))
-        if created:
-            _obey_fence(run, name)
-            return Launch.CREATED
+    job = run.jobs.find(name) if repeated else None
+    if job is not None:
+        return _adopt(run, request, job)
+    if stopping:
+        return _not_created(FailureClass.STOPPED_BY_USER, "the run was stopped before the launch")
+    try:
+        created = run.jobs.create(training_job_request(run.plan, request.rank, request.attempt))
+    except LaunchRefusedError as refused:
+        # Only the last of several tries was refused: the answer of an earlier one may have been lost.
         job = run.jobs.find(name)
+        return _adopt(run, request, job) if job else _not_created(refused.failure_class, refused.reason)
+    except Exception:
+        _obey_fence(run, name)
+        raise
+    if created:
+        _obey_fence(run, name)
+        return Launch.CREATED
+    job = run.jobs.find(name)
     if job is None:
         message = f"{name} is in use and cannot be found"
-        raise LookupError(message)
+        raise ConnectionError(message)
     return _adopt(run, request, job)
 
 
-def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch:
-    """Take over a job that exists under our name, if it is ours; learn its end if it has ended."""
-    try:
-        run.jobs.require_ours(job.name, job.arn, job_tags(run.plan, request.rank, request.attempt))
-    except ForeignJobError as foreign:
-        return _conclude(run, request, _not_created(FailureClass.INVALID_REQUEST, str(foreign)))
+def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch | End:
+    """Take over a job that exists under our name, if it is ours."""
+    if not run.owns(run.jobs.tags(job.arn), request.rank, request.attempt):
+        reason = (
+            f"A training job named {job.name} exists and is not this run's. It was left alone. "
+            "Start the run under another name."
+        )
+        return _not_created(FailureClass.INVALID_REQUEST, reason)
     if job.end is not None:
-        return _conclude(run, request, End.of_job(job.end, job.changed_at, job.artifacts))
+        return End.of_job(job.end, job.changed_at, job.artifacts)
     _obey_fence(run, job.name)
     return Launch.ADOPTED
 
 
-def _conclude(run: ActiveRun, request: AttemptRequest, end: End) -> Launch:
-    conclude(run, request.rank, request.attempt, end)
-    return Launch.CONCLUDED
-
-
 def _not_created(failure_class: FailureClass, reason: str) -> End:
-    return End(failure_class, reason, status=JobStatus.FAILED, secondary="NotCreated")
+    status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_USER else JobStatus.FAILED
+    return End(failure_class, reason, status=status, secondary="NotCreated")
 
 
 def _obey_fence(run: ActiveRun, name: str) -> None:

@@ -18,3 +18,8 @@ def isoformat(at: datetime) -> str:
 def from_epoch_milliseconds(value: float) -> str:
     """The times in SageMaker's events are epoch milliseconds."""
     return isoformat(datetime.fromtimestamp(value / 1000, UTC))
+
+
+def seconds_since(moment: str) -> float:
+    """Seconds from `moment`, as `now` wrote it, until now."""
+    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()

@@ -1,4 +1,4 @@
-"""Writing the end of an attempt into its record, and telling the workflow. Used by whoever learns of the end first."""
+"""Writing the end of an attempt into its record. Used by whoever learns of the end first."""
 
 from __future__ import annotations
 
@@ -32,15 +32,26 @@ class End:
         return cls(classify_end(end), end.reason, end.status, end.secondary, at, artifacts, history)
 
 
-def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | None = None) -> Decision | None:
-    """Decide what follows the end of `attempt`, remember it, tell the workflow.
+@dataclass(frozen=True)
+class Conclusion:
+    """What follows, and who is to be told. Not fresh: it had been decided before, and is only told again."""
 
-    Whatever was decided before stands and is told again: a decision may have been written by somebody who then died.
-    None: the attempt is not the replica's current one, and nothing was done.
+    decision: Decision
+    token: str
+    fresh: bool
+
+
+def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | None = None) -> Conclusion | None:
+    """Decide what follows the end of `attempt`, and remember it; the caller tells the workflow.
+
+    What was decided before stands. None: the attempt is not the replica's current one, and nothing was done.
     """
+    fresh = False
 
     def change(record: Record | None) -> Record | None:
-        if record is None or record.current.attempt != attempt or record.decision is not None:
+        nonlocal fresh
+        fresh = record is not None and record.current.attempt == attempt and record.decision is None
+        if record is None or not fresh:
             return None
         attempts = (*record.attempts[:-1], _ended(record.current, end))
         return record.model_copy(update={"attempts": attempts, "decision": _decide(run, rank, attempts, end)})
@@ -48,8 +59,7 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | Non
     record = run.documents.update_record(rank, change, seen)
     if record is None or record.current.attempt != attempt or record.decision is None:
         return None
-    run.tokens.complete(record.token, record.run, record.rank, record.decision)
-    return record.decision
+    return Conclusion(record.decision, record.token, fresh)
 
 
 def _ended(attempt: Attempt, end: End) -> Attempt:
@@ -67,13 +77,14 @@ def _ended(attempt: Attempt, end: End) -> Attempt:
 
 
 def _decide(run: ActiveRun, rank: int, attempts: tuple[Attempt, ...], end: End) -> Decision:
+    """Asked again whenever the record's swap was lost: everything it does may be done twice."""
     spec = run.plan.spec
     stopping = end.failure_class is not None and run.documents.fence() is not None
     judgement = judge(spec, attempts, end.failure_class, stopping=stopping)
-    if isinstance(judgement, Decision):
-        return judgement
-    lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
-    return weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))
+    if isinstance(judgement, Lost):
+        lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
+        judgement = weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))
+    return judgement.model_copy(update={"decided_at": clock.now()})
 
 
 def _count_lost(run: ActiveRun, rank: int) -> int:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics
 from pydantic import BaseModel, ValidationError
 
 from muster.contract.errors import ConfigurationError
+from muster.control.deadline import Deadline
 
 Model = TypeVar("Model", bound=BaseModel)
+
+# Of a function's time, kept for writing down what was found when the rest is used up.
+_RESERVE_SECONDS = 45.0
+
+
+class Context(Protocol):
+    """What Lambda tells a function of its invocation, as far as Muster asks."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until Lambda ends the function."""
+
 
 logger = Logger()
 metrics = Metrics()
@@ -46,3 +58,8 @@ def read_event(model: type[Model], event: Any) -> Model:
 def count(name: str, amount: int = 1) -> None:
     """Add to a CloudWatch metric of the namespace Muster."""
     metrics.add_metric(name=name, unit="Count", value=amount)
+
+
+def time_left(context: Context) -> Deadline:
+    """Until when the function may work and still finish in time."""
+    return Deadline.after(context.get_remaining_time_in_millis() / 1000 - _RESERVE_SECONDS)

@@ -1,4 +1,4 @@
-"""Training jobs: launch, look, stop. Every call may be repeated."""
+"""Training jobs: launch, look, list, stop. Every call may be repeated."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from muster.contract.errors import ForeignJobError
 from muster.contract.failures import FailureClass, JobEnd, classify_request_error
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.status import JobStatus
 from muster.control import clock
-from muster.control.aws import error_code, error_message, http_status
+from muster.control.aws_errors import error_code, error_message, http_status
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
 
 # Describe of a missing job answers ValidationException, and so does Stop of one that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
+_ENDS = {status.value for status in JobStatus if status.is_terminal}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training job as Describe shows it."""
+    """A training job as Describe shows it. The status is text: SageMaker may add to what we know."""
 
     name: str
     arn: str
-    status: JobStatus
+    status: str
     secondary: str
     reason: str
     artifacts: str | None
@@ -37,7 +37,7 @@ class Job:
     @property
     def end(self) -> JobEnd | None:
         """Its end, where it has ended."""
-        return JobEnd(self.status, self.secondary, self.reason) if self.status.is_terminal else None
+        return JobEnd(JobStatus(self.status), self.secondary, self.reason) if self.status in _ENDS else None
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Listed:
 
 
 class LaunchRefusedError(Exception):
-    """SageMaker refused CreateTrainingJob: no job came of it."""
+    """SageMaker refused CreateTrainingJob."""
 
     def __init__(self, failure_class: FailureClass, reason: str) -> None:
         self.failure_class = failure_class
@@ -67,8 +67,9 @@ class Jobs:
         """Send CreateTrainingJob. False when a job of that name exists already (ours or not).
 
         Raises:
-            LaunchRefusedError: the request was refused for good; there is no job.
-            ClientError: nobody knows whether there is one (an answer of 5xx): ask again under the same name.
+            LaunchRefusedError: the last answer was a refusal. An earlier one may have been lost on its way, so only a
+                look tells whether there is a job.
+            ClientError: the last answer was a 5xx: nobody knows.
         """
         try:
             self._sagemaker.create_training_job(**request)
@@ -78,8 +79,7 @@ class Jobs:
                 return False
             if http_status(error) >= 500:
                 raise
-            reason = f"{code}: {error_message(error)}"
-            raise LaunchRefusedError(classify_request_error(code), reason) from error
+            raise LaunchRefusedError(classify_request_error(code), f"{code}: {error_message(error)}") from error
         return True
 
     def find(self, name: str) -> Job | None:
@@ -93,7 +93,7 @@ class Jobs:
         return Job(
             name=name,
             arn=found["TrainingJobArn"],
-            status=JobStatus(found["TrainingJobStatus"]),
+            status=found["TrainingJobStatus"],
             secondary=found["SecondaryStatus"],
             reason=found.get("FailureReason", ""),
             artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
@@ -105,17 +105,6 @@ class Jobs:
         pages = self._sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
         return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
 
-    def require_ours(self, name: str, arn: str, tags: dict[str, str]) -> None:
-        """Refuse a job that holds our name but not our tags.
-
-        Raises:
-            ForeignJobError: it was made by somebody else, or by another plan.
-        """
-        theirs = self.tags(arn)
-        for key, value in tags.items():
-            if theirs.get(key) != value:
-                raise ForeignJobError(name, f"its tag {key} is {theirs.get(key, 'missing')!r}, not {value!r}")
-
     def stop(self, name: str) -> None:
         """Stop a job; one that has ended, or was never made, is as good as stopped."""
         try:
@@ -124,11 +113,11 @@ class Jobs:
             if error_code(error) not in _NO_SUCH_JOB:
                 raise
             job = self.find(name)
-            if job is not None and job.status is JobStatus.IN_PROGRESS:
+            if job is not None and job.status == JobStatus.IN_PROGRESS:
                 raise
 
-    def of_run(self, prefix: str, run: str, status: JobStatus) -> Iterator[Listed]:
-        """The jobs that hold a name of this run and are in `status`."""
+    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[Listed]:
+        """The jobs that hold a name of this run and are in `status`, whoever made them."""
         pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
             NameContains=run_job_prefix(prefix, run), StatusEquals=status.value
         )

@@ -19,7 +19,7 @@ from muster.control.store import Store
 class PlanRequest(BaseModel):
     """What the workflow sends: who it is, and its input untouched."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     # Step Functions: an execution's name has at most 80 characters.
     execution_name: Annotated[str, Field(min_length=1, max_length=80)]
@@ -35,18 +35,12 @@ def make_plan(store: Store, place: Place, default_image: str | None, request: Pl
         SpecError: the input is no spec that can be run; nothing was written.
         RunNameTakenError: another execution owns the run.
     """
-    spec = _with_defaults(parse_spec(request.input), default_image)
-    plan = Plan(
-        run=run_name(request.execution_name),
-        execution_arn=request.execution_arn,
-        created_at=request.started_at,
-        place=place,
-        spec=spec,
-    )
+    spec = _with_defaults(parse_spec(request.input), default_image, request.execution_name)
+    plan = Plan.make(run_name(request.execution_name), request.execution_arn, request.started_at, place, spec)
     documents = RunDocuments(store, plan.run)
     if not store.create(plan.layout.plan, plan.to_json()):
         existing = documents.require_plan()
-        # A function that was retried, or an execution that was redriven, finds its own plan.
+        # A function that is tried again finds its own plan.
         if existing.execution_arn != request.execution_arn or existing.digest != plan.digest:
             raise RunNameTakenError(plan.run, existing.execution_arn)
         plan = existing
@@ -54,9 +48,15 @@ def make_plan(store: Store, place: Place, default_image: str | None, request: Pl
     return plan
 
 
-def _with_defaults(spec: Spec, default_image: str | None) -> Spec:
+def _with_defaults(spec: Spec, default_image: str | None, execution_name: str) -> Spec:
+    problems = []
+    if spec.name is not None and spec.name != execution_name:
+        found = f"{spec.name!r} in an execution named {execution_name!r}"
+        problems.append(Problem("name", found, "leave it out, or give the execution the same name"))
     image = spec.image or default_image
     if image is None:
         remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
-        raise SpecError([Problem("image", "neither an image nor a default of the stack", remedy)])
+        problems.append(Problem("image", "neither an image nor a default of the stack", remedy))
+    if problems:
+        raise SpecError(problems)
     return spec.model_copy(update={"image": image})

@@ -10,21 +10,41 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+)
 
 from muster.contract import names
 from muster.contract.failures import JobEnd
 from muster.contract.names import JobName
 from muster.contract.record import Decision, Record, Transition
-from muster.contract.request import job_tags
 from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.conclude import End, conclude
 from muster.control.documents import Seen
+from muster.control.tokens import Tokens
 
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
 _HISTORY_MAX = 200  # of one attempt: an instance that is interrupted without end must not grow the record without end
+
+
+def _or_default(default: Any) -> WrapValidator:
+    """A field that is of use but not needed: what cannot be read counts as missing, and the event still counts."""
+
+    def read(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            return default
+
+    return WrapValidator(read)
 
 
 class _StatusTransition(BaseModel):
@@ -46,14 +66,14 @@ class JobStateChange(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     TrainingJobName: Annotated[str, Field(min_length=1, max_length=names.JOB_NAME_MAX)]
-    TrainingJobArn: Annotated[str, Field(max_length=256)] = ""
-    TrainingJobStatus: Annotated[str, Field(max_length=64)]
-    SecondaryStatus: Annotated[str, Field(max_length=64)] = ""
-    SecondaryStatusTransitions: tuple[_StatusTransition, ...] = ()
-    FailureReason: str | None = None
-    LastModifiedTime: float = 0
-    ModelArtifacts: _Artifacts | None = None
-    Tags: dict[str, str] = Field(default_factory=dict)
+    TrainingJobArn: Annotated[str, Field(max_length=2_048), _or_default("")] = ""
+    TrainingJobStatus: Annotated[str, Field(min_length=1, max_length=64)]
+    SecondaryStatus: Annotated[str, Field(max_length=64), _or_default("")] = ""
+    SecondaryStatusTransitions: Annotated[tuple[_StatusTransition, ...], _or_default(())] = ()
+    FailureReason: Annotated[str | None, _or_default(None)] = None
+    LastModifiedTime: Annotated[float, _or_default(0.0)] = 0.0
+    ModelArtifacts: Annotated[_Artifacts | None, _or_default(None)] = None
+    Tags: Annotated[dict[str, str], _or_default({})] = Field(default_factory=dict)
 
     @field_validator("Tags", mode="before")
     @classmethod
@@ -66,14 +86,14 @@ class JobStateChange(BaseModel):
 
 @dataclass(frozen=True)
 class Reaction:
-    """What was done about an event, in a few words for the log."""
+    """What was done about an event, in a few words for the log. `decision` is there when it was made just now."""
 
     what: str
     name: JobName | None = None
     decision: Decision | None = None
 
 
-def react(event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRun | None]) -> Reaction:
+def react(event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRun | None], tokens: Tokens) -> Reaction:
     """Record the change; at the attempt's end decide and tell the workflow."""
     name = JobName.parse(event.TrainingJobName, prefix)
     if name is None:
@@ -84,20 +104,29 @@ def react(event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRu
         return Reaction("dropped: no such replica", name)
     if seen.record.current.attempt != name.attempt:
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
-    if not _is_ours(run, event, name):
+    if not _is_ours(run, event, name, proven=bool(seen.record.current.status)):
         return Reaction("dropped: the job is not ours", name)
     if event.TrainingJobStatus in _TERMINAL:
-        return _end(run, event, name, seen)
+        return _end(run, tokens, event, name, seen)
+    return _note(run, event, name, seen)
+
+
+def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName, *, proven: bool) -> bool:
+    """By the event's tags, or by the job's where it brings none. A status in the record is proof of an earlier look."""
+    if event.Tags or (proven and event.TrainingJobStatus not in _TERMINAL):
+        return not event.Tags or run.owns(event.Tags, name.rank, name.attempt)
+    job = run.jobs.find(event.TrainingJobName)
+    return job is not None and run.owns(run.jobs.tags(job.arn), name.rank, name.attempt)
+
+
+def _note(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> Reaction:
     run.documents.update_record(name.rank, lambda record: _with_history(record, event, name), seen)
-    return Reaction(f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}", name)
-
-
-def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName) -> bool:
-    # Where the event brings no tags, only an end is worth the call that fetches them.
-    if not event.Tags and event.TrainingJobStatus not in _TERMINAL:
-        return True
-    theirs = event.Tags or run.jobs.tags(event.TrainingJobArn)
-    return all(theirs.get(key) == value for key, value in job_tags(run.plan, name.rank, name.attempt).items())
+    what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
+    # A job that was born while its run was being stopped: neither Stop nor its own launcher may have seen it.
+    if event.TrainingJobStatus == JobStatus.IN_PROGRESS and run.documents.fence() is not None:
+        run.jobs.stop(event.TrainingJobName)
+        what += ", stopped: the run is stopping"
+    return Reaction(what, name)
 
 
 def _with_history(record: Record | None, event: JobStateChange, name: JobName) -> Record | None:
@@ -121,10 +150,15 @@ def _history(event: JobStateChange) -> tuple[Transition, ...]:
     )
 
 
-def _end(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> Reaction:
+def _end(run: ActiveRun, tokens: Tokens, event: JobStateChange, name: JobName, seen: Seen) -> Reaction:
     job_end = JobEnd(JobStatus(event.TrainingJobStatus), event.SecondaryStatus, event.FailureReason or "")
     at = clock.from_epoch_milliseconds(event.LastModifiedTime) if event.LastModifiedTime else clock.now()
     artifacts = event.ModelArtifacts.S3ModelArtifacts if event.ModelArtifacts else None
     end = End.of_job(job_end, at, artifacts, _history(event))
-    decision = conclude(run, name.rank, name.attempt, end, seen)
-    return Reaction("concluded" if decision else "dropped: a newer attempt is at work", name, decision)
+    concluded = conclude(run, name.rank, name.attempt, end, seen)
+    if concluded is None:
+        return Reaction("dropped: a newer attempt is at work", name)
+    tokens.complete(concluded.token, name.run, name.rank, concluded.decision)
+    if not concluded.fresh:
+        return Reaction("told again: it was concluded before", name)
+    return Reaction("concluded", name, concluded.decision)

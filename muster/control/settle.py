@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from muster.contract.errors import DocumentError
 from muster.contract.failures import FailureClass, classify_end
 from muster.contract.fence import Fence
 from muster.contract.layout import s3_uri
-from muster.contract.plan import Plan
 from muster.contract.record import Attempt, Record
 from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec import Spec
 from muster.contract.status import JobStatus
 from muster.control import clock
-from muster.control.aws import in_parallel
-from muster.control.documents import RunDocuments
-from muster.control.jobs import Jobs
-from muster.control.manifest import ManifestError, resolve_manifest
+from muster.control.active_run import ActiveRun
+from muster.control.deadline import Deadline
+from muster.control.manifest import Limits, ManifestError, resolve_manifest
+from muster.control.parallel import in_parallel
 
 
-def settle(documents: RunDocuments, jobs: Jobs) -> Result:
-    """The run's settlement: the one that is there, else a new one. Of two at once the first stands."""
-    existing = documents.result()
+def settle(run: ActiveRun, deadline: Deadline) -> Result:
+    """The run's settlement: the one that is there, else a new one. Of two at once the first stands.
+
+    At the `deadline` manifests that were not found yet are given up, and said to be.
+    """
+    existing = run.documents.result()
     if existing is not None:
         return existing
-    plan = documents.require_plan()
-    fence = documents.fence()
-    replicas = in_parallel(lambda rank: _replica(documents, jobs, plan, rank, fence), range(plan.spec.replicas))
-    verdict, reason = weigh(plan.spec, replicas, fence)
+    stop_strays(run)
+    fence = run.documents.fence()
+    replicas = in_parallel(lambda rank: _replica(run, rank, fence, deadline), range(run.plan.spec.replicas))
+    verdict, reason = weigh(run.plan.spec, replicas, fence)
     result = Result(
-        run=plan.run,
+        run=run.plan.run,
         verdict=verdict,
         reason=reason,
         settled_at=clock.now(),
@@ -37,17 +40,23 @@ def settle(documents: RunDocuments, jobs: Jobs) -> Result:
         reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
         parameters_identical=_identical(replicas),
     )
-    if documents.store.create(documents.layout.result, result.to_json()):
+    if run.documents.store.create(run.documents.layout.result, result.to_json()):
         return result
-    return documents.result() or result
+    return run.documents.result() or result
+
+
+def stop_strays(run: ActiveRun) -> None:
+    """Nothing of a run that is being settled may go on: all its replicas have ended, or it was stopped."""
+    in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS))
 
 
 def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) -> tuple[Verdict, str]:
     """The verdict and its reason. Pure."""
     succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in replicas)
-    if fence is not None:
-        return fence.verdict, fence.reason
     count = f"{succeeded} of {spec.replicas} replicas succeeded"
+    # Where all have succeeded, nothing was lost by a stop that came late.
+    if fence is not None and succeeded < spec.replicas:
+        return fence.verdict, fence.reason
     if succeeded >= spec.quorum:
         return Verdict.SUCCEEDED, count
     needed = f"{count}, {spec.quorum} were needed"
@@ -57,21 +66,25 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
     return Verdict.FAILED, f"{needed}; replica {first.rank}: {first.attempts[-1].reason}"
 
 
-def _replica(documents: RunDocuments, jobs: Jobs, plan: Plan, rank: int, fence: Fence | None) -> ReplicaResult:
-    record = documents.record(rank).record
+def _replica(run: ActiveRun, rank: int, fence: Fence | None, deadline: Deadline) -> ReplicaResult:
+    try:
+        record = run.documents.record(rank).record
+    except DocumentError as error:
+        # One damaged record must not keep the others' results from being written.
+        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
-    current = record.current if record.decision is not None else _look(jobs, record)
+    current = record.current if record.decision is not None else _look(run, record)
     outcome = _outcome(current, fence)
     attempts = tuple(_attempt_result(attempt) for attempt in (*record.attempts[:-1], current))
     replica = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
-    return _with_manifest(documents, plan, replica) if outcome is ReplicaOutcome.SUCCEEDED else replica
+    return _with_manifest(run, replica, deadline) if outcome is ReplicaOutcome.SUCCEEDED else replica
 
 
-def _look(jobs: Jobs, record: Record) -> Attempt:
+def _look(run: ActiveRun, record: Record) -> Attempt:
     """The current attempt as its job stands now: in a run that was cut off, its end may not have been reported."""
-    job = jobs.find(record.current.job)
-    if job is None:
+    job = run.jobs.find(record.current.job)
+    if job is None or not run.owns(run.jobs.tags(job.arn), record.rank, record.current.attempt):
         return record.current
     failure_class = classify_end(job.end) if job.end else None
     return record.current.model_copy(
@@ -106,12 +119,13 @@ def _attempt_result(attempt: Attempt) -> AttemptResult:
     )
 
 
-def _with_manifest(documents: RunDocuments, plan: Plan, replica: ReplicaResult) -> ReplicaResult:
-    output = s3_uri(plan.place.bucket, plan.layout.output.rstrip("/"))
+def _with_manifest(run: ActiveRun, replica: ReplicaResult, deadline: Deadline) -> ReplicaResult:
+    output = s3_uri(run.plan.place.bucket, run.plan.layout.output.rstrip("/"))
+    limits = Limits(seconds=min(Limits.seconds, deadline.remaining))
     try:
-        manifest = resolve_manifest(documents.store.s3, output, replica.attempts[-1].job)
+        manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
     except ManifestError as problem:
-        return replica.model_copy(update={"manifest_problem": str(problem)})
+        return replica.model_copy(update={"problem": str(problem)})
     return replica.model_copy(
         update={
             "checkpoint_uri": manifest.checkpoint_uri,

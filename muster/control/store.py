@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from muster.contract.errors import ConflictError
 from muster.contract.layout import s3_uri
-from muster.control.aws import error_code, http_status
+from muster.control.aws_errors import error_code, http_status
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

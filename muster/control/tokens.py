@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ from botocore.exceptions import ClientError
 
 from muster.contract.document import canonical_json
 from muster.contract.record import Decision
-from muster.control.aws import error_code
+from muster.control import clock
+from muster.control.aws_errors import error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -21,6 +23,10 @@ _GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
 # SendTaskFailure: error 256 and cause 32,768 characters.
 _ERROR_MAX = 256
 _CAUSE_MAX = 32_768
+
+# The workflow waits this long at most before it asks again: nothing can wake a Wait state, and a run that is being
+# stopped must not outlast the rerun delay of its most patient replica.
+WAIT_MAX_SECONDS = 600
 
 
 class Tokens:
@@ -34,13 +40,28 @@ class Tokens:
 
         The task's output is the whole state that the workflow goes on with.
         """
-        output = canonical_json({"run": run, "rank": rank, **decision.model_dump(mode="json")}).decode()
-        return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=output))
+        output = {
+            "run": run,
+            "rank": rank,
+            "attempt": decision.attempt,
+            "next": decision.next.value,
+            "delay_seconds": min(remaining_delay(decision), WAIT_MAX_SECONDS),
+            "reason": decision.reason,
+        }
+        text = canonical_json(output).decode()
+        return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=text))
 
     def fail(self, token: str, error: str, cause: str) -> bool:
         """Tell the workflow that the function itself failed; the workflow tries the same attempt again."""
         error, cause = error[:_ERROR_MAX], cause[:_CAUSE_MAX]
         return _sent(lambda: self._stepfunctions.send_task_failure(taskToken=token, error=error, cause=cause))
+
+
+def remaining_delay(decision: Decision) -> int:
+    """Seconds from now until the decided rerun is due."""
+    if decision.delay_seconds == 0:
+        return 0
+    return max(0, math.ceil(decision.delay_seconds - clock.seconds_since(decision.decided_at)))
 
 
 def _sent(send: Callable[[], object]) -> bool:

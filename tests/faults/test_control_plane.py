@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.failures import FailureClass
+from muster.contract.fence import Fence
 from muster.contract.record import Next
 from muster.contract.result import ReplicaOutcome, Verdict
+from muster.control.clients import TRIES
 from muster.local.faults import CallError, CapacityError, Crash, EventFault, LostInstance, QuotaError, SpotInterruption
 from tests.stack.deployed import Run, wait_for
 
@@ -71,6 +72,17 @@ def test_out_of_order_event_does_not_turn_a_record_back(stack):
     assert run.record().decision.next is Next.DONE
 
 
+def test_out_of_order_event_does_not_shorten_a_history(stack):
+    run = stack.start(stack.gated("history"))
+    noted = wait_for("Training in the record", lambda: (r := run.record()) and r.current.secondary == "Training" and r)
+    assert len(noted.current.history) > 1
+    older = [{"Status": "Starting", "StartTime": 1.0}]
+    stack.invoke("React", state_change(run, 0, 1, "InProgress", SecondaryStatusTransitions=older))
+    assert run.record() == noted
+    stack.open_gate("history")
+    assert run.wait()["status"] == "SUCCEEDED"
+
+
 def test_lost_event_is_repaired_by_rearming(stack):
     struck = stack.cloud.faults.add(EventFault(action="drop", count=None))
     run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
@@ -123,14 +135,71 @@ def test_crash_between_create_training_job_and_the_answer_is_adopted_on_retry(st
 
 def test_function_that_dies_after_the_launch_is_repaired_by_the_workflow(stack):
     # Every try of the client meets the fault, so the function itself fails with the job already running.
-    fault = CallError(service="sagemaker", operation="CreateTrainingJob", after_effect=True, count=8)
+    fault = CallError(service="sagemaker", operation="CreateTrainingJob", after_effect=True, count=TRIES)
     struck = stack.cloud.faults.add(fault)
     run = stack.start(stack.gated("dies"))
     run.wait_for_status(0, 1, "Training")
-    struck.wait(fired=8)
+    struck.wait(fired=TRIES, timeout_seconds=90)
     stack.open_gate("dies")
     assert run.wait()["status"] == "SUCCEEDED"
     assert run.statuses() == {"r0-a1": "Completed"}
+
+
+def test_refusal_after_a_lost_answer_does_not_launch_twice(stack):
+    lost = stack.cloud.faults.add(
+        CallError(service="sagemaker", operation="CreateTrainingJob", after_effect=True, count=1)
+    )
+    refused = stack.cloud.faults.add(
+        CallError(
+            service="sagemaker", operation="CreateTrainingJob", code="ThrottlingException", status=400, count=TRIES - 1
+        )
+    )
+    run = stack.start(stack.gated("refused"))
+    refused.wait(fired=TRIES - 1, timeout_seconds=90)
+    stack.open_gate("refused")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert lost.fired == 1
+    assert run.statuses() == {"r0-a1": "Completed"}
+    assert classes(run) == [None]
+
+
+def test_crash_between_the_decision_and_the_answer_to_the_workflow_is_repaired(stack):
+    cut = stack.cloud.faults.add(CallError(service="states", operation="SendTaskSuccess", count=TRIES))
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert cut.fired == TRIES
+    assert stack.calls("CreateTrainingJob") == 1
+
+
+def test_late_duplicate_of_a_launch_changes_nothing(stack):
+    run = stack.start(stack.gated("late-launch"))
+    run.wait_for_status(0, 1, "Training")
+    before = run.record()
+    request = {"run": run.name, "rank": 0, "attempt": 1, "token": "older", "entered_at": "2000-01-01T00:00:00.000Z"}
+    assert stack.invoke("Attempt", request) == {"launch": "superseded"}
+    assert run.record().token == before.token
+    stack.open_gate("late-launch")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert stack.calls("CreateTrainingJob") == 1
+
+
+def test_attempt_that_nobody_decided_on_is_not_launched(stack):
+    run = stack.start(stack.gated("undecided"))
+    run.wait_for_status(0, 1, "Training")
+    request = {"run": run.name, "rank": 0, "attempt": 2, "token": "any", "entered_at": "2100-01-01T00:00:00.000Z"}
+    assert stack.invoke("Attempt", request) == {"launch": "failed"}
+    assert run.statuses() == {"r0-a1": "InProgress"}
+    stack.open_gate("undecided")
+    assert run.wait()["status"] == "SUCCEEDED"
+
+
+def test_tags_that_users_change_do_not_make_a_job_foreign(stack):
+    run = stack.start(stack.gated("tags", tags={"owner": "me"}))
+    run.wait_for_status(0, 1, "Training")
+    arn = stack.sagemaker.describe_training_job(TrainingJobName=run.job())["TrainingJobArn"]
+    stack.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "owner", "Value": "ME"}])
+    stack.open_gate("tags")
+    assert run.wait()["status"] == "SUCCEEDED"
 
 
 def test_resource_in_use_held_by_a_foreign_job_is_refused(stack):
@@ -256,12 +325,13 @@ def test_user_code_error_is_not_rerun_and_its_reason_arrives(stack):
 
 def test_partial_launch_stops_what_was_launched(stack):
     stack.cloud.faults.add(QuotaError(job="*-r2-*", count=None))
-    run = stack.start(stack.gated("partial", replicas=3, reruns={"quota": {"max_reruns": 0}}))
+    # The rerun's wait gives the others the time to be launched.
+    budget = {"quota": {"max_reruns": 1, "delay_seconds": 5}}
+    run = stack.start(stack.gated("partial", replicas=3, reruns=budget))
     assert run.wait()["status"] == "FAILED"
     outcomes = [replica.outcome for replica in run.result().replicas]
-    assert outcomes[2] is ReplicaOutcome.FAILED
-    assert ReplicaOutcome.SUCCEEDED not in outcomes
-    assert set(run.statuses().values()) <= {"Stopped"}
+    assert outcomes == [ReplicaOutcome.STOPPED, ReplicaOutcome.STOPPED, ReplicaOutcome.FAILED]
+    assert run.statuses() == {"r0-a1": "Stopped", "r1-a1": "Stopped"}
 
 
 def test_loss_that_the_policy_allows_leaves_the_others_alone(stack):
@@ -290,12 +360,37 @@ def test_stop_execution_during_launch_leaves_no_job(stack):
     run = stack.start(stack.gated("stop-launch", replicas=4))
     wait_for("the first call", lambda: stack.calls("CreateTrainingJob") > 0)
     stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
+    # What was in flight when the execution was stopped has its time to arrive.
+    struck.wait(fired=6)
     result = run.result()
     assert result.verdict is Verdict.STOPPED
-    # What was in flight when the execution was stopped has had its time to arrive.
-    struck.wait(fired=6)
     wait_for("the last job's end", lambda: not stack.cloud.running_jobs())
     assert set(run.statuses().values()) <= {"Stopped"}
+    assert {replica.outcome for replica in result.replicas} <= {ReplicaOutcome.STOPPED, ReplicaOutcome.NOT_LAUNCHED}
+
+
+def test_fence_stands_before_a_launch_that_is_tried_again(stack):
+    # The record is armed, but every try to create the job fails: the function fails, and is called again.
+    struck = stack.cloud.faults.add(CallError(service="sagemaker", operation="CreateTrainingJob", count=TRIES))
+    run = stack.start(stack.gated("fenced"))
+    struck.wait()
+    fence = Fence(verdict=Verdict.STOPPED, reason="a test", at="2026-01-01T00:00:00.000Z")
+    stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.fence, Body=fence.to_json(), IfNoneMatch="*")
+    assert run.wait()["status"] == "FAILED"
+    assert stack.calls("CreateTrainingJob") == TRIES
+    assert run.statuses() == {}
+    assert run.result().replicas[0].outcome is ReplicaOutcome.STOPPED
+
+
+def test_job_that_is_born_behind_the_fence_is_stopped_when_it_reports(stack):
+    run = stack.start(stack.gated("born"))
+    run.wait_for_status(0, 1, "Training")
+    fence = Fence(verdict=Verdict.STOPPED, reason="a test", at="2026-01-01T00:00:00.000Z")
+    stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.fence, Body=fence.to_json(), IfNoneMatch="*")
+    answer = stack.invoke("React", state_change(run, 0, 1, "InProgress"))
+    assert answer["reaction"].endswith("stopped: the run is stopping")
+    assert run.wait()["status"] == "FAILED"
+    assert run.statuses() == {"r0-a1": "Stopped"}
 
 
 def test_stop_execution_during_training_leaves_no_job(stack):
@@ -307,6 +402,21 @@ def test_stop_execution_during_training_leaves_no_job(stack):
     assert (result.verdict, result.reason) == (Verdict.STOPPED, "the execution was stopped")
     assert [replica.outcome for replica in result.replicas] == [ReplicaOutcome.STOPPED] * 2
     assert run.statuses() == {"r0-a1": "Stopped", "r1-a1": "Stopped"}
+    # Nobody waits on the tokens any more, and that is no error.
+    wait_for("the ends in the records", lambda: all(run.record(rank).decision for rank in (0, 1)))
+
+
+def test_one_replica_that_cannot_be_stopped_does_not_shield_the_others(stack):
+    run = stack.start(stack.gated("shield", replicas=3))
+    for rank in range(3):
+        run.wait_for_status(rank, 1, "Training")
+    etag = stack.s3.head_object(Bucket=stack.bucket, Key=run.layout.record(0))["ETag"]
+    stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.record(0), Body=b"damaged", IfMatch=etag)
+    stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
+    result = run.result()
+    assert set(run.statuses().values()) == {"Stopped"}
+    assert [replica.outcome.value for replica in result.replicas] == ["unknown", "stopped", "stopped"]
+    assert "control/" in result.replicas[0].problem
 
 
 def test_replayed_start_execution_with_the_same_input_is_the_same_run(stack):
@@ -368,10 +478,8 @@ def test_two_settles_at_once_write_one_result(stack):
     stack.s3.delete_object(Bucket=stack.bucket, Key=run.layout.result)
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: stack.invoke("Settle", {"run": run.name}), range(4)))
-    assert all(answer == answers[0] for answer in answers)
-    versions = stack.s3.list_object_versions(Bucket=stack.bucket, Prefix=run.layout.result)
-    assert len([version for version in versions.get("Versions", []) if version["IsLatest"]]) == 1
-    assert json.loads(run.document(run.layout.result))["reason"] == answers[0]["reason"]
+    # Each call had a clock of its own; one of them was written, and all told of that one.
+    assert {answer["settled_at"] for answer in answers} == {run.result().settled_at}
 
 
 def test_image_that_does_not_exist_reaches_the_result(stack):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.infra.template import Template, app_environment, run_app
 
-REARM_SECONDS = 7_200
+REARM_SECONDS = 10_800
 
 
 @pytest.fixture(scope="session")

@@ -30,9 +30,29 @@ def matches(template: Template, name: str, event: dict[str, Any]) -> bool:
     return bool(EventPattern.load(json.dumps(pattern)).matches_event(copy.deepcopy(event)))
 
 
-@pytest.mark.parametrize("status", ["InProgress", "Completed", "Failed", "Stopping", "Stopped"])
-def test_every_change_of_a_job_of_ours_wakes_react(template: Template, status: str) -> None:
-    assert matches(template, "JobEvents", sample("training_job_completed", TrainingJobStatus=status))
+@pytest.mark.parametrize(
+    ("status", "secondary"),
+    [
+        ("InProgress", "Training"),
+        ("InProgress", "Interrupted"),
+        ("InProgress", "Restarting"),
+        ("InProgress", "SomethingNew"),
+        ("Stopping", "Stopping"),
+        ("Completed", "Completed"),
+        ("Failed", "Failed"),
+        ("Stopped", "MaxRuntimeExceeded"),
+        ("Failed", "Starting"),
+    ],
+)
+def test_what_decides_about_a_job_of_ours_wakes_react(template: Template, status: str, secondary: str) -> None:
+    event = sample("training_job_completed", TrainingJobStatus=status, SecondaryStatus=secondary)
+    assert matches(template, "JobEvents", event)
+
+
+@pytest.mark.parametrize("secondary", ["Starting", "Pending", "Downloading", "DownloadingTrainingImage", "Uploading"])
+def test_what_a_job_passes_through_wakes_nobody(template: Template, secondary: str) -> None:
+    event = sample("training_job_completed", TrainingJobStatus="InProgress", SecondaryStatus=secondary)
+    assert not matches(template, "JobEvents", event)
 
 
 @pytest.mark.parametrize("name", ["another-night-r3-a2", "mustering-night-r3-a2", "muster", "Muster-night-r3-a2"])

@@ -20,6 +20,12 @@ def test_values_come_as_text_from_the_command_line_and_as_numbers_from_cdk_json(
     assert StackSettings.from_context(text.get) == StackSettings.from_context(number.get) == wanted
 
 
+def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> None:
+    assert StackSettings.from_context({"target": "local", "rearm_seconds": 5}.get).rearm_seconds == 5
+    with pytest.raises(ConfigurationError, match="from 5 to"):
+        StackSettings.from_context({"target": "local", "rearm_seconds": 4}.get)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
@@ -30,7 +36,7 @@ def test_values_come_as_text_from_the_command_line_and_as_numbers_from_cdk_json(
         ("replica_image", "two words", "without white space"),
         ("replica_image", "x" * 256, "at most 255 characters"),
         ("target", "azure", "one of aws, local"),
-        ("rearm_seconds", "4", "from 5 to 31536000"),
+        ("rearm_seconds", "7599", "from 7600 to 31536000"),
         ("rearm_seconds", "1.5", "a whole number"),
         ("rearm_seconds", 1.5, "a whole number"),
         ("rearm_seconds", True, "a whole number"),

@@ -14,8 +14,9 @@ import tarfile
 import zlib
 from typing import NoReturn, Protocol
 
+from muster.control.deadline import Deadline
 from muster.control.manifest.errors import ManifestError, ManifestProblem
-from muster.control.manifest.limits import KIB, Deadline, Limits
+from muster.control.manifest.limits import KIB, Limits, check
 
 MANIFEST = "manifest.json"
 
@@ -150,7 +151,7 @@ class _Walk:
 
     def _read(self, size: int) -> bytes:
         """Exactly `size` bytes."""
-        self._deadline.check(self._uri)
+        check(self._deadline, self._uri)
         self._count += size
         if self._count > self._limits.unpacked_bytes:
             detail = f"no manifest in the first {self._limits.unpacked_bytes:,} unpacked bytes; write it first"

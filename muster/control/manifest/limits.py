@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from muster.control.deadline import Deadline
 from muster.control.manifest.errors import ManifestError, ManifestProblem
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -26,14 +26,7 @@ class Limits:
     interruptions: int = 3  # of one object's transfer
 
 
-@dataclass(frozen=True)
-class Deadline:
-    """A moment on an injected monotonic clock, in seconds."""
-
-    at: float
-    monotonic: Callable[[], float]
-
-    def check(self, uri: str) -> None:
-        """Raise ManifestError (timeout) once the moment has passed."""
-        if self.monotonic() >= self.at:
-            raise ManifestError(ManifestProblem.TIMEOUT, uri, "the time for finding the manifest is over")
+def check(deadline: Deadline, uri: str) -> None:
+    """Raise ManifestError (timeout) once the deadline has passed."""
+    if deadline.passed:
+        raise ManifestError(ManifestProblem.TIMEOUT, uri, "the time for finding the manifest is over")

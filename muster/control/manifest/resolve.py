@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.contract.layout import split_s3_uri
+from muster.control.deadline import Deadline
 from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.document import parse_manifest
 from muster.control.manifest.errors import ManifestError, ManifestProblem
-from muster.control.manifest.limits import KIB, Deadline, Limits
+from muster.control.manifest.limits import KIB, Limits
 from muster.control.manifest.source import ObjectSource
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def resolve_manifest(
     """
     bucket, prefix = split_s3_uri(output_uri)
     folder = "/".join(part for part in (prefix.rstrip("/"), job) if part)
-    deadline = Deadline(monotonic() + limits.seconds, monotonic)
+    deadline = Deadline.after(limits.seconds, monotonic)
     for name in (*_PLAIN, _ARCHIVE):
         with ObjectSource(s3, bucket, f"{folder}/{name}", limits, deadline) as source:
             if source.missing:

@@ -10,9 +10,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from muster.contract.layout import s3_uri
-from muster.control.aws import error_code, error_message, http_status
+from muster.control.aws_errors import error_code, error_message, http_status
+from muster.control.deadline import Deadline
 from muster.control.manifest.errors import ManifestError, ManifestProblem
-from muster.control.manifest.limits import MIB, Deadline, Limits
+from muster.control.manifest.limits import MIB, Limits, check
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -53,7 +54,7 @@ class ObjectSource(io.RawIOBase):
         """Fill `buffer` as far as one read of the transfer goes; 0 at the object's end."""
         view = memoryview(buffer)
         while self._offset < self.size:
-            self._deadline.check(self.uri)
+            check(self._deadline, self.uri)
             allowed = self._limits.read_bytes - self._offset
             if allowed <= 0:
                 detail = f"no manifest in the first {self._limits.read_bytes:,} bytes; write it first"

@@ -30,6 +30,7 @@ C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
         # What the user's own text says decides nothing.
         (F, "Failed", "AlgorithmError: InternalServerError: my model, exit code: 1", FailureClass.USER_CODE),
         (F, "Failed", "AlgorithmError: raised CapacityError, exit code: 2", FailureClass.USER_CODE),
+        (F, "Failed", "AlgorithmError: child died, exit code: 75\nTraceback: more text", FailureClass.USER_CODE),
         (F, "Failed", "ClientError: Cannot pull the image", FailureClass.INVALID_REQUEST),
         (F, "Failed", "Please try again: ResourceLimitExceeded for ml.p5", FailureClass.QUOTA),
         (F, "Failed", "", FailureClass.UNKNOWN),
@@ -47,14 +48,14 @@ def test_stopping_is_no_end(status):
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "expected"),
+    ("code", "expected"),
     [
-        ("ResourceLimitExceeded", 400, FailureClass.QUOTA),
-        ("ThrottlingException", 400, FailureClass.THROTTLE),
-        ("ValidationException", 400, FailureClass.INVALID_REQUEST),
-        ("AccessDeniedException", 400, FailureClass.INVALID_REQUEST),
-        ("SomethingNew", 400, FailureClass.UNKNOWN),
+        ("ResourceLimitExceeded", FailureClass.QUOTA),
+        ("ThrottlingException", FailureClass.THROTTLE),
+        ("ValidationException", FailureClass.INVALID_REQUEST),
+        ("AccessDeniedException", FailureClass.INVALID_REQUEST),
+        ("SomethingNew", FailureClass.UNKNOWN),
     ],
 )
-def test_the_class_of_a_refused_request(code, status, expected):
-    assert classify_request_error(code, status) is expected
+def test_the_class_of_a_refused_request(code, expected):
+    assert classify_request_error(code) is expected

@@ -5,7 +5,7 @@ import pytest
 from muster.contract.errors import SpecError
 from muster.contract.failures import FailureClass
 from muster.contract.names import RUN_MAX
-from muster.contract.spec import DEFAULT_BUDGETS, SPEC_BYTES_MAX, Spec
+from muster.contract.spec import DEFAULT_BUDGETS, DEPTH_MAX, SPEC_BYTES_MAX, Spec
 from muster.contract.spec_reader import parse_spec, parse_spec_text
 
 GOOD = {"replicas": 4, "trainer": "package.module:train"}
@@ -70,7 +70,7 @@ def test_all_problems_are_told_at_once_also_those_between_fields():
         "replicas",
         "replicass",
         "instance_type",
-        "kwargs",
+        "kwargs.lr",
         "max_wait_seconds",
         "environment.1A",
     }
@@ -118,6 +118,16 @@ def test_a_faulty_field_is_not_blamed_twice():
         ({"rendezvous": {"grace": 1.0}}, "rendezvous.grace", "did you mean grace_seconds?"),
         ({"kwargs": {"a": object()}}, "kwargs.a", "JSON"),
         ({"image": "has space"}, "image", "white space"),
+        ({"kwargs": {"a": "\ud800"}}, "kwargs.a", "Unicode"),
+        ({"kwargs": {"\ud800": 1}}, "kwargs", "Unicode"),
+        ({"kwargs": {"a": [1, {"b": float("inf")}]}}, "kwargs.a.1.b", "pass it as text"),
+        ({"trainer": None, "entrypoint": ["sh", "a\nb"]}, "entrypoint.1", "one line"),
+        ({"tags": {"a": "x\ty"}}, "tags.a", "are allowed"),
+        (
+            {"reruns": {"spot": {"max_reruns": 1, "delay_seconds": 9, "max_delay_seconds": 3}}},
+            "reruns.spot.max_delay_seconds",
+            "at least delay_seconds (9)",
+        ),
     ],
 )
 def test_each_problem_names_the_field_what_was_found_and_the_remedy(fields, field, words):
@@ -141,7 +151,7 @@ def test_what_is_no_mapping_is_no_spec(value):
         ("1: 2", "the key 1 is not text"),
         ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("[" * 5_000, "nested too deeply"),
-        ("a: '" + "x" * SPEC_BYTES_MAX + "'", "262,144"),
+        ("a: '" + "x" * SPEC_BYTES_MAX + "'", "260,000"),
         ("a: b\x00", "special characters"),
     ],
 )
@@ -153,3 +163,27 @@ def test_text_that_is_no_yaml_says_where(text, words):
 def test_kwargs_of_200_kib_are_fine():
     big = {f"key{i}": "x" * 1_000 for i in range(200)}
     assert parse_spec({**GOOD, "kwargs": big}).kwargs == big
+
+
+def nested(depth: int) -> dict:
+    value: dict = {}
+    for _ in range(depth - 1):
+        value = {"a": value}
+    return value
+
+
+def test_nesting_is_bounded_where_a_plan_can_still_be_read_back():
+    spec = parse_spec({**GOOD, "kwargs": nested(DEPTH_MAX)})
+    assert Spec.from_json(spec.to_json(), "spec") == spec
+    assert problems(kwargs=nested(DEPTH_MAX + 1)) == {
+        "kwargs": f"more than {DEPTH_MAX} levels of nesting; flatten it, or keep it in S3"
+    }
+    assert set(problems(kwargs=nested(20_000), replicas="x")) == {"kwargs", "replicas"}
+
+
+def test_a_resolved_spec_depends_on_no_default():
+    resolved = parse_spec({**GOOD, "spot": True}).resolved()
+    assert set(resolved.reruns) == set(FailureClass)
+    assert (resolved.min_replicas, resolved.rendezvous.min_participants) == (4, 4)
+    assert resolved.max_wait_seconds == resolved.max_runtime_seconds
+    assert resolved.resolved() == resolved

@@ -1,0 +1,71 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from muster.contract.errors import DocumentError
+from muster.contract.names import TAG_PLAN
+from muster.contract.plan import Place, Plan
+from muster.contract.request import job_tags, training_job_request
+from muster.contract.run_document import RunDocument
+from muster.contract.spec_reader import parse_spec
+
+PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
+# A plan as the first release wrote it. Never regenerate it: runs that were planned then are read by today's code.
+GOLDEN = Path(__file__).parent / "plan_v1.json"
+
+
+def make_plan(**fields) -> Plan:
+    spec = parse_spec({"replicas": 2, "trainer": "a.b:c", "image": "image:1", **fields})
+    return Plan.make("run", "arn:execution", "2026-01-01T00:00:00Z", PLACE, spec)
+
+
+def test_a_plan_of_the_first_release_keeps_its_digest_and_its_requests():
+    plan = Plan.from_json(GOLDEN.read_bytes(), "golden")
+    assert plan.digest == json.loads(GOLDEN.read_text())["digest"]
+    assert job_tags(plan, 1, 2)[TAG_PLAN] == plan.digest
+    assert training_job_request(plan, 1, 2)["TrainingJobName"] == "muster-golden-r1-a2"
+
+
+def test_the_same_execution_and_spec_give_the_same_bytes_and_any_change_another_digest():
+    assert make_plan().to_json() == make_plan().to_json()
+    digests = {make_plan(**change).digest for change in ({}, {"replicas": 3}, {"kwargs": {"a": 1}}, {"spot": True})}
+    assert len(digests) == 4
+
+
+def test_a_plan_survives_its_own_json():
+    plan = make_plan(kwargs={"a": [1, 2.5, None, "ü"]}, reruns={"spot": {"max_reruns": 3}})
+    assert Plan.from_json(plan.to_json(), "plan") == plan
+
+
+@pytest.mark.parametrize("damage", [{"version": 2}, {"digest": "short"}, {"surprise": 1}])
+def test_a_plan_that_is_not_ours_is_refused_by_its_place(damage):
+    body = json.dumps({**json.loads(make_plan().to_json()), **damage})
+    with pytest.raises(DocumentError, match="s3://bucket/plan cannot be read"):
+        Plan.from_json(body, "s3://bucket/plan")
+
+
+def test_a_request_isolates_nothing_and_names_no_torch_variable():
+    request = training_job_request(make_plan(environment={"A": "b"}), 1, 2)
+    assert request["EnableNetworkIsolation"] is False
+    assert request["ResourceConfig"]["InstanceCount"] == 1
+    assert {"RANK", "WORLD_SIZE"}.isdisjoint(request["Environment"])
+    assert request["Environment"] == {
+        "A": "b",
+        "MUSTER_DOCUMENT": "s3://bucket/runs/run/document.json",
+        "MUSTER_RUN": "run",
+        "MUSTER_RANK": "1",
+        "MUSTER_ATTEMPT": "2",
+    }
+
+
+def test_arguments_of_any_size_travel_in_the_document_not_in_the_request():
+    plan = make_plan(kwargs={"text": "x" * 200_000})
+    assert len(json.dumps(training_job_request(plan, 0, 1))) < 2_000
+    assert RunDocument.of(plan).kwargs == plan.spec.kwargs
+
+
+def test_the_replicas_document_tells_nothing_of_the_control_plane():
+    text = RunDocument.of(make_plan()).to_json().decode()
+    assert "arn:" not in text
+    assert "control/" not in text
