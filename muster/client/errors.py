@@ -108,7 +108,7 @@ class DeniedError(ClientError):
 
 
 class RefusedError(ClientError):
-    """Any other answer that is not the one we need."""
+    """Anything else that keeps a request from its answer."""
 
     def __init__(self, what: str, detail: str) -> None:
-        super().__init__(f"AWS refused the request: {what}: {detail.rstrip('.')}.")
+        super().__init__(f"The request to AWS failed: {what}: {detail.rstrip('.')}.")
