@@ -135,7 +135,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     scope = ministack.Scope(settings.account_id, settings.region)
     faults, calls, processes = FaultBook(), CallLog(), ProcessPool()
-    ministack.adapt()
+    ministack.adapt(directory.scratch / "code")
     training = TrainingService(
         settings=settings,
         host=ministack.Host(scope, loop),

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ministack.app
@@ -32,6 +33,7 @@ import ministack.services.lambda_svc
 import ministack.services.stepfunctions
 import ministack.services.sts
 
+from muster.local.code_cache import CodeCache
 from muster.local.http import Application, Request
 
 _SESSION_SECONDS = 24 * 3600
@@ -95,8 +97,9 @@ class RoleCredentials:
         }
 
 
-def adapt() -> None:
+def adapt(code_cache: Path) -> None:
     """Bring MiniStack closer to AWS where our stack would notice. Once, before it serves."""
+    lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
     _let_invocations_wait()
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)

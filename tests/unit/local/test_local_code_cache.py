@@ -1,0 +1,53 @@
+"""Code of functions is unpacked once and shared."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from muster.local.code_cache import CodeCache
+
+
+def archive(path: Path, text: str) -> Path:
+    with zipfile.ZipFile(path, "w") as content:
+        content.writestr("package/module.py", text)
+    return path
+
+
+def unpack(cache: CodeCache, source: Path, target: Path) -> Path:
+    target.mkdir(parents=True)
+    with cache.zipfile_module().ZipFile(source) as content:
+        content.extractall(target)
+    return target
+
+
+def test_the_same_code_is_unpacked_once_and_other_code_apart(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "cache")
+    one, again = (unpack(cache, archive(tmp_path / f"{n}.zip", "a = 1"), tmp_path / n / "code") for n in ("x", "y"))
+    other = unpack(cache, archive(tmp_path / "z.zip", "a = 2"), tmp_path / "z" / "code")
+    assert (one / "package/module.py").read_text() == "a = 1"
+    assert (other / "package/module.py").read_text() == "a = 2"
+    assert one.resolve() == again.resolve() != other.resolve()
+
+
+def test_a_process_that_clears_its_folder_leaves_the_code_to_the_others(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "cache")
+    source = archive(tmp_path / "x.zip", "a = 1")
+    unpack(cache, source, tmp_path / "first" / "code")
+    second = unpack(cache, source, tmp_path / "second" / "code")
+    shutil.rmtree(tmp_path / "first")
+    assert (second / "package/module.py").read_text() == "a = 1"
+
+
+def test_a_damaged_archive_leaves_nothing_behind_that_would_be_taken_for_code(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "cache")
+    source = archive(tmp_path / "x.zip", "a = 1" * 1_000)
+    whole = source.read_bytes()
+    source.write_bytes(whole.replace(b"a = 1a", b"b = 2b", 1))
+    with pytest.raises(zipfile.BadZipFile):
+        unpack(cache, source, tmp_path / "first" / "code")
+    source.write_bytes(whole)
+    assert (unpack(cache, source, tmp_path / "second" / "code") / "package/module.py").exists()
