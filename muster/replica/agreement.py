@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import NoReturn
 
 from muster.contract.commit import Commit, Member
@@ -48,8 +47,10 @@ class _Agreement:
         patience.reset()
         while True:
             commit = self._call_roll()
-            again = time.monotonic() + min(ROLL_SECONDS, max(self._meeting.quorum.grace_seconds, ROLL_SECONDS_MIN))
-            while commit is None and time.monotonic() < again:
+            again = self._meeting.clock.monotonic() + min(
+                ROLL_SECONDS, max(self._meeting.quorum.grace_seconds, ROLL_SECONDS_MIN)
+            )
+            while commit is None and self._meeting.clock.monotonic() < again:
                 patience.pause(self._what_is_missing)
                 commit = read_commit(self._meeting, self._round)
             if commit is not None:
@@ -58,7 +59,7 @@ class _Agreement:
 
     def _call_roll(self) -> Commit | None:
         self._look()
-        decision = self._roll.decide(time.monotonic())
+        decision = self._roll.decide(self._meeting.clock.monotonic())
         if decision is Decision.COMMIT and self._all_still_seated():
             return write_commit(self._meeting, self._proposal())
         if decision is Decision.HOPELESS:

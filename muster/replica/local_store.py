@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from muster.replica.transport import (
@@ -45,7 +46,8 @@ class LocalStore(Store):
         """Seek and read."""
         try:
             with (self._root / key).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
+                status = os.fstat(file.fileno())
+                size = status.st_size
                 file.seek(start)
                 body = file.read(max(0, (size if stop is None else min(stop, size)) - start))
         except (FileNotFoundError, NotADirectoryError):
@@ -54,11 +56,25 @@ class LocalStore(Store):
             raise StoreDeniedError(self.uri(key), str(error)) from None
         except OSError as error:
             raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
-        return Part(memoryview(body), size)
+        return Part(memoryview(body), size, status.st_mtime)
 
     def exists(self, key: str) -> bool:
         """Whether the file is there."""
         return (self._root / key).is_file()
+
+    def keys(self, folder: str, stop: str) -> list[str]:
+        """All files below, but for those that are still written."""
+        files = (path for path in (self._root / folder).rglob("*") if path.is_file())
+        found = sorted(path.relative_to(self._root).as_posix() for path in files if not path.name.startswith("."))
+        return [key for key in found if key < stop]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Unlink."""
+        for key in keys:
+            try:
+                (self._root / key).unlink(missing_ok=True)
+            except PermissionError as error:
+                raise StoreDeniedError(self.uri(key), str(error)) from None
 
     def uri(self, key: str) -> str:
         """`file:///…`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
 
+from muster.replica.clock import Clock, SystemClock
 from muster.replica.errors import RendezvousError, StoppedError
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Store
@@ -34,7 +34,8 @@ class Meeting:
     quorum: Quorum
     timeout_seconds: float
     stop: Event
-    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS, "rendezvous"))
+    pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS, "rendezvous"))
+    clock: Clock = field(default_factory=SystemClock)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """`function` of every item, requests overlapping, results in the items' order."""
@@ -45,22 +46,23 @@ class Meeting:
 
     def patience(self) -> Patience:
         """Patience for one round, from now on."""
-        return Patience(self.stop, self.timeout_seconds)
+        return Patience(self.clock, self.stop, self.timeout_seconds)
 
 
 class Patience:
     """Pauses between looks, growing from look to look, until the round's time is over."""
 
-    def __init__(self, stop: Event, timeout_seconds: float) -> None:
+    def __init__(self, clock: Clock, stop: Event, timeout_seconds: float) -> None:
+        self._clock = clock
         self._stop = stop
         self._timeout_seconds = timeout_seconds
-        self._started = time.monotonic()
+        self._started = clock.monotonic()
         self._pause_seconds = POLL_FIRST_SECONDS
 
     @property
     def waited_seconds(self) -> float:
         """How long this has gone on."""
-        return time.monotonic() - self._started
+        return self._clock.monotonic() - self._started
 
     def reset(self) -> None:
         """Look often again: something is about to come."""
@@ -77,6 +79,6 @@ class Patience:
         if left <= 0:
             message = f"Gave up after {self._timeout_seconds:g} s (rendezvous.timeout_seconds): {missing()}"
             raise RendezvousError(message)
-        if self._stop.wait(min(self._pause_seconds, left)):
+        if self._clock.wait(self._stop, min(self._pause_seconds, left)):
             raise StoppedError
         self._pause_seconds = min(POLL_MAX_SECONDS, self._pause_seconds * POLL_GROWTH)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from muster.contract.commit import Commit, Exclusion, Member
@@ -79,16 +77,16 @@ class _Reduction:
         """All shards together: one's own made, the others' read, the overdue ones taken over."""
         mean = np.empty(self._commit.count, np.float32)
         missing = list(range(self._shards))
-        started = time.monotonic()
+        started = self._meeting.clock.monotonic()
         for own in [shard for shard in missing if self._distance(shard) == 0]:
             mean[self._span(own)] = self._make(own)
             missing.remove(own)
-        floor = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (time.monotonic() - started))
-        started = time.monotonic()
+        floor = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (self._meeting.clock.monotonic() - started))
+        started = self._meeting.clock.monotonic()
         patience.reset()
         while missing:
             found = self._meeting.side_by_side(self._read, missing)
-            overdue = time.monotonic() - started
+            overdue = self._meeting.clock.monotonic() - started
             for shard, values in zip(tuple(missing), found, strict=True):
                 if values is None and overdue >= floor * self._distance(shard):
                     log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)

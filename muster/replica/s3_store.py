@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
@@ -52,9 +52,12 @@ class S3ObjectStore(Store):
         self._s3 = _client(bucket)
 
     def create(self, key: str, body: bytes | bytearray) -> None:
-        """PUT with If-None-Match: *. S3 answers 412 to a loser, or 409 while another such PUT is under way."""
-        path = self._prefix + key
-        self._call(key, lambda: obstore.put(self._s3, path, body, mode="create", use_multipart=False))
+        """PUT with If-None-Match: *. S3 answers 412 to a loser.
+
+        It may also answer 409 while another such PUT is under way, which can still fail: where nothing lies after a
+        409, the race is not lost and the PUT is tried again.
+        """
+        self._call(key, lambda: self._put(self._prefix + key, body))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless all is asked for."""
@@ -68,9 +71,27 @@ class S3ObjectStore(Store):
             return False
         return True
 
+    def keys(self, folder: str, stop: str) -> list[str]:
+        """LIST, page by page (1,000 keys each) until `stop`."""
+        return self._call(folder, lambda: self._list(folder, stop))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """DeleteObjects, 1,000 keys at a time."""
+        if keys:
+            self._call(keys[0], lambda: obstore.delete(self._s3, [self._prefix + key for key in keys]))
+
     def uri(self, key: str) -> str:
         """`s3://bucket/key`."""
         return s3_uri(self._bucket, self._prefix + key)
+
+    def _list(self, folder: str, stop: str) -> list[str]:
+        found: list[str] = []
+        for page in obstore.list(self._s3, self._prefix + folder):
+            keys = [entry["path"].removeprefix(self._prefix) for entry in page]
+            found += [key for key in keys if key < stop]
+            if not keys or keys[-1] >= stop:
+                break
+        return found
 
     def _get(self, path: str, start: int, stop: int | None) -> Part:
         if start == 0 and stop is None:
@@ -82,11 +103,21 @@ class S3ObjectStore(Store):
                 )
             except BaseError:
                 # A range beyond the end is an error to S3 (416), and nothing special to obstore: ask for the length.
-                size = obstore.head(self._s3, path)["size"]
-                if size <= start:
-                    return Part(memoryview(b""), size)
+                meta = obstore.head(self._s3, path)
+                if meta["size"] <= start:
+                    return Part(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
                 raise
-        return Part(memoryview(result.bytes()), result.meta["size"])
+        return Part(memoryview(result.bytes()), result.meta["size"], result.meta["last_modified"].timestamp())
+
+    def _put(self, path: str, body: bytes | bytearray) -> None:
+        try:
+            obstore.put(self._s3, path, body, mode="create", use_multipart=False)
+        except AlreadyExistsError as error:
+            try:
+                obstore.head(self._s3, path)
+            except FileNotFoundError:
+                raise GenericError(_first_line(error)) from None
+            raise
 
     def _call(self, key: str, operation: Callable[[], T]) -> T:
         """Run one request; what may pass is tried again, with full jitter between the tries."""

@@ -1,7 +1,7 @@
 """The store through which replicas meet: what any implementation promises.
 
-- Objects are written once. `create` is atomic and exclusive: of any number of concurrent calls for one key exactly one
-  returns, all others raise ObjectExistsError; a reader sees all of the object or nothing.
+- Objects are written once, and deleted at most. `create` is atomic and exclusive: of any number of concurrent calls
+  for one key exactly one returns, all others raise ObjectExistsError; a reader sees all of the object or nothing.
 - Reading is strongly consistent: once `create` has returned, or has lost, every reader finds the object. One exception
   is allowed to `create`: an answer lost on the way may turn a success into ObjectExistsError at the retry. Callers
   therefore look at what lies there instead of trusting that it is somebody else's.
@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.contract.errors import MusterError
@@ -52,10 +53,12 @@ class StoreDeniedError(StoreError):
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes of an object, and how long the whole object is."""
+    """Bytes of an object, how long the whole object is, and when it was created."""
 
     body: memoryview
     size: int
+    # Seconds since 1970 by the store's own clock (S3 counts whole ones): the only time that all replicas share.
+    created_at: float
 
 
 class Store(ABC):
@@ -84,6 +87,14 @@ class Store(ABC):
     @abstractmethod
     def exists(self, key: str) -> bool:
         """Whether the object is there; raises as `read` otherwise."""
+
+    @abstractmethod
+    def keys(self, folder: str, stop: str) -> list[str]:
+        """The keys below `folder` (which ends with a slash) that sort before `stop`, sorted; raises as `read`."""
+
+    @abstractmethod
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there are no error. Raises as `read` otherwise."""
 
     @abstractmethod
     def uri(self, key: str) -> str:

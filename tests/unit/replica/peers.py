@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from muster.replica.codec import Floats
 from muster.replica.diloco import DiLoCo
 from muster.replica.local_store import LocalStore
 from muster.replica.meeting import Meeting
-from muster.replica.outer import GlobalState, Nesterov
+from muster.replica.outer import GlobalState, Outer
 from muster.replica.rendezvous import Outcome, Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Part, Store
@@ -70,6 +70,12 @@ class FaultyStore(Store):
 
     def exists(self, key: str) -> bool:
         return self._inner.exists(key)
+
+    def keys(self, folder: str, stop: str) -> list[str]:
+        return self._inner.keys(folder, stop)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._inner.delete(keys)
 
     def uri(self, key: str) -> str:
         return self._inner.uri(key)
@@ -183,7 +189,7 @@ class Run:
                 # What a trainer gives is the difference of its parameters, rounded where they are.
                 local = state.parameters - gradient_of(rank, round_, self.count)
                 mean += (state.parameters - local) * np.float32((rank + 1) / total)
-            Nesterov().step(state, mean)
+            Outer().apply(state, mean)
         return state.parameters.tobytes()
 
 

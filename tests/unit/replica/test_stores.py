@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,6 +86,33 @@ def test_an_object_is_created_once(store: Store) -> None:
     assert bytes(store.read("once").body) == b"first"
 
 
+def test_keys_are_listed_in_order_and_up_to_a_key(store: Store) -> None:
+    for key in ("a/2/y", "a/1/x", "a/3/z", "ab/1", "b"):
+        store.create(key, b"")
+    assert store.keys("a/", "b") == ["a/1/x", "a/2/y", "a/3/z"]
+    assert store.keys("a/", "a/3") == ["a/1/x", "a/2/y"]
+    assert store.keys("nothing/", "z") == []
+
+
+def test_what_is_deleted_is_gone_and_what_was_gone_is_no_error(store: Store) -> None:
+    for key in ("a/1", "a/2", "a/3"):
+        store.create(key, b"")
+    store.delete(["a/1", "a/3", "a/4"])
+    store.delete(["a/1"])
+    store.delete([])
+    assert store.keys("a/", "b") == ["a/2"]
+    with pytest.raises(ObjectMissingError):
+        store.read("a/1")
+
+
+def test_an_object_says_when_it_was_created(store: Store) -> None:
+    before = time.time()
+    store.create("a", b"x")
+    # S3 counts whole seconds.
+    assert before - 1 <= store.read("a").created_at <= time.time()
+    assert store.read("a", 5, 6).created_at == store.read("a").created_at
+
+
 def test_of_many_that_create_at_once_one_wins(store: Store) -> None:
     def create(index: int) -> bool:
         try:
@@ -154,9 +182,15 @@ def test_a_create_is_conditional_and_tried_again(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("status", [412, 409])
 def test_a_lost_race_is_no_trouble(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(Answer(status)) as script, pytest.raises(ObjectExistsError):
+    with scripted(Answer(status), OK) as script, pytest.raises(ObjectExistsError):
         scripted_store(script, monkeypatch).create("key", b"body")
-    assert len(script.requests) == 1
+    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD"]
+
+
+def test_a_conflict_with_a_create_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(409), Answer(404), OK) as script:
+        scripted_store(script, monkeypatch).create("key", b"body")
+    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD", "PUT"]
 
 
 @pytest.mark.parametrize("status", [401, 403])
