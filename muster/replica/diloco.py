@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.replica.outer import Nesterov
+from muster.replica.outer import Nesterov, Outer
 from muster.replica.packing import Packing, Parameters
 from muster.replica.rendezvous import Outcome, Rendezvous
 
@@ -36,7 +36,7 @@ class DiLoCo:
         """
         self._rendezvous = rendezvous
         self._packing = Packing(parameters)
-        self._training = rendezvous.join(self._packing, Nesterov(learning_rate, momentum))
+        self._training = rendezvous.join(self._packing, Outer(Nesterov(learning_rate, momentum)))
         self._packing.write(self._training.state.parameters)
 
     @property

@@ -1,4 +1,4 @@
-"""The outer optimizer: what all replicas do, identically, with a round's mean pseudo-gradient."""
+"""The outer optimizer: what all replicas do, identically, with a round's mean pseudo-gradient. Pure."""
 
 from __future__ import annotations
 
@@ -22,19 +22,45 @@ class GlobalState:
 class Nesterov:
     """SGD with Nesterov momentum as in DiLoCo (arXiv 2311.08105): m = μm + g, θ = θ - η(g + μm).
 
-    Element by element in float32, one operation at a time: the same bits on any machine.
+    Element by element in float32, one operation at a time: the same bits on any machine. With η = 1 and μ = 0 it puts
+    the replicas' weighted average in the place of the parameters, which is local SGD (arXiv 1805.09767).
     """
 
     learning_rate: float = 0.7
     momentum: float = 0.9
 
-    def step(self, state: GlobalState, gradient: Floats) -> None:
-        """Advance `state` by one round, in place."""
+    def step(self, parameters: Floats, momentum: Floats, gradient: Floats) -> None:
+        """Advance `parameters` and `momentum` in place."""
         mu, eta = np.float32(self.momentum), np.float32(self.learning_rate)
-        state.momentum *= mu
-        state.momentum += gradient
-        update = state.momentum * mu
+        momentum *= mu
+        momentum += gradient
+        update = momentum * mu
         update += gradient
         update *= eta
-        state.parameters -= update
+        parameters -= update
+
+
+AVERAGING = Nesterov(learning_rate=1.0, momentum=0.0)
+
+
+@dataclass(frozen=True)
+class Outer:
+    """From a round's mean to the global state after it.
+
+    With `fragments` > 1 a round carries one of as many runs of the flat buffer, in turn (Streaming DiLoCo,
+    arXiv 2501.18512): round 1 the first.
+    """
+
+    optimizer: Nesterov = Nesterov()
+    fragments: int = 1
+
+    def part(self, round_: int, count: int) -> slice:
+        """The elements, of `count`, that `round_` carries: a function of these numbers alone."""
+        turn = (round_ - 1) % self.fragments
+        return slice(count * turn // self.fragments, count * (turn + 1) // self.fragments)
+
+    def apply(self, state: GlobalState, mean: Floats) -> None:
+        """Advance `state` by one round, in place. `mean` covers the part that is the round's."""
+        part = self.part(state.round + 1, state.parameters.size)
+        self.optimizer.step(state.parameters[part], state.momentum[part], mean)
         state.round += 1

@@ -12,11 +12,25 @@ from muster.replica.commits import read_commit
 from muster.replica.contribution import Contribution, contribute, make_contribution
 from muster.replica.errors import ParametersError
 from muster.replica.history import STATE_EVERY_ROUNDS, last_committed, latest_state, store_state
-from muster.replica.meeting import Meeting, log
-from muster.replica.outer import GlobalState, Nesterov
+from muster.replica.meeting import Meeting, Patience, log
+from muster.replica.outer import GlobalState, Outer
 from muster.replica.packing import Packing
 from muster.replica.reduction import reduced_mean
 from muster.replica.seat import Seat, renew_seat, take_seat
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A round as it was agreed: who took part, and the weighted mean of what they gave (the same bits for all)."""
+
+    commit: Commit
+    mean: Floats
+    took_part: bool
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the round went, without its values."""
+        return Outcome(self.commit.round, tuple(member.rank for member in self.commit.members), self.took_part)
 
 
 @dataclass(frozen=True)
@@ -30,10 +44,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Training:
-    """What a process trains: its arrays' packing, the outer optimizer, and the global state, which advances."""
+    """What a process trains: its arrays' packing, what is done with a mean, and the global state, which advances."""
 
     packing: Packing
-    outer: Nesterov
+    outer: Outer
     state: GlobalState
 
 
@@ -82,7 +96,7 @@ class Rendezvous:
         """What is trained, with the state reached; None until `join`."""
         return self._training
 
-    def join(self, packing: Packing, outer: Nesterov) -> Training:
+    def join(self, packing: Packing, outer: Outer) -> Training:
         """Come to the state after the last committed round: the run's beginning or a stored state, then replay.
 
         Raises:
@@ -102,6 +116,38 @@ class Rendezvous:
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
         return training
 
+    def exchange(self, round_: int, gradient: Floats, weight: float) -> Exchange:
+        """Give `gradient` to `round_`, the one after the last that this process saw; blocks until its mean is known.
+
+        Nothing is applied to any state. May run in a thread of its own, one exchange at a time.
+
+        Raises:
+            FencedError, StoppedError, RendezvousError, DivergedError
+        """
+        patience = self._meeting.patience()
+        mine: Contribution | None = None
+        commit = read_commit(self._meeting, round_)
+        if commit is None:
+            mine = make_contribution(
+                self._meeting.run, self._seat, round_, gradient, weight=weight, metrics=self._metrics()
+            )
+            contribute(self._meeting, self._seat, mine)
+            commit = agree(self._meeting, self._seat, mine, self._previous, patience)
+        return self._exchanged(commit, mine, patience)
+
+    def committed(self, round_: int) -> Exchange | None:
+        """What `round_` came to, for those who did not give to it; None while it is not committed."""
+        commit = read_commit(self._meeting, round_)
+        return None if commit is None else self._exchanged(commit, None, self._meeting.patience())
+
+    def report_back(self) -> None:
+        """Tell the others, who went on without this process, that it is to be waited for again.
+
+        Raises:
+            FencedError: somebody else has claimed the rank since.
+        """
+        self._seat = renew_seat(self._meeting.store, self._meeting.run, self._seat)
+
     def advance(self, training: Training, gradient: Floats, weight: float) -> Outcome:
         """Give `gradient` to the next round and apply the round's mean; blocks until then.
 
@@ -111,34 +157,27 @@ class Rendezvous:
         Raises:
             FencedError, StoppedError, RendezvousError, DivergedError
         """
-        patience = self._meeting.patience()
-        round_ = training.state.round + 1
-        mine: Contribution | None = None
-        commit = read_commit(self._meeting, round_)
-        if commit is None:
-            mine = make_contribution(
-                self._meeting.run, self._seat, round_, gradient, weight=weight, metrics=self._metrics()
-            )
-            contribute(self._meeting, self._seat, mine)
-            commit = agree(self._meeting, self._seat, mine, self._previous, patience)
-        commit, mean = reduced_mean(self._meeting, commit, mine, patience)
-        self._apply(training, commit, mean)
-        members = tuple(member.rank for member in commit.members)
-        if not commit.names(self.rank):
+        exchange = self.exchange(training.state.round + 1, gradient, weight)
+        self._apply(training, exchange)
+        if not exchange.commit.names(self.rank):
             self._catch_up(training)
-            self._seat = renew_seat(self._meeting.store, self._meeting.run, self._seat)
-            log.warning("round=%d event=left-out now=%d", round_, training.state.round)
-        return Outcome(round_, members, self.rank in members)
+            self.report_back()
+            log.warning("round=%d event=left-out now=%d", exchange.commit.round, training.state.round)
+        return exchange.outcome
+
+    def _exchanged(self, commit: Commit, mine: Contribution | None, patience: Patience) -> Exchange:
+        commit, mean = reduced_mean(self._meeting, commit, mine, patience)
+        self._previous = commit
+        return Exchange(commit, mean, self.rank in {member.rank for member in commit.members})
 
     def _catch_up(self, training: Training) -> None:
-        while (commit := read_commit(self._meeting, training.state.round + 1)) is not None:
-            commit, mean = reduced_mean(self._meeting, commit, None, self._meeting.patience())
-            self._apply(training, commit, mean)
+        while (exchange := self.committed(training.state.round + 1)) is not None:
+            self._apply(training, exchange)
 
-    def _apply(self, training: Training, commit: Commit, mean: Floats) -> None:
+    def _apply(self, training: Training, exchange: Exchange) -> None:
         state = training.state
-        training.outer.step(state, mean)
-        self._previous = commit
-        keeper = commit.members[state.round // STATE_EVERY_ROUNDS % len(commit.members)]
+        training.outer.apply(state, exchange.mean)
+        members = exchange.commit.members
+        keeper = members[state.round // STATE_EVERY_ROUNDS % len(members)]
         if state.round % STATE_EVERY_ROUNDS == 0 and keeper.rank == self.rank:
             store_state(self._meeting.store, self._meeting.run, training.packing, state)

@@ -14,7 +14,7 @@ from muster.replica.errors import ParametersError
 from muster.replica.history import last_committed
 from muster.replica.keys import commit
 from muster.replica.local_store import LocalStore
-from muster.replica.outer import GlobalState, Nesterov
+from muster.replica.outer import GlobalState, Nesterov, Outer
 from muster.replica.rendezvous import Rendezvous
 from tests.unit.replica.peers import Run
 
@@ -48,7 +48,7 @@ def test_nesterov_follows_its_formula() -> None:
     theta, m = state.parameters.astype(np.float64), np.zeros(50)
     for _ in range(10):
         gradient = rng.standard_normal(50).astype(np.float32)
-        Nesterov(0.5, 0.8).step(state, gradient)
+        Outer(Nesterov(0.5, 0.8)).apply(state, gradient)
         m = 0.8 * m + gradient
         theta -= 0.5 * (gradient + 0.8 * m)
     assert state.round == 10
