@@ -36,25 +36,26 @@ class Tokens:
         self._stepfunctions = stepfunctions
 
     def complete(self, token: str, run: str, rank: int, decision: Decision) -> bool:
-        """Hand `decision` to the workflow. False when nobody waits on that token any more.
-
-        The task's output is the whole state that the workflow goes on with.
-        """
-        output = {
-            "run": run,
-            "rank": rank,
-            "attempt": decision.attempt,
-            "next": decision.next.value,
-            "delay_seconds": min(remaining_delay(decision), WAIT_MAX_SECONDS),
-            "reason": decision.reason,
-        }
-        text = canonical_json(output).decode()
+        """Hand `decision` to the workflow. False when nobody waits on that token any more."""
+        text = canonical_json(workflow_state(run, rank, decision)).decode()
         return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=text))
 
     def fail(self, token: str, error: str, cause: str) -> bool:
         """Tell the workflow that the function itself failed; the workflow tries the same attempt again."""
         error, cause = error[:_ERROR_MAX], cause[:_CAUSE_MAX]
         return _sent(lambda: self._stepfunctions.send_task_failure(taskToken=token, error=error, cause=cause))
+
+
+def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:
+    """The state with which a replica's workflow goes on, the whole of it: the output replaces the input."""
+    return {
+        "run": run,
+        "rank": rank,
+        "attempt": decision.attempt,
+        "next": decision.next.value,
+        "delay_seconds": min(remaining_delay(decision), WAIT_MAX_SECONDS),
+        "reason": decision.reason,
+    }
 
 
 def remaining_delay(decision: Decision) -> int:

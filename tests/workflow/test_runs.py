@@ -1,0 +1,93 @@
+"""The real workflow, deployed and executed: what a person sees of a run in the console."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from muster.contract.failures import FailureClass
+from muster.local.faults import CapacityError
+from tests.stack.deployed import wait_for
+
+PASS = {"entrypoint": ["python", "-c", "pass"]}
+
+
+def test_a_broken_spec_is_refused_with_all_its_problems_before_anything_exists(stack):
+    run = stack.start({"replicas": "4", "trainer": "no colon", "instanse_type": "ml.m5.large"})
+    ended = run.wait()
+    assert (ended["status"], ended["error"]) == ("FAILED", "Muster.SpecError")
+    for problem in (
+        "replicas: found '4'; write a whole number",
+        "trainer: found 'no colon'; write package.module:function",
+        "instanse_type: found an unknown field; did you mean instance_type?",
+    ):
+        assert problem in ended["cause"]
+    assert "Traceback" not in ended["cause"]
+    assert run.document(run.layout.plan) is None
+    assert stack.calls("CreateTrainingJob") == 0
+
+
+def test_an_input_that_is_no_spec_at_all_is_refused_in_plain_words(stack):
+    ended = stack.start(["replicas"]).wait()
+    assert "write a mapping" in ended["cause"]
+
+
+def test_a_name_that_the_execution_does_not_have_is_refused(stack):
+    ended = stack.start({**PASS, "replicas": 1, "name": "mine"}, name="theirs").wait()
+    assert "name: found 'mine' in an execution named 'theirs'" in ended["cause"]
+
+
+def test_a_succeeded_execution_tells_verdict_reason_and_place(stack):
+    run = stack.start({**PASS, "replicas": 12})
+    ended = run.wait()
+    assert ended["status"] == "SUCCEEDED"
+    output = json.loads(ended["output"])
+    assert (output["verdict"], output["reason"]) == ("succeeded", "12 of 12 replicas succeeded")
+    assert output["result"] == f"s3://{stack.bucket}/{run.layout.result}"
+    assert len(run.statuses()) == 12
+
+
+def test_an_execution_name_that_no_job_can_have_still_runs(stack):
+    run = stack.start({**PASS, "replicas": 1}, name="Nightly_run.of-the(team)+" + "x" * 50)
+    ended = run.wait()
+    assert ended["status"] == "SUCCEEDED"
+    assert json.loads(ended["output"])["run"].startswith("Nightly-run-of-the-team-")
+
+
+def test_arguments_of_200_kib_reach_the_replica(stack):
+    text = "x" * 200_000
+    run = stack.start({"replicas": 1, "trainer": "no_such_package.training:train", "kwargs": {"text": text}})
+    ended = run.wait()
+    # The module is looked for after the document was read: the arguments were no obstacle.
+    assert "no_such_package" in ended["cause"]
+    assert len(json.loads(run.document(run.layout.document))["kwargs"]["text"]) == 200_000
+
+
+def test_a_module_that_does_not_exist_is_told_where_the_run_is_told(stack):
+    run = stack.start({"replicas": 1, "trainer": "no_such_package.training:train"})
+    ended = run.wait()
+    assert ended["status"] == "FAILED"
+    assert "no_such_package" in ended["cause"]
+    [attempt] = run.result().replicas[0].attempts
+    assert attempt.failure_class is FailureClass.INVALID_REQUEST
+    assert "no_such_package" in attempt.reason
+
+
+def test_a_rerun_waits_as_long_as_its_budget_says(stack):
+    stack.cloud.faults.add(CapacityError(job="*-r0-a1"))
+    budget = {"capacity": {"max_reruns": 1, "delay_seconds": 3}}
+    run = stack.start({**PASS, "replicas": 1, "reruns": budget})
+    assert run.wait()["status"] == "SUCCEEDED"
+    first, second = run.result().replicas[0].attempts
+    waited = datetime.fromisoformat(second.launched_at) - datetime.fromisoformat(first.ended_at)
+    assert waited.total_seconds() >= 3
+
+
+def test_a_rerun_that_is_asked_for_too_early_is_not_launched(stack):
+    stack.cloud.faults.add(CapacityError(job="*-r0-a1"))
+    budget = {"capacity": {"max_reruns": 1, "delay_seconds": 600}}
+    run = stack.start({**PASS, "replicas": 1, "reruns": budget})
+    wait_for("the decision", lambda: (record := run.record()) and record.decision)
+    request = {"run": run.name, "rank": 0, "attempt": 2, "token": "any", "entered_at": "2100-01-01T00:00:00.000Z"}
+    assert stack.invoke("Attempt", request) == {"launch": "too early for the rerun"}
+    assert run.statuses() == {"r0-a1": "Failed"}
