@@ -1,0 +1,116 @@
+"""A group of replica processes that run rounds together, on command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from bench.rounds.server import Server
+
+BUCKET = "bench"
+PREFIX = "rendezvous/run/"
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """One round of a group: wall time from the command to the last answer, and what each replica says of itself."""
+
+    seconds: float
+    answers: dict[int, dict[str, Any]]
+
+
+@dataclass
+class Group:
+    """Running replicas."""
+
+    server: Server
+    processes: dict[int, subprocess.Popen[str]]
+    rounds: int = 0
+
+    def prepare(self, scheme: str) -> None:
+        """Whatever a scheme needs before its first round."""
+        self._command({"scheme": scheme})
+
+    def round(self, scheme: str, doomed: dict[int, dict[str, Any]] | None = None, *, digest: bool = False) -> RoundCost:
+        """One round of all that live. `doomed` ranks get these additions to their command and are gone afterwards."""
+        self.rounds += 1
+        command = {"scheme": scheme, "round": self.rounds, "digest": digest}
+        return self._command(command, doomed or {})
+
+    def _command(self, command: dict[str, Any], doomed: dict[int, dict[str, Any]] | None = None) -> RoundCost:
+        doomed = doomed or {}
+        began = time.perf_counter()
+        for rank, process in self.processes.items():
+            stdin = _open(process.stdin)
+            stdin.write(json.dumps(command | doomed.get(rank, {})) + "\n")
+            stdin.flush()
+        answers = {
+            rank: json.loads(_open(process.stdout).readline() or _failed(rank))
+            for rank, process in self.processes.items()
+            if rank not in doomed
+        }
+        seconds = time.perf_counter() - began
+        for rank in doomed:
+            self.processes.pop(rank).wait()
+        return RoundCost(seconds, answers)
+
+
+@contextmanager
+def running_group(server: Server, replicas: int, count: int, grace_seconds: float = 30.0) -> Iterator[Group]:
+    """`replicas` processes with a float32 vector of `count` elements each, seated at the same rendezvous."""
+    uri = f"s3://{BUCKET}/{PREFIX}"
+    processes = {
+        rank: subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "bench.rounds.replica",
+                str(rank),
+                str(replicas),
+                str(count),
+                str(grace_seconds),
+                uri,
+            ],
+            env=client_environment(server, f"rank{rank}"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(replicas)
+    }
+    try:
+        yield Group(server, dict(processes))
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                _open(stream).close()
+
+
+def client_environment(server: Server, name: str) -> dict[str, str]:
+    """What a process needs to reach the server as `name`, and nothing of this shell's own AWS settings."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+    return inherited | {
+        "AWS_ENDPOINT_URL_S3": server.url,
+        "AWS_ACCESS_KEY_ID": name,
+        "AWS_SECRET_ACCESS_KEY": "bench",
+        "AWS_REGION": "us-east-1",
+    }
+
+
+def _open(stream: TextIO | Any) -> TextIO:
+    assert stream is not None
+    return stream
+
+
+def _failed(rank: int) -> str:
+    message = f"replica {rank} ended in the middle of a round"
+    raise RuntimeError(message)

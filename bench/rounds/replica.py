@@ -1,0 +1,74 @@
+"""One replica of a group, in a process of its own: `python -m bench.rounds.replica RANK REPLICAS COUNT GRACE URI`.
+
+It reads commands from standard input, one JSON object a line, and answers each with one line:
+`{"scheme": name, "round": n}` runs a round; with `"die_at": prefix` the process kills itself before its first PUT
+of a key with that prefix (`"after": true`: right after it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from bench.rounds.memory import peak_mib, reset_peak, resident_mib
+from bench.rounds.schemes import SCHEMES, Place, Scheme
+from muster.contract.layout import split_s3_uri
+from muster.replica.s3_store import S3ObjectStore
+
+
+class _Mortal(S3ObjectStore):
+    """A store at which the process can be told to die."""
+
+    die_at: str | None = None
+    after = False
+
+    def create(self, key: str, body: bytes | bytearray) -> None:
+        """As the store does it, unless the time has come."""
+        doomed = self.die_at is not None and key.startswith(self.die_at)
+        if doomed and not self.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().create(key, body)
+        if doomed:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(rank: int, replicas: int, count: int, grace_seconds: float, uri: str) -> None:
+    """Obey until standard input ends."""
+    logging.disable(logging.WARNING)
+    store = _Mortal(*split_s3_uri(uri))
+    place = Place(store, rank, replicas, grace_seconds)
+    gradient = np.random.default_rng(rank).standard_normal(count, np.float32)
+    schemes: dict[str, Scheme] = {}
+    for line in sys.stdin:
+        command = json.loads(line)
+        name = command["scheme"]
+        if name not in schemes:
+            schemes[name] = SCHEMES[name](place)
+            schemes[name].prepare(gradient)
+        answer: dict[str, object] = {}
+        if "round" in command:
+            store.die_at, store.after = command.get("die_at"), command.get("after", False)
+            before = resident_mib()
+            reset_peak()
+            began = time.perf_counter()
+            cpu = time.process_time()
+            mean = schemes[name].exchange(command["round"], gradient)
+            answer = {
+                "seconds": time.perf_counter() - began,
+                "cpu_seconds": time.process_time() - cpu,
+                "added_mib": peak_mib() - before,
+                "mean": None if mean is None or not command.get("digest") else hashlib.sha256(mean).hexdigest(),
+            }
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    _rank, _replicas, _count, _grace, _uri = sys.argv[1:]
+    main(int(_rank), int(_replicas), int(_count), float(_grace), _uri)

@@ -1,0 +1,170 @@
+"""Ways to average a vector over an object store: Muster's, two peers', and the bare moves, on the same store and client.
+
+A scheme's `exchange` is one round of one replica. The peers get what their authors gave them and no more: no checksums,
+no commit, fixed members; one object for the whole model, where the real all-gather makes one per parameter.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.replica.meeting import CONNECTIONS, Meeting
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.roll_call import Quorum
+from muster.replica.transport import ObjectMissingError, Store
+
+Floats = NDArray[np.float32]
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 120.0
+_ITEM = np.dtype(np.float32).itemsize
+_POLL_FIRST_SECONDS = 0.02
+_POLL_MAX_SECONDS = 1.0
+_POLL_GROWTH = 1.5
+
+
+@dataclass(frozen=True)
+class Place:
+    """One replica's place in a group."""
+
+    store: Store
+    rank: int
+    replicas: int
+    grace_seconds: float
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS))
+
+    def all(self, function: Callable[[int], T], ranks: Iterable[int]) -> list[T]:
+        """`function` of every rank, side by side."""
+        return list(self.pool.map(function, ranks))
+
+    @property
+    def others(self) -> list[int]:
+        """Every other rank, the next one first, so that not all read the same object at once."""
+        return [(self.rank + distance) % self.replicas for distance in range(1, self.replicas)]
+
+    def shard(self, count: int, rank: int) -> slice:
+        """The elements of a vector that belong to `rank`."""
+        return slice(count * rank // self.replicas, count * (rank + 1) // self.replicas)
+
+
+class Scheme(ABC):
+    """One way to average."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def prepare(self, gradient: Floats) -> None:  # noqa: B027 - most have nothing to prepare
+        """Whatever is no part of a round."""
+
+    @abstractmethod
+    def exchange(self, round_: int, gradient: Floats) -> Floats | None:
+        """The mean over all replicas; None from a scheme that only moves bytes."""
+
+
+class Muster(Scheme):
+    """Contribute, commit, reduce, gather."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        quorum = Quorum(place.replicas, max(1, place.replicas // 2), place.grace_seconds)
+        meeting = Meeting(place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool)
+        self._rendezvous = Rendezvous.open(meeting, place.rank, 1, dict)
+
+    def exchange(self, round_: int, gradient: Floats) -> Floats:
+        """One round, without the outer step."""
+        return self._rendezvous.exchange(round_, gradient, 1.0).mean
+
+
+class AllGather(Scheme):
+    """As the SageMakerExecutor's all-reduce does it: everybody reads everybody's whole vector."""
+
+    def exchange(self, round_: int, gradient: Floats) -> Floats:
+        """One PUT, N-1 GETs of everything."""
+        place = self._place
+        place.store.create(f"all-gather/{round_}/{place.rank}", _raw(gradient))
+        mean = gradient.copy()
+        for part in place.all(lambda rank: _wait_for(place.store, f"all-gather/{round_}/{rank}"), place.others):
+            mean += part
+        mean /= np.float32(place.replicas)
+        return mean
+
+
+class ScatterReduce(Scheme):
+    """As LambdaML does it: a PUT for every shard of one's own, then one for the shard that one reduced."""
+
+    def exchange(self, round_: int, gradient: Floats) -> Floats:
+        """N PUTs, 2(N-1) GETs."""
+        place = self._place
+        key = f"scatter-reduce/{round_}"
+
+        def put(rank: int) -> None:
+            place.store.create(f"{key}/{place.rank}-{rank}", _raw(gradient[place.shard(gradient.size, rank)]))
+
+        place.all(put, place.others)
+        mean = np.empty_like(gradient)
+        own = gradient[place.shard(gradient.size, place.rank)].copy()
+        for part in place.all(lambda rank: _wait_for(place.store, f"{key}/{rank}-{place.rank}"), place.others):
+            own += part
+        own /= np.float32(place.replicas)
+        place.store.create(f"{key}/mean-{place.rank}", _raw(own))
+        mean[place.shard(gradient.size, place.rank)] = own
+
+        def gather(rank: int) -> None:
+            mean[place.shard(gradient.size, rank)] = _wait_for(place.store, f"{key}/mean-{rank}")
+
+        place.all(gather, place.others)
+        return mean
+
+
+class Bare(Scheme):
+    """The bytes of Muster's round and nothing else: no waiting (what is read lies there), no arithmetic, no copy."""
+
+    def prepare(self, gradient: Floats) -> None:
+        """Store what others will read."""
+        self._place.store.create(f"bare/whole/{self._place.rank}", _raw(gradient))
+        self._place.store.create(
+            f"bare/mean/{self._place.rank}", _raw(gradient[self._place.shard(gradient.size, self._place.rank)])
+        )
+
+    def exchange(self, round_: int, gradient: Floats) -> None:
+        """One PUT of the vector, N-1 ranged GETs, one PUT of a shard, N-1 GETs of shards."""
+        place = self._place
+        shard = place.shard(gradient.size, place.rank)
+        place.store.create(f"bare/{round_}/{place.rank}", _raw(gradient))
+        start, stop = shard.start * _ITEM, shard.stop * _ITEM
+        place.all(lambda rank: place.store.read(f"bare/whole/{rank}", start, stop), place.others)
+        place.store.create(f"bare/{round_}/mean-{place.rank}", _raw(gradient[shard]))
+        place.all(lambda rank: place.store.read(f"bare/mean/{rank}"), place.others)
+
+
+SCHEMES: dict[str, type[Scheme]] = {
+    "muster": Muster,
+    "all-gather": AllGather,
+    "scatter-reduce": ScatterReduce,
+    "bare": Bare,
+}
+
+
+def _raw(values: Floats) -> bytearray:
+    # The store takes what it need not copy.
+    return memoryview(values).cast("B")  # type: ignore[return-value]
+
+
+def _wait_for(store: Store, key: str) -> Floats:
+    """The object, as soon as it is there."""
+    pause = _POLL_FIRST_SECONDS
+    while True:
+        try:
+            return np.frombuffer(store.read(key).body, np.float32)
+        except ObjectMissingError:
+            time.sleep(pause)
+            pause = min(_POLL_MAX_SECONDS, pause * _POLL_GROWTH)

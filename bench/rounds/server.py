@@ -1,0 +1,295 @@
+"""A loopback S3 that is not the bottleneck: objects are files in memory, bodies leave by sendfile.
+
+It knows what the store's client asks: GET with ranges, HEAD, PUT with If-None-Match, DELETE, multipart uploads; path
+style, no TLS, no check of signatures. Every request becomes one line of a log, by which bytes and requests are counted.
+MiniStack, which the tests use, moves 150 to 280 MB/s, less than one replica does: it would be what is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+LOG = "requests.log"
+WORKERS = 3  # processes: Python parses one head at a time in each, bodies move in the kernel
+_HEAD_BYTES_MAX = 65_536
+_RECEIVE_BYTES = 1 << 20
+_REASONS = {200: "OK", 204: "No Content", 206: "Partial Content", 404: "Not Found", 412: "Precondition Failed"}
+_FIXED = 'Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\nETag: "1"\r\n'
+
+
+@dataclass(frozen=True)
+class Request:
+    """One answered request. `caller` is the access key; `received` and `sent` are bytes of bodies."""
+
+    caller: str
+    method: str
+    key: str
+    status: int
+    received: int
+    sent: int
+
+
+@dataclass
+class _Request:
+    method: str
+    key: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body_start: bytes
+
+    @property
+    def length(self) -> int:
+        return int(self.headers.get("content-length", "0"))
+
+    @property
+    def caller(self) -> str:
+        found = re.search(r"Credential=([^/]+)/", self.headers.get("authorization", ""))
+        return found[1] if found else "-"
+
+
+class _Folder:
+    """Objects as files. An uploaded part is a file of its own; a completed upload is a folder of parts."""
+
+    def __init__(self, root: Path) -> None:
+        self._objects = root / "objects"
+        self._aside = root / "aside"
+        self._objects.mkdir(parents=True, exist_ok=True)
+        self._aside.mkdir(exist_ok=True)
+        self._log = os.open(root / LOG, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+    def note(self, *fields: object) -> None:
+        """One line, written at once: lines of several processes do not mix."""
+        os.write(self._log, (" ".join(map(str, fields)) + "\n").encode())
+
+    def aside(self) -> Path:
+        """A fresh place that no reader sees."""
+        return self._aside / uuid.uuid4().hex
+
+    def upload(self, upload: str) -> Path:
+        """Where an upload's parts gather."""
+        return self._aside / f"upload-{upload}"
+
+    def path(self, key: str) -> Path:
+        """Where an object lies."""
+        return self._objects / key
+
+    def publish(self, source: Path, key: str, *, exclusive: bool) -> bool:
+        """Give `source` its key; False when it had to be the first and was not."""
+        target = self.path(key)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not exclusive:
+            source.replace(target)
+            return True
+        try:
+            target.hardlink_to(source)
+        except FileExistsError:
+            return False
+        finally:
+            source.unlink()
+        return True
+
+    def parts(self, key: str) -> list[Path]:
+        """The files that make an object, none where it does not exist."""
+        path = self.path(key)
+        if path.is_dir():
+            return sorted(path.glob("part-*"))
+        return [path] if path.exists() else []
+
+
+class _Connection:
+    """One client's connection, request after request."""
+
+    def __init__(self, connection: socket.socket, folder: _Folder) -> None:
+        self._socket = connection
+        self._folder = folder
+        self._pending = b""
+
+    def serve(self) -> None:
+        """Answer until the client hangs up."""
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._socket, contextlib.suppress(ConnectionError):
+            while (request := self._next()) is not None:
+                status, sent = self._answer(request)
+                self._folder.note(request.caller, request.method, request.key, status, request.length, sent)
+
+    def _next(self) -> _Request | None:
+        data = self._pending
+        while b"\r\n\r\n" not in data:
+            if len(data) > _HEAD_BYTES_MAX or not (more := self._socket.recv(_HEAD_BYTES_MAX)):
+                return None
+            data += more
+        head, _, rest = data.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, target, _ = first.split(" ")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        parsed = urlsplit(target)
+        request = _Request(
+            method, parsed.path.lstrip("/"), parse_qs(parsed.query, keep_blank_values=True), headers, b""
+        )
+        request.body_start, self._pending = rest[: request.length], rest[request.length :]
+        return request
+
+    def _answer(self, request: _Request) -> tuple[int, int]:
+        match request.method:
+            case "PUT":
+                return self._put(request)
+            case "POST":
+                return self._post(request)
+            case "DELETE":
+                self._folder.path(request.key).unlink(missing_ok=True)
+                return self._send(204)
+            case _:
+                return self._get(request)
+
+    def _put(self, request: _Request) -> tuple[int, int]:
+        aside = self._folder.aside()
+        self._receive(request, aside)
+        if "uploadId" in request.query:
+            number = int(request.query["partNumber"][0])
+            aside.replace(self._folder.upload(request.query["uploadId"][0]) / f"part-{number:05d}")
+            return self._send(200)
+        exclusive = request.headers.get("if-none-match") == "*"
+        return self._send(200 if self._folder.publish(aside, request.key, exclusive=exclusive) else 412)
+
+    def _receive(self, request: _Request, path: Path) -> None:
+        with path.open("wb", buffering=0) as file:
+            file.write(request.body_start)
+            left = request.length - len(request.body_start)
+            buffer = memoryview(bytearray(min(_RECEIVE_BYTES, max(left, 1))))
+            while left:
+                received = self._socket.recv_into(buffer, min(left, len(buffer)))
+                if not received:
+                    raise ConnectionResetError
+                file.write(buffer[:received])
+                left -= received
+
+    def _post(self, request: _Request) -> tuple[int, int]:
+        bucket, _, key = request.key.partition("/")
+        if "uploads" in request.query:
+            upload = uuid.uuid4().hex
+            self._folder.upload(upload).mkdir()
+            body = (
+                f"<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><UploadId>{upload}</UploadId>"
+            )
+            return self._send(200, f"{body}</InitiateMultipartUploadResult>".encode())
+        left = request.length - len(request.body_start)
+        while left:  # the list of parts: all that were uploaded are meant
+            left -= len(self._socket.recv(left))
+        source, target = self._folder.upload(request.query["uploadId"][0]), self._folder.path(request.key)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+        body = f"<CompleteMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>1</ETag>"
+        return self._send(200, f"{body}</CompleteMultipartUploadResult>".encode())
+
+    def _get(self, request: _Request) -> tuple[int, int]:
+        parts = self._folder.parts(request.key)
+        if not parts:
+            return self._send(404, b"<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>", request)
+        sizes = [part.stat().st_size for part in parts]
+        size = sum(sizes)
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
+        start = int(wanted[1]) if wanted else 0
+        stop = min(int(wanted[2]) + 1, size) if wanted and wanted[2] else size
+        if wanted and start >= size:
+            return self._send(
+                416, b"<Error><Code>InvalidRange</Code><Message>beyond the end</Message></Error>", request
+            )
+        extra = f"Content-Range: bytes {start}-{stop - 1}/{size}\r\n" if wanted else ""
+        self._head(206 if wanted else 200, stop - start, extra)
+        if request.method == "HEAD":
+            return 200, 0
+        begin = 0
+        for part, length in zip(parts, sizes, strict=True):
+            first, last = max(start, begin), min(stop, begin + length)
+            if first < last:
+                self._send_file(part, first - begin, last - first)
+            begin += length
+        return 206 if wanted else 200, stop - start
+
+    def _send_file(self, path: Path, offset: int, count: int) -> None:
+        with path.open("rb") as file:
+            while count:
+                sent = os.sendfile(self._socket.fileno(), file.fileno(), offset, count)
+                offset, count = offset + sent, count - sent
+
+    def _send(self, status: int, body: bytes = b"", request: _Request | None = None) -> tuple[int, int]:
+        self._head(status, len(body))
+        if body and (request is None or request.method != "HEAD"):
+            self._socket.sendall(body)
+        return status, len(body)
+
+    def _head(self, status: int, length: int, extra: str = "") -> None:
+        reason = _REASONS.get(status, "Answer")
+        head = f"HTTP/1.1 {status} {reason}\r\nContent-Length: {length}\r\n{_FIXED}{extra}\r\n"
+        self._socket.sendall(head.encode())
+
+
+def serve(root: Path, listener: socket.socket) -> None:
+    """Serve for ever, one thread per connection."""
+    folder = _Folder(root)
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=_Connection(connection, folder).serve, daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server."""
+
+    root: Path
+    url: str
+    processes: tuple[subprocess.Popen[bytes], ...]
+
+    def requests(self) -> list[Request]:
+        """What was asked since the last `forget`, in the order in which it was answered."""
+        lines = (self.root / LOG).read_text().splitlines()
+        return [
+            Request(caller, method, key, int(status), int(received), int(sent))
+            for caller, method, key, status, received, sent in (line.split(" ") for line in lines)
+        ]
+
+    def forget_requests(self) -> None:
+        """Begin a new log. Nothing may be under way."""
+        os.truncate(self.root / LOG, 0)
+
+    def delete(self, prefix: str, above_bytes: int) -> None:
+        """Delete the objects below `prefix` (bucket/…/) that are larger than `above_bytes`."""
+        for path in (self.root / "objects" / prefix).rglob("*"):
+            if path.is_file() and path.stat().st_size > above_bytes:
+                path.unlink()
+
+
+@contextmanager
+def running_server() -> Iterator[Server]:
+    """A server with WORKERS processes and its objects in memory, while the context lasts."""
+    shared = Path("/dev/shm")  # noqa: S108 - the folder in it is made by tempfile
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        root = Path(folder)
+        _Folder(root)
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+            command = [sys.executable, "-m", "bench.rounds.server", folder, str(listener.fileno())]
+            processes = tuple(subprocess.Popen(command, pass_fds=[listener.fileno()]) for _ in range(WORKERS))
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            yield Server(root, url, processes)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])))
