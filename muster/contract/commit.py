@@ -46,10 +46,15 @@ class Commit(Document):
     run: str
     round: int = Field(ge=1, le=ROUND_MAX)
     revision: int = Field(default=0, ge=0)
-    committed_at: str
+    committed_at: str = Field(description="UTC by the store's clock, ISO 8601; no decision rests on the moment itself")
     count: int = Field(ge=1, description="elements of the parameters")
     members: tuple[Member, ...] = Field(min_length=1, description="by ascending rank")
     excluded: tuple[Exclusion, ...] = ()
+    absent: tuple[int, ...] = Field(default=(), description="ranks that were waited for and gave nothing in time")
+    arrivals: tuple[float, ...] = Field(
+        default=(), description="when what counts came, by the store's clock: seconds after the first, ascending"
+    )
+    grace_seconds: float = Field(default=0.0, ge=0, description="how long the quorum would have waited for the absent")
     epochs: tuple[int, ...] = Field(description="the latest claim known of each rank, 0 where there was none")
 
     def names(self, rank: int) -> bool:

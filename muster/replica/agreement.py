@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NoReturn
 
 from muster.contract.commit import Commit, Member
-from muster.replica.commits import now, read_commit, write_commit
-from muster.replica.contribution import Contribution, Unusable, judge, read_contribution
+from muster.replica.commits import read_commit, write_commit
+from muster.replica.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.errors import DivergedError, RendezvousError
+from muster.replica.grace import grace_window
 from muster.replica.meeting import Meeting, Patience, log
 from muster.replica.roll_call import Decision, RollCall
 from muster.replica.seat import Seat, check_seat, is_superseded
@@ -16,26 +19,34 @@ ROLL_SECONDS = 1.0
 ROLL_SECONDS_MIN = 0.1
 
 
-def agree(meeting: Meeting, seat: Seat, mine: Contribution, previous: Commit | None, patience: Patience) -> Commit:
+def agree(meeting: Meeting, seat: Seat, mine: Contribution, recent: Sequence[Commit], patience: Patience) -> Commit:
     """Wait for the round's commit, or make it as soon as the roll allows. The first commit stands, whoever made it.
+
+    Args:
+        recent: the commits of the rounds before, oldest first: who is expected, and how long to wait for them.
 
     Raises:
         FencedError, StoppedError
         RendezvousError: no quorum in time, or none possible any more.
         DivergedError: none possible any more because of this process's own contribution.
     """
-    return _Agreement(meeting, seat, mine, previous).reach(patience)
+    return _Agreement(meeting, seat, mine, recent).reach(patience)
 
 
 class _Agreement:
     """One round, as one contributor sees it."""
 
-    def __init__(self, meeting: Meeting, seat: Seat, mine: Contribution, previous: Commit | None) -> None:
+    def __init__(self, meeting: Meeting, seat: Seat, mine: Contribution, recent: Sequence[Commit]) -> None:
         self._meeting = meeting
         self._seat = seat
+        self._mine = mine
         self._round = mine.round
         self._count = mine.header.count
-        self._roll = RollCall(meeting.quorum, previous)
+        quorum = meeting.quorum
+        grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent)
+        self._roll = RollCall(quorum, grace, recent[-1] if recent else None)
+        self._arrived: dict[int, float] = {}
+        self._contributed_at = meeting.clock.monotonic()
         self._roll.claimed(seat.rank, seat.epoch)
         self._note(seat.rank, judge(mine.header, len(mine.body), self._count))
 
@@ -44,22 +55,25 @@ class _Agreement:
 
         The roll is called again from time to time, for the case that the last one died or that some never come.
         """
+        clock = self._meeting.clock
         patience.reset()
         while True:
-            commit = self._call_roll()
-            again = self._meeting.clock.monotonic() + min(
-                ROLL_SECONDS, max(self._meeting.quorum.grace_seconds, ROLL_SECONDS_MIN)
-            )
-            while commit is None and self._meeting.clock.monotonic() < again:
+            last_call = patience.left_seconds <= 0
+            commit = self._call_roll(last_call)
+            if commit is None and last_call:
+                commit = read_commit(self._meeting, self._round)
+            now = clock.monotonic()
+            again = max(now + ROLL_SECONDS_MIN, min(now + ROLL_SECONDS, self._roll.closes_at))
+            while commit is None and clock.monotonic() < again and (last_call or patience.left_seconds > 0):
                 patience.pause(self._what_is_missing)
                 commit = read_commit(self._meeting, self._round)
             if commit is not None:
                 return commit
             check_seat(self._meeting.store, self._seat)
 
-    def _call_roll(self) -> Commit | None:
+    def _call_roll(self, last_call: bool) -> Commit | None:
         self._look()
-        decision = self._roll.decide(self._meeting.clock.monotonic())
+        decision = self._roll.decide(self._meeting.clock.monotonic(), last_call=last_call)
         if decision is Decision.COMMIT and self._all_still_seated():
             return write_commit(self._meeting, self._proposal())
         if decision is Decision.HOPELESS:
@@ -70,27 +84,28 @@ class _Agreement:
     def _look(self) -> None:
         """Look for whoever has not answered yet."""
         ranks = self._roll.open_ranks
-        for rank, (epoch, answer) in zip(ranks, self._meeting.side_by_side(self._look_for, ranks), strict=True):
+        for rank, (epoch, received) in zip(ranks, self._meeting.side_by_side(self._look_for, ranks), strict=True):
             self._roll.claimed(rank, epoch)
-            if answer is not None:
-                self._note(rank, answer)
+            if received is not None:
+                self._arrived[rank] = received.at
+                self._note(rank, received.answer)
 
-    def _look_for(self, rank: int) -> tuple[int, Member | Unusable | None]:
+    def _look_for(self, rank: int) -> tuple[int, Received | None]:
         """The latest claim of `rank`, and what was given under it.
 
         A rank that is not expected was left out under the claim known of it, so it claims anew before it gives again.
         """
         epoch = self._roll.epochs[rank]
         if epoch and self._roll.is_expected(rank):
-            answer = self._read(rank, epoch)
-            if answer is not None:
-                return epoch, answer
+            received = self._read(rank, epoch)
+            if received is not None:
+                return epoch, received
         known = epoch
         while is_superseded(self._meeting.store, rank, epoch):
             epoch += 1
         return epoch, self._read(rank, epoch) if epoch > known else None
 
-    def _read(self, rank: int, epoch: int) -> Member | Unusable | None:
+    def _read(self, rank: int, epoch: int) -> Received | None:
         return read_contribution(self._meeting, self._round, rank, epoch, count=self._count)
 
     def _note(self, rank: int, answer: Member | Unusable) -> None:
@@ -113,15 +128,25 @@ class _Agreement:
         return not any(gone)
 
     def _proposal(self) -> Commit:
+        members = self._roll.members
+        self._arrived[self._seat.rank] = self._meeting.store.read(self._mine.key, 0, 1).created_at
+        arrivals = sorted(self._arrived[member.rank] for member in members)
         return Commit(
             run=self._meeting.run,
             round=self._round,
-            committed_at=now(),
+            committed_at=datetime.fromtimestamp(self._store_time(), UTC).isoformat(timespec="milliseconds"),
             count=self._count,
-            members=self._roll.members,
+            members=members,
             excluded=self._roll.exclusions,
+            absent=self._roll.absent,
+            arrivals=tuple(round(at - arrivals[0], 3) for at in arrivals),
+            grace_seconds=round(self._roll.grace_seconds, 3),
             epochs=tuple(self._roll.epochs),
         )
+
+    def _store_time(self) -> float:
+        """What the store's clock shows by now: when this process's contribution came, and the time since then."""
+        return self._arrived[self._seat.rank] + self._meeting.clock.monotonic() - self._contributed_at
 
     def _give_up(self) -> NoReturn:
         excluded = self._roll.exclusions

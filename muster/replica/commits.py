@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from muster.contract.commit import Commit, Exclusion
 from muster.contract.errors import DocumentError
 from muster.replica import keys
@@ -60,10 +58,4 @@ def amended(commit: Commit, rejected: tuple[Exclusion, ...]) -> Commit:
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
         message = f"Round {commit.round} has no usable contribution ({reasons})."
         raise RendezvousError(message)
-    update = {"members": members, "excluded": excluded, "revision": commit.revision + 1, "committed_at": now()}
-    return commit.model_copy(update=update)
-
-
-def now() -> str:
-    """The time for the eye: UTC, ISO 8601. No decision rests on it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return commit.model_copy(update={"members": members, "excluded": excluded, "revision": commit.revision + 1})

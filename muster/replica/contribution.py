@@ -41,6 +41,14 @@ class Unusable:
     reason: str
 
 
+@dataclass(frozen=True)
+class Received:
+    """What a process gave, as others judge it, and when it came (seconds since 1970 by the store's clock)."""
+
+    answer: Member | Unusable
+    at: float
+
+
 def make_contribution(
     run: str, seat: Seat, round_: int, gradient: Floats, *, weight: float, metrics: dict[str, float]
 ) -> Contribution:
@@ -83,7 +91,7 @@ def contribute(meeting: Meeting, seat: Seat, contribution: Contribution) -> None
         log.info("round=%d event=contribution-was-there", contribution.round)
 
 
-def read_contribution(meeting: Meeting, round_: int, rank: int, epoch: int, *, count: int) -> Member | Unusable | None:
+def read_contribution(meeting: Meeting, round_: int, rank: int, epoch: int, *, count: int) -> Received | None:
     """What a process gave, judged by its header and length; None while there is nothing.
 
     The values themselves are judged by those who average them.
@@ -96,11 +104,11 @@ def read_contribution(meeting: Meeting, round_: int, rank: int, epoch: int, *, c
     try:
         header = decode_header(key, part.body, ContributionHeader)
     except CodecError as error:
-        return Unusable(str(error))
+        return Received(Unusable(str(error)), part.created_at)
     member = header.member
     if (header.run, header.round, member.rank, member.epoch) != (meeting.run, round_, rank, epoch):
-        return Unusable("its header belongs to another run, round or rank")
-    return judge(header, part.size, count)
+        return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)
+    return Received(judge(header, part.size, count), part.created_at)
 
 
 def judge(header: ContributionHeader, size: int, count: int) -> Member | Unusable:

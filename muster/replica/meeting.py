@@ -60,9 +60,9 @@ class Patience:
         self._pause_seconds = POLL_FIRST_SECONDS
 
     @property
-    def waited_seconds(self) -> float:
-        """How long this has gone on."""
-        return self._clock.monotonic() - self._started
+    def left_seconds(self) -> float:
+        """How long this may still go on; 0 or less when it is over."""
+        return self._timeout_seconds - (self._clock.monotonic() - self._started)
 
     def reset(self) -> None:
         """Look often again: something is about to come."""
@@ -75,7 +75,7 @@ class Patience:
             StoppedError: the replica is to stop.
             RendezvousError: the time is over; `missing` says what did not come.
         """
-        left = self._timeout_seconds - self.waited_seconds
+        left = self.left_seconds
         if left <= 0:
             message = f"Gave up after {self._timeout_seconds:g} s (rendezvous.timeout_seconds): {missing()}"
             raise RendezvousError(message)

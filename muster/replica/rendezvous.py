@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from muster.contract.commit import Commit
 from muster.replica.agreement import agree
+from muster.replica.background import Background
 from muster.replica.codec import Floats
 from muster.replica.commits import read_commit
 from muster.replica.contribution import Contribution, contribute, make_contribution
 from muster.replica.errors import ParametersError
+from muster.replica.grace import ROUNDS_SEEN
+from muster.replica.exchange import Exchange
 from muster.replica.history import STATE_EVERY_ROUNDS, last_committed, latest_state, store_state
 from muster.replica.meeting import Meeting, Patience, log
 from muster.replica.outer import GlobalState, Outer
@@ -20,35 +24,13 @@ from muster.replica.seat import Seat, renew_seat, take_seat
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """A round as it was agreed: who took part, and the weighted mean of what they gave (the same bits for all)."""
-
-    commit: Commit
-    mean: Floats
-    took_part: bool
-
-    @property
-    def outcome(self) -> Outcome:
-        """How the round went, without its values."""
-        return Outcome(self.commit.round, tuple(member.rank for member in self.commit.members), self.took_part)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a round went: who took part in it, and whether this rank did."""
-
-    round: int
-    participants: tuple[int, ...]
-    took_part: bool
-
-
-@dataclass(frozen=True)
 class Training:
     """What a process trains: its arrays' packing, what is done with a mean, and the global state, which advances."""
 
     packing: Packing
     outer: Outer
     state: GlobalState
+    exchanges: Background[Exchange] = field(default_factory=Background)
 
 
 class Rendezvous:
@@ -59,7 +41,7 @@ class Rendezvous:
         self._meeting = meeting
         self._seat = seat
         self._metrics = metrics
-        self._previous: Commit | None = None
+        self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
         self._training: Training | None = None
 
     @classmethod
@@ -109,8 +91,8 @@ class Rendezvous:
         store = self._meeting.store
         state = latest_state(store, self._meeting.run, packing, last_committed(store))
         began = state.round
-        if began:
-            self._previous = read_commit(self._meeting, began)
+        if began and (commit := read_commit(self._meeting, began)) is not None:
+            self._recent.append(commit)
         training = self._training = Training(packing, outer, state)
         self._catch_up(training)
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
@@ -132,7 +114,7 @@ class Rendezvous:
                 self._meeting.run, self._seat, round_, gradient, weight=weight, metrics=self._metrics()
             )
             contribute(self._meeting, self._seat, mine)
-            commit = agree(self._meeting, self._seat, mine, self._previous, patience)
+            commit = agree(self._meeting, self._seat, mine, tuple(self._recent), patience)
         return self._exchanged(commit, mine, patience)
 
     def committed(self, round_: int) -> Exchange | None:
@@ -148,7 +130,7 @@ class Rendezvous:
         """
         self._seat = renew_seat(self._meeting.store, self._meeting.run, self._seat)
 
-    def advance(self, training: Training, gradient: Floats, weight: float) -> Outcome:
+    def advance(self, training: Training, gradient: Floats, weight: float) -> Exchange:
         """Give `gradient` to the next round and apply the round's mean; blocks until then.
 
         A straggler whom the others left out applies all rounds that they made meanwhile, drops its own local progress
@@ -163,12 +145,12 @@ class Rendezvous:
             self._catch_up(training)
             self.report_back()
             log.warning("round=%d event=left-out now=%d", exchange.commit.round, training.state.round)
-        return exchange.outcome
+        return exchange
 
     def _exchanged(self, commit: Commit, mine: Contribution | None, patience: Patience) -> Exchange:
         commit, mean = reduced_mean(self._meeting, commit, mine, patience)
-        self._previous = commit
-        return Exchange(commit, mean, self.rank in {member.rank for member in commit.members})
+        self._recent.append(commit)
+        return Exchange(commit, mean, self.rank)
 
     def _catch_up(self, training: Training) -> None:
         while (exchange := self.committed(training.state.round + 1)) is not None:
@@ -176,7 +158,7 @@ class Rendezvous:
 
     def _apply(self, training: Training, exchange: Exchange) -> None:
         state = training.state
-        training.outer.apply(state, exchange.mean)
+        training.outer.apply(state, exchange.mean, training.packing.optimized)
         members = exchange.commit.members
         keeper = members[state.round // STATE_EVERY_ROUNDS % len(members)]
         if state.round % STATE_EVERY_ROUNDS == 0 and keeper.rank == self.rank:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from muster.contract.commit import Commit, Exclusion, Member
 
@@ -22,7 +23,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True)
 class Quorum:
-    """How many must take part, and how long the others are waited for then."""
+    """How many must take part, and how long the others are waited for then, at most."""
 
     replicas: int
     min_participants: int
@@ -32,8 +33,9 @@ class Quorum:
 class RollCall:
     """What one replica has seen of a round so far."""
 
-    def __init__(self, quorum: Quorum, previous: Commit | None) -> None:
+    def __init__(self, quorum: Quorum, grace_seconds: float, previous: Commit | None) -> None:
         self._quorum = quorum
+        self.grace_seconds = grace_seconds
         self._since: float | None = None
         self._members: dict[int, Member] = {}
         self._excluded: dict[int, str] = {}
@@ -76,20 +78,27 @@ class RollCall:
         """The ranks that have not answered."""
         return [r for r in range(self._quorum.replicas) if r not in self._members and r not in self._excluded]
 
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """The ranks that are waited for and have not answered."""
+        return tuple(rank for rank in self.open_ranks if rank in self._expected)
+
+    @property
+    def closes_at(self) -> float:
+        """When the wait for the absent ends, once `decide` has seen a quorum; infinity before."""
+        return inf if self._since is None else self._since + self.grace_seconds
+
     def is_expected(self, rank: int) -> bool:
         """Whether `rank` is waited for."""
         return rank in self._expected
 
-    def decide(self, now: float) -> Decision:
-        """What to do at `now` (seconds of a clock that only grows)."""
+    def decide(self, now: float, *, last_call: bool = False) -> Decision:
+        """What to do at `now` (seconds of a clock that only grows). On the last call a quorum waits for nobody."""
         present = len(self._members)
-        waiting = [rank for rank in self.open_ranks if rank in self._expected]
         if present < self._quorum.min_participants:
             self._since = None
             reachable = present + len(self.open_ranks)
             return Decision.HOPELESS if reachable < self._quorum.min_participants else Decision.WAIT
-        if not waiting:
-            return Decision.COMMIT
         if self._since is None:
             self._since = now
-        return Decision.COMMIT if now - self._since >= self._quorum.grace_seconds else Decision.WAIT
+        return Decision.COMMIT if last_call or not self.absent or now >= self.closes_at else Decision.WAIT

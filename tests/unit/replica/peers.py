@@ -127,7 +127,7 @@ class Run:
     root: Path
     replicas: int = 3
     min_participants: int = 3
-    grace_seconds: float = 0.2
+    grace_seconds: float = 0.2  # below what is ever learnt, so it holds
     timeout_seconds: float = 20.0
     rounds: int = 4
     count: int = SMALL

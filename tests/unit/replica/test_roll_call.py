@@ -25,7 +25,7 @@ def committed(ranks: list[int], excluded: tuple[int, ...] = (), epochs: tuple[in
 
 
 def roll(previous: Commit | None, *present: int, least: int = 2) -> RollCall:
-    call = RollCall(Quorum(4, least, GRACE), previous)
+    call = RollCall(Quorum(4, least, GRACE), GRACE, previous)
     for rank in present:
         call.contributed(member(rank))
     return call
@@ -53,6 +53,17 @@ def test_grace_begins_with_the_quorum_and_not_before() -> None:
 
 def test_less_than_a_quorum_waits_for_ever() -> None:
     assert roll(committed([0, 1]), 0, 1, least=3).decide(1e9) is Decision.WAIT
+
+
+def test_on_the_last_call_a_quorum_waits_for_nobody_and_less_than_one_still_does() -> None:
+    assert roll(None, 0, 1).decide(0.0, last_call=True) is Decision.COMMIT
+    assert roll(None, 0).decide(0.0, last_call=True) is Decision.WAIT
+
+
+def test_the_absent_are_those_who_are_waited_for() -> None:
+    call = roll(committed([0, 1, 2]), 0)
+    assert call.absent == (1, 2)
+    assert call.open_ranks == [1, 2, 3]
 
 
 def test_a_rank_that_is_claimed_anew_is_waited_for() -> None:
