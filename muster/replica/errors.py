@@ -39,6 +39,10 @@ class ParametersError(MusterError):
     """The trainer's parameters are not what this run can train."""
 
 
+class AlgorithmError(MusterError):
+    """The settings of the training contradict themselves, or those of the run."""
+
+
 class DivergedError(MusterError):
     """The trainer's own contribution is unusable and the round cannot do without it."""
 

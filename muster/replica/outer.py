@@ -22,8 +22,8 @@ class GlobalState:
 class Nesterov:
     """SGD with Nesterov momentum as in DiLoCo (arXiv 2311.08105): m = μm + g, θ = θ - η(g + μm).
 
-    Element by element in float32, one operation at a time: the same bits on any machine. With η = 1 and μ = 0 it puts
-    the replicas' weighted average in the place of the parameters, which is local SGD (arXiv 1805.09767).
+    Element by element in float32, one operation at a time: the same bits on any machine. With η = 1 and μ = 0 the
+    replicas' weighted average takes the place of the parameters.
     """
 
     learning_rate: float = 0.7
@@ -40,9 +40,6 @@ class Nesterov:
         parameters -= update
 
 
-AVERAGING = Nesterov(learning_rate=1.0, momentum=0.0)
-
-
 @dataclass(frozen=True)
 class Outer:
     """From a round's mean to the global state after it.
@@ -54,13 +51,29 @@ class Outer:
     optimizer: Nesterov = Nesterov()
     fragments: int = 1
 
+    def estimated(self, state: GlobalState, gradient: Floats, optimized: int) -> Floats:
+        """The parameters after a round whose mean were `gradient`; `state` stays as it is."""
+        ahead = GlobalState(state.round, state.parameters.copy(), state.momentum.copy())
+        self.apply(ahead, gradient, optimized)
+        return ahead.parameters
+
     def part(self, round_: int, count: int) -> slice:
         """The elements, of `count`, that `round_` carries: a function of these numbers alone."""
         turn = (round_ - 1) % self.fragments
         return slice(count * turn // self.fragments, count * (turn + 1) // self.fragments)
 
-    def apply(self, state: GlobalState, mean: Floats) -> None:
-        """Advance `state` by one round, in place. `mean` covers the part that is the round's."""
-        part = self.part(state.round + 1, state.parameters.size)
-        self.optimizer.step(state.parameters[part], state.momentum[part], mean)
+    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
+        """Advance `state` by one round, in place.
+
+        Args:
+            mean: covers the part that is the round's.
+            optimized: elements from here on are statistics, which are averaged (None: all are parameters).
+        """
+        count = state.parameters.size
+        part = self.part(state.round + 1, count)
+        border = min(max(count if optimized is None else optimized, part.start), part.stop)
+        self.optimizer.step(
+            state.parameters[part.start : border], state.momentum[part.start : border], mean[: border - part.start]
+        )
+        state.parameters[border : part.stop] -= mean[border - part.start :]
         state.round += 1

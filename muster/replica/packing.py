@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,22 +16,38 @@ from muster.replica.blocks import OBJECT_BYTES_MAX
 from muster.replica.codec import Floats, object_bytes
 from muster.replica.errors import ParametersError
 
-Parameters = Floats | Mapping[str, Floats]
+# A float32 NumPy array, or anything that gives one by DLPack; or a mapping of names to such arrays.
+Parameters = Any
+
+WHOLE = slice(0, None)
 
 
-class Packing:
-    """The trainer's own arrays, and their places in the flat buffer (by name: no order of insertion matters)."""
+@dataclass(frozen=True)
+class Piece:
+    """Elements `local` of the array `name`, flattened, which lie at `place` of a part of the flat buffer."""
 
-    def __init__(self, parameters: Parameters) -> None:
-        """Take hold of the arrays, which are read and written in place from here on.
+    name: str
+    local: slice
+    place: slice
+
+
+class Packing(ABC):
+    """The trainer's own arrays, and their places in the flat float32 buffer. Read and written in place."""
+
+    def __init__(self, shapes: Mapping[str, Sequence[int]], problems: Sequence[str] = (), averaged: int = 0) -> None:
+        """Lay the arrays out in the order given.
+
+        Args:
+            problems: what is wrong with them, found before.
+            averaged: so many elements at the end of the buffer are statistics, not parameters: they are averaged.
 
         Raises:
             ParametersError: with everything that is wrong with them.
         """
-        named = {"parameters": parameters} if isinstance(parameters, np.ndarray) else dict(parameters)
-        problems = [problem for name, array in named.items() for problem in _problems(name, array)]
-        self._arrays = dict(sorted(named.items()))
-        self.count = sum(array.size for array in self._arrays.values()) if not problems else 0
+        self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        self.count = sum(prod(shape) for shape in self._shapes.values())
+        self.optimized = self.count - averaged
+        problems = list(problems)
         if not problems and self.count == 0:
             problems.append("there are no parameters")
         if object_bytes(2 * self.count) > OBJECT_BYTES_MAX:
@@ -39,29 +58,75 @@ class Packing:
     @property
     def layout(self) -> str:
         """Digest of names and shapes: replicas that disagree on it do not train the same model."""
-        return digest([[name, list(array.shape)] for name, array in self._arrays.items()])
+        return digest([[name, list(shape)] for name, shape in self._shapes.items()])
 
-    def read(self) -> Floats:
-        """A flat copy of the arrays."""
-        return np.concatenate([array.reshape(-1) for array in self._arrays.values()])
+    @abstractmethod
+    def read(self, part: slice = WHOLE) -> Floats:
+        """A flat copy of a part of the arrays."""
 
-    def write(self, flat: Floats) -> None:
-        """Overwrite the arrays."""
-        for name, values in self.unpack(flat).items():
-            self._arrays[name][...] = values
+    @abstractmethod
+    def write(self, flat: Floats, part: slice = WHOLE) -> None:
+        """Overwrite a part of the arrays."""
+
+    def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:  # noqa: ARG002 - for types other than float32
+        """`flat` as the arrays would hold it once written: itself where they are float32."""
+        return flat
 
     def unpack(self, flat: Floats) -> dict[str, Floats]:
         """Views of `flat`, by name."""
-        views, start = {}, 0
-        for name, array in self._arrays.items():
-            views[name] = flat[start : start + array.size].reshape(array.shape)
-            start += array.size
-        return views
+        return {piece.name: flat[piece.place].reshape(self._shapes[piece.name]) for piece in self.pieces(WHOLE)}
+
+    def pieces(self, part: slice) -> Iterator[Piece]:
+        """What of which array lies in `part`."""
+        begin, end, _ = part.indices(self.count)
+        start = 0
+        for name, shape in self._shapes.items():
+            stop = start + prod(shape)
+            first, last = max(start, begin), min(stop, end)
+            if first < last or (start == stop and begin <= start < end):
+                yield Piece(name, slice(first - start, last - start), slice(first - begin, last - begin))
+            start = stop
 
 
-def _problems(name: str, array: NDArray[Any]) -> list[str]:
+class ArrayPacking(Packing):
+    """NumPy arrays, and arrays of other libraries through DLPack where their memory can be written."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        """Take hold of the arrays, in the order of their names (no order of insertion matters).
+
+        Raises:
+            ParametersError: with everything that is wrong with them.
+        """
+        named = dict(parameters) if isinstance(parameters, Mapping) else {"parameters": parameters}
+        arrays = {name: _as_array(named[name]) for name in sorted(named)}
+        problems = [problem for name in named for problem in _problems(name, arrays[name])]
+        self._arrays: dict[str, NDArray[Any]] = {} if problems else arrays
+        super().__init__({name: array.shape for name, array in self._arrays.items()}, problems)
+
+    def read(self, part: slice = WHOLE) -> Floats:
+        """A flat copy."""
+        pieces = [self._arrays[piece.name].reshape(-1)[piece.local] for piece in self.pieces(part)]
+        return np.concatenate(pieces)
+
+    def write(self, flat: Floats, part: slice = WHOLE) -> None:
+        """Overwrite in place."""
+        for piece in self.pieces(part):
+            # An index into `flat` and not a reshape, which would be a copy where an array is not contiguous.
+            self._arrays[piece.name].flat[piece.local] = flat[piece.place]
+
+
+def _as_array(array: Any) -> Any:
+    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
+        return array
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return array
+
+
+def _problems(name: str, array: Any) -> list[str]:
     if not isinstance(array, np.ndarray):
-        return [f"{name} is a {type(array).__name__}, not a NumPy array"]
+        return [f"{name} is a {type(array).__name__}, neither a NumPy array nor one that DLPack can share with NumPy"]
     if array.dtype != np.float32:
         return [f"{name} is {array.dtype}, not float32"]
     return [] if array.flags.writeable else [f"{name} is read-only"]

@@ -13,8 +13,8 @@ from muster.replica.codec import Floats
 from muster.replica.commits import read_commit
 from muster.replica.contribution import Contribution, contribute, make_contribution
 from muster.replica.errors import ParametersError
-from muster.replica.grace import ROUNDS_SEEN
 from muster.replica.exchange import Exchange
+from muster.replica.grace import ROUNDS_SEEN
 from muster.replica.history import STATE_EVERY_ROUNDS, last_committed, latest_state, store_state
 from muster.replica.meeting import Meeting, Patience, log
 from muster.replica.outer import GlobalState, Outer

@@ -15,10 +15,11 @@ from muster.contract.commit import Commit
 from muster.replica import keys
 from muster.replica.codec import Floats
 from muster.replica.diloco import DiLoCo
+from muster.replica.exchange import Outcome
 from muster.replica.local_store import LocalStore
 from muster.replica.meeting import Meeting
 from muster.replica.outer import GlobalState, Outer
-from muster.replica.rendezvous import Outcome, Rendezvous
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Part, Store
 
@@ -160,7 +161,9 @@ class Run:
                 while outer.round < self.rounds:
                     before_step(outer.round + 1)
                     parameters -= gradient(rank, outer.round + 1, self.count)
-                    peer.outcomes.append(outer.step(rank + 1))
+                    outcome = outer.step(rank + 1)
+                    assert outcome is not None
+                    peer.outcomes.append(outcome)
                 assert peer.rendezvous.training is not None
                 peer.state = peer.rendezvous.training.state
                 assert parameters.tobytes() == peer.state.parameters.tobytes()

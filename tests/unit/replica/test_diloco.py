@@ -60,10 +60,10 @@ def test_everything_that_is_wrong_with_the_parameters_is_said_at_once(tmp_path: 
     fixed.flags.writeable = False
     wrong = {"a": np.zeros(3), "b": fixed, "c": [1.0]}
     with pytest.raises(ParametersError) as caught:
-        DiLoCo(alone(tmp_path), wrong)  # type: ignore[arg-type]
+        DiLoCo(alone(tmp_path), wrong)
     assert str(caught.value) == (
         "The parameters cannot be trained together: a is float64, not float32; b is read-only; "
-        "c is a list, not a NumPy array."
+        "c is a list, neither a NumPy array nor one that DLPack can share with NumPy."
     )
 
 

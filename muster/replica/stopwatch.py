@@ -1,0 +1,33 @@
+"""How much of its time a training loop computes, and how much it waits for the exchange."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stopwatch:
+    """Seconds of wall-clock time since the last `lap`, and how many of them were blocked."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._blocked = 0.0
+        self.blocked_seconds = 0.0
+        self.utilisation = 1.0
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """The time within counts as blocked."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._blocked += time.monotonic() - began
+
+    def lap(self) -> None:
+        """End a round: what was counted becomes `blocked_seconds` and `utilisation` (compute / wall)."""
+        now = time.monotonic()
+        self.blocked_seconds = self._blocked
+        self.utilisation = 1 - self._blocked / max(now - self._began, 1e-9)
+        self._began, self._blocked = now, 0.0
