@@ -7,7 +7,7 @@
 | 10 | 2 | length of the header |
 | 12 | 4 | CRC-32 of the header |
 | 16 | up to 4080 | header: canonical JSON, then zeros up to offset 4096 |
-| 4096 | records | each a CRC-32 (4 bytes) and one block of float32 values; the last block is padded with zeros |
+| 4096 | records | each a CRC-32 (4 bytes) and one block as its codec codes it; the last block is padded with zeros |
 
 A record's CRC-32 starts from that of the object's key and the block's index, so a block verifies only in its own place
 of its own object, and a reader of any run of records verifies them without the rest.
@@ -22,51 +22,78 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.contract.document import Document
 from muster.contract.errors import DocumentError
-from muster.replica.blocks import Blocks
+from muster.replica.blocks import CHECKSUM_BYTES, Blocks
+from muster.replica.codecs import FP32
+from muster.replica.codecs.base import (
+    MAGNITUDE_MAX,
+    Codec,
+    CodecError,
+    Dither,
+    Floats,
+    Payload,
+    refuse_unusable,
+)
 
-Floats = NDArray[np.float32]
+__all__ = [
+    "HEADER_BYTES",
+    "CodecError",
+    "Floats",
+    "byte_range",
+    "decode_blocks",
+    "decode_header",
+    "decode_into",
+    "encode",
+    "object_bytes",
+]
+
 H = TypeVar("H", bound=Document)
 
 MAGIC = b"\x93MUSTER\n"
 VERSION = 1
 HEADER_BYTES = 4096  # the header's room, prefix included; the records begin behind it
-# Far above any gradient, far enough below float32's limit (3.4e38) that sums of thousands stay finite.
-MAGNITUDE_MAX = np.float32(1e30)
-_FLOAT_MAX = np.finfo(np.float32).max
 
 _PREFIX = struct.Struct("<8sHHI")
-_RECORD_DTYPE = np.dtype("<f4")
 _CHECKSUM_DTYPE = np.dtype("<u4")
 
 
-class CodecError(ValueError):
-    """Bytes that are not such an object; says what is wrong with them."""
-
-
-def encode(key: str, values: Floats | None, header_of: Callable[[str], Document]) -> bytearray:
+def encode(
+    key: str,
+    values: Floats | None,
+    header_of: Callable[[str], Document],
+    codec: Codec = FP32,
+    *,
+    dither: bool = False,
+    error: Floats | None = None,
+) -> bytearray:
     """An object ready to be stored under `key`.
 
     Args:
         key: where it will lie; its checksums are bound to it.
         values: flat float32 values, or None for an object that is a header alone.
         header_of: makes the header, given the CRC-32 over all block checksums as eight hexadecimal digits.
+        codec: how the values are coded.
+        dither: round by chance, the same for the same key (see `Dither`).
+        error: where to leave what is lost, values less decoded values; may be `values` itself.
+
+    Raises:
+        CodecError: values that are NaN, infinite or beyond the codec's limit, or a header that does not fit.
     """
-    blocks = Blocks(0 if values is None else values.size)
+    blocks = Blocks(0 if values is None else values.size, codec)
     body = bytearray(HEADER_BYTES + blocks.number * blocks.record_bytes)
     checksums = np.zeros(blocks.number, _CHECKSUM_DTYPE)
     if values is not None:
         records = _records(memoryview(body)[HEADER_BYTES:], blocks)
-        full, rest = divmod(values.size, blocks.elements)
-        records[:full, 1:] = values[: full * blocks.elements].reshape(full, blocks.elements)
-        records[full:, 1 : 1 + rest] = values[full * blocks.elements :]
         seed = _seed(key)
-        for index, record in enumerate(records):
-            checksums[index] = _checksum(seed, index, record)
-        records[:, 0] = checksums.view(_RECORD_DTYPE)
+        for piece in blocks.pieces(range(blocks.number)):
+            coded = records[piece.start : piece.stop]
+            chance = Dither(seed, piece.start) if dither else None
+            _encode_piece(values, blocks, piece, coded[:, CHECKSUM_BYTES:], dither=chance, error=error)
+            for index, record in zip(piece, coded, strict=True):
+                checksums[index] = _checksum(seed, index, record)
+        records[:, :CHECKSUM_BYTES] = checksums.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
     header = header_of(f"{zlib.crc32(checksums.tobytes()):08x}").to_json()
     if _PREFIX.size + len(header) > HEADER_BYTES:
         message = f"the header has {len(header)} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
@@ -105,9 +132,9 @@ def decode_header(key: str, body: memoryview, kind: type[H]) -> H:
         raise CodecError(str(error)) from None
 
 
-def object_bytes(count: int) -> int:
+def object_bytes(count: int, codec: Codec = FP32) -> int:
     """The size of an object that carries `count` values."""
-    blocks = Blocks(count)
+    blocks = Blocks(count, codec)
     return HEADER_BYTES + blocks.number * blocks.record_bytes
 
 
@@ -119,43 +146,67 @@ def byte_range(blocks: Blocks, which: range) -> tuple[int, int]:
     )
 
 
-def decode_blocks(key: str, body: memoryview, blocks: Blocks, which: range, limit: np.float32 = _FLOAT_MAX) -> Floats:
-    """The values of the blocks `which`, from exactly their records.
+def decode_blocks(key: str, body: memoryview, blocks: Blocks, which: range) -> Floats:
+    """The values of the blocks `which`, from exactly their records; raises as `decode_into`."""
+    span = blocks.span(which)
+    values = np.empty(span.stop - span.start, np.float32)
+    decode_into(values, key, body, blocks, which)
+    return values
+
+
+def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, which: range) -> None:
+    """Fill `values`, which has room for just the blocks `which`, from exactly their records.
 
     Raises:
-        CodecError: wrong length, wrong checksum, or values that are NaN or beyond `limit` (infinity always is).
+        CodecError: wrong length, wrong checksum, what the codec never gives, or values that are NaN, infinite or
+            beyond MAGNITUDE_MAX. `values` then holds anything.
     """
     if len(body) != len(which) * blocks.record_bytes:
         message = f"{len(body)} bytes where blocks {which.start} to {which.stop - 1} take {len(which)} records"
         raise CodecError(message)
     records = _records(body, blocks)
-    found = np.ascontiguousarray(records[:, 0]).view(_CHECKSUM_DTYPE)
+    found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0]
     seed = _seed(key)
-    for index, record, checksum in zip(which, records, found, strict=True):
-        if _checksum(seed, index, record) != checksum:
-            message = f"the checksum of block {index} does not match"
-            raise CodecError(message)
-    span = blocks.span(which)
-    values = records[:, 1:].reshape(-1)[: span.stop - span.start].astype(np.float32, copy=False)
-    if not is_usable(values, limit):
-        message = f"it holds NaN, infinity or values beyond {limit:.0e}"
-        raise CodecError(message)
-    return values
+    offset = blocks.span(which).start
+    for piece in blocks.pieces(which):
+        rows = slice(piece.start - which.start, piece.stop - which.start)
+        for index, record, checksum in zip(piece, records[rows], found[rows], strict=True):
+            if _checksum(seed, index, record) != checksum:
+                message = f"the checksum of block {index} does not match"
+                raise CodecError(message)
+        span = blocks.span(piece)
+        target = values[span.start - offset : span.stop - offset]
+        full = np.empty(len(piece) * blocks.elements, np.float32) if target.size % blocks.elements else target
+        blocks.codec.decode(records[rows, CHECKSUM_BYTES:], full.reshape(len(piece), -1))
+        if full is not target:
+            target[...] = full[: target.size]
+        refuse_unusable(target, MAGNITUDE_MAX)
 
 
-def is_usable(values: Floats, limit: np.float32) -> bool:
-    """Whether every value lies within ±limit; NaN fails every comparison."""
-    return values.size == 0 or bool(values.max() <= limit and values.min() >= -limit)
+def _encode_piece(
+    values: Floats, blocks: Blocks, piece: range, payload: Payload, *, dither: Dither | None, error: Floats | None
+) -> None:
+    span = blocks.span(piece)
+    source = values[span]
+    full = source
+    if source.size % blocks.elements:
+        full = np.zeros(len(piece) * blocks.elements, np.float32)
+        full[: source.size] = source
+    blocks.codec.encode(full.reshape(len(piece), -1), payload, dither)
+    if error is not None:
+        decoded = np.empty((len(piece), blocks.elements), np.float32)
+        blocks.codec.decode(payload, decoded)
+        np.subtract(source, decoded.reshape(-1)[: source.size], out=error[span])
 
 
-def _records(body: memoryview, blocks: Blocks) -> Floats:
-    return np.frombuffer(body, _RECORD_DTYPE).reshape(-1, 1 + blocks.elements)
+def _records(body: memoryview, blocks: Blocks) -> Payload:
+    return np.frombuffer(body, np.uint8).reshape(-1, blocks.record_bytes)
 
 
 def _seed(key: str) -> int:
     return zlib.crc32(key.encode())
 
 
-def _checksum(seed: int, index: int, record: Floats) -> int:
+def _checksum(seed: int, index: int, record: Payload) -> int:
     place = zlib.crc32(index.to_bytes(8, "little"), seed)
-    return zlib.crc32(record[1:].data, place)
+    return zlib.crc32(record[CHECKSUM_BYTES:].data, place)

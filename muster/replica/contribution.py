@@ -8,20 +8,16 @@ from muster.contract.commit import Member
 from muster.replica import keys
 from muster.replica.codec import (
     HEADER_BYTES,
-    MAGNITUDE_MAX,
     CodecError,
     Floats,
     decode_header,
     encode,
-    is_usable,
     object_bytes,
 )
 from muster.replica.headers import ContributionHeader
 from muster.replica.meeting import Meeting, log
 from muster.replica.seat import Seat, check_seat
 from muster.replica.transport import ObjectExistsError, ObjectMissingError
-
-UNUSABLE = f"its pseudo-gradient holds NaN, infinity or values beyond {MAGNITUDE_MAX:.0e}"
 
 
 @dataclass(frozen=True)
@@ -54,14 +50,13 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. Values that nobody could average are left out, and the header says so."""
     key = keys.contribution(round_, seat.rank, seat.epoch)
-    usable = is_usable(gradient, MAGNITUDE_MAX)
 
-    def header(checksum: str) -> ContributionHeader:
+    def header(checksum: str, declined: str | None = None) -> ContributionHeader:
         return ContributionHeader(
             run=run,
             round=round_,
             count=gradient.size,
-            declined=None if usable else UNUSABLE,
+            declined=declined,
             member=Member(
                 rank=seat.rank,
                 attempt=seat.attempt,
@@ -73,7 +68,11 @@ def make_contribution(
             ),
         )
 
-    body = encode(key, gradient if usable else None, header)
+    try:
+        body = encode(key, gradient, header)
+    except CodecError as error:
+        reason = f"its pseudo-gradient cannot be averaged: {error}"
+        body = encode(key, None, lambda checksum: header(checksum, reason))
     return Contribution(round_, key, body, decode_header(key, memoryview(body), ContributionHeader))
 
 

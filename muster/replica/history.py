@@ -82,12 +82,19 @@ def load_state(store: Store, run: str, packing: Packing, round_: int) -> GlobalS
 
 
 def store_state(store: Store, run: str, packing: Packing, state: GlobalState) -> None:
-    """Store a state for those who come later. All hold the same, so whoever was faster stored it as well."""
+    """Store a state for those who come later. All hold the same, so whoever was faster stored it as well.
+
+    Raises:
+        ParametersError: it holds NaN, infinity or values that nobody could average.
+    """
     arrays = 1 if state.round == 0 else 2
     flat: Floats = np.concatenate([state.parameters, state.momentum]) if arrays == 2 else state.parameters
     header = StateHeader(run=run, round=state.round, count=packing.count, layout=packing.layout, arrays=arrays)
     key = keys.state(state.round)
     try:
         store.create(key, encode(key, flat, lambda _: header))
+    except CodecError as error:
+        message = f"The parameters after round {state.round} cannot be trained on: {error}."
+        raise ParametersError(message) from None
     except ObjectExistsError:
         return

@@ -9,7 +9,6 @@ from muster.replica import keys
 from muster.replica.blocks import Blocks
 from muster.replica.codec import (
     HEADER_BYTES,
-    MAGNITUDE_MAX,
     CodecError,
     Floats,
     byte_range,
@@ -173,7 +172,7 @@ class _Reduction:
                     body = memoryview(self._mine.body)[start:stop]
                 else:
                     body = self._meeting.store.read(key, start, stop).body
-                return decode_blocks(key, body, self._blocks, which, MAGNITUDE_MAX)
+                return decode_blocks(key, body, self._blocks, which)
             except ObjectMissingError:
                 reason = "its contribution is gone"
             except CodecError as error:

@@ -12,6 +12,8 @@ import pytest
 
 from muster.replica import keys
 from muster.replica.codec import HEADER_BYTES, Floats, decode_header, encode
+from muster.replica.codecs.base import Dither, Payload
+from muster.replica.codecs.plain import Fp32
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.headers import ContributionHeader
 from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, wait_until
@@ -27,14 +29,23 @@ def flipped(position: int) -> Callable[[bytes], bytes]:
     return lambda body: body[:position] + bytes([body[position] ^ 1]) + body[position + 1 :]
 
 
+class Poisoning(Fp32):
+    """Writes one value that an honest encoder refuses."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:
+        super().encode(values, payload, dither)
+        payload.view(self.dtype)[0, 0] = self._value
+
+
 def with_values(value: float) -> Callable[[bytes], bytes]:
     """Well-formed in every way but for one value."""
 
     def rewrite(body: bytes) -> bytes:
         header = decode_header(POISONED, memoryview(body), ContributionHeader)
-        values = gradient_of(1, 2, header.count)
-        values[0] = value
-        return bytes(encode(POISONED, values, lambda _: header))
+        return bytes(encode(POISONED, gradient_of(1, 2, header.count), lambda _: header, Poisoning(value)))
 
     return rewrite
 
@@ -141,4 +152,6 @@ def test_a_diverged_replica_ends_the_run_at_once_when_every_one_is_needed(tmp_pa
     assert isinstance(errors[1], DivergedError)
     assert isinstance(errors[0], RendezvousError)
     for error in errors:
-        assert "Round 2 cannot have 3 participants any more (rank 1: its pseudo-gradient holds NaN" in str(error)
+        assert "Round 2 cannot have 3 participants any more (rank 1: its pseudo-gradient cannot be averaged" in str(
+            error
+        )

@@ -19,13 +19,13 @@ from muster.replica.codec import (
     encode,
     object_bytes,
 )
+from muster.replica.codecs.base import MAGNITUDE_MAX
 from muster.replica.headers import StateHeader
 
 KEY = "states/00000003"
 
-values_of = arrays(
-    np.float32, st.integers(1, 3000), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
-)
+BOUND = float(MAGNITUDE_MAX)
+values_of = arrays(np.float32, st.integers(1, 3000), elements=st.floats(-BOUND, BOUND, width=32))
 
 
 def header_of(count: int) -> StateHeader:

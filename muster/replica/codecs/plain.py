@@ -1,0 +1,69 @@
+"""Codecs that code each value for itself: fp32, bf16, fp16."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither, Floats, Payload, refuse_unusable
+
+
+class _Plain(Codec):
+    """Values one after another, each in a float type; nothing depends on a neighbour."""
+
+    dtype: ClassVar[np.dtype[Any]]
+
+    def payload_bytes(self, elements: int) -> int:
+        """The values alone."""
+        return elements * self.dtype.itemsize
+
+    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - fine enough
+        """Convert to the type, which rounds to the nearest."""
+        refuse_unusable(values, self.limit)
+        payload.view(self.dtype)[...] = values
+
+    def decode(self, payload: Payload, values: Floats) -> None:
+        """Convert back, which is exact."""
+        values[...] = payload.view(self.dtype)
+
+
+class Fp32(_Plain):
+    """float32 as it is, 4 bytes per value."""
+
+    name = "fp32"
+    limit = MAGNITUDE_MAX
+    loses = False
+    dtype = np.dtype("<f4")
+
+
+class Fp16(_Plain):
+    """float16 (IEEE 754 binary16), to the nearest: |error| <= max(2^-11 |value|, 2^-25), for values up to 65,504."""
+
+    name = "fp16"
+    limit = np.float32(65_504)
+    dtype = np.dtype("<f2")
+
+
+class Bf16(_Plain):
+    """The upper half of a float32, to the nearest, ties to even: |error| <= 2^-8 |value| (and 2^-134 near zero)."""
+
+    name = "bf16"
+    dtype = np.dtype("<u2")
+
+    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - fine enough
+        """Round the upper half by what the lower one holds."""
+        refuse_unusable(values, self.limit)
+        bits = values.view(np.uint32)
+        rounded = bits >> np.uint32(16)
+        rounded &= np.uint32(1)
+        rounded += bits
+        rounded += np.uint32(0x7FFF)
+        rounded >>= np.uint32(16)
+        payload.view(self.dtype)[...] = rounded
+
+    def decode(self, payload: Payload, values: Floats) -> None:
+        """A lower half of zeros."""
+        bits = values.view(np.uint32)
+        bits[...] = payload.view(self.dtype)
+        bits <<= np.uint32(16)

@@ -1,0 +1,43 @@
+"""Scales: the upper half of a float32, rounded away from zero, within bounds that a reader checks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.replica.codecs.base import MAGNITUDE_MAX, CodecError, Floats
+
+Scales = NDArray[np.uint16]
+
+SCALE_BYTES = 2
+# Below this a scale is zero, and so are all its values: its inverse times a code must stay far from float32's limits.
+SCALE_MIN = np.float32(2.0**-100)
+
+_SIGN = np.uint16(0x8000)
+_LEAST = np.uint16(int(SCALE_MIN.view(np.uint32)) >> 16)
+_MOST = np.uint16(int(MAGNITUDE_MAX.view(np.uint32)) >> 16)
+
+
+def encode_scales(peaks: Floats) -> Scales:
+    """Scales of the sign of `peaks`, as large or up to 2^-7 larger, relative; 0 for those below SCALE_MIN."""
+    scales = ((np.ascontiguousarray(peaks).view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)).astype(np.uint16)
+    scales[np.abs(peaks) < SCALE_MIN] = 0
+    return scales
+
+
+def decode_scales(scales: Scales) -> Floats:
+    """The scales as float32.
+
+    Raises:
+        CodecError: NaN, infinity, or beyond the bounds.
+    """
+    magnitudes = scales & ~_SIGN
+    if not np.all((scales == 0) | ((magnitudes >= _LEAST) & (magnitudes <= _MOST))):
+        message = f"it holds a scale that is not 0 or between {SCALE_MIN:.0e} and {MAGNITUDE_MAX:.0e}"
+        raise CodecError(message)
+    return (scales.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def inverse(scales: Floats, top: int) -> Floats:
+    """What brings values of these scales to ±top; 0 where the scale is 0."""
+    return np.divide(np.float32(top), scales, out=np.zeros_like(scales), where=scales != 0)
