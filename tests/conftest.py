@@ -1,3 +1,13 @@
 """Fixtures that every test may use."""
 
+import signal
+
 pytest_plugins = ["tests.plugins.cloud", "tests.plugins.stack"]
+
+
+def pytest_configure() -> None:
+    """Let the programs under test be interrupted.
+
+    What a shell starts in the background ignores SIGINT, and so do its children; CI may be started like that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
