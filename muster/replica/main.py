@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
@@ -59,6 +60,9 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
         _train(trainer, context, document)
     except StoppedError:
         if (training := context.rendezvous.training) is not None:
+            # An exchange that is under way sees the stop as well; until it ends it may be changing the state.
+            with suppress(MusterError):
+                training.exchanges.wait()
             path = tree.save_parameters(training.packing, training.state)
             log.info("event=stopped saved=%s", path.name)
         raise
@@ -66,6 +70,8 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
     if training is None:
         message = f"{document.trainer} returned without having made a DiLoCo(context.rendezvous, parameters)."
         raise TrainerError(message)
+    # A trainer that does not `finish()` leaves its last exchange under way: it is part of what all replicas hold.
+    training.exchanges.wait()
     path = tree.save_parameters(training.packing, training.state)
     uri = checkpoint_uri(document.rendezvous_uri, document.run, environment.rank, path)
     manifest = manifest_of(uri, training.state, context.metrics.latest())

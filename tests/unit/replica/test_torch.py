@@ -1,0 +1,250 @@
+"""PyTorch models: what is exchanged, in which types, and what comes back with a replica."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="make test installs it")
+
+from muster.replica.errors import ParametersError  # noqa: E402
+from muster.replica.rendezvous import Rendezvous  # noqa: E402
+from muster.replica.torch import DiLoCo, LocalSGD  # noqa: E402
+from tests.unit.replica.peers import Run  # noqa: E402
+
+
+class Tied(torch.nn.Module):
+    """An embedding that is the output's weight as well, a norm with statistics, a mask, and a frozen part."""
+
+    def __init__(self, dtype: Any = torch.float32) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(7, 4, dtype=dtype)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.output = torch.nn.Linear(4, 7, dtype=dtype)
+        self.output.weight = self.embedding.weight
+        self.frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+        self.register_buffer("mask", torch.full((3,), float("-inf")))
+        self.register_buffer("cache", torch.zeros(5), persistent=False)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.output(self.norm(self.embedding(tokens).float()).to(self.output.weight.dtype))
+
+
+def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> list[Any]:
+    """`work` in every replica at once; what each returned."""
+    results: list[Any] = [None] * run.replicas
+    errors: list[BaseException] = []
+
+    def replica(rank: int) -> None:
+        try:
+            results[rank] = work(Rendezvous.open(run.meeting(), rank, attempt, dict))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=replica, args=(rank,), daemon=True) for rank in range(run.replicas)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not errors, errors
+    return results
+
+
+def learn(model: Any, optimizer: Any, outer: Any, rank: int, rounds: int) -> None:
+    generator = torch.Generator().manual_seed(rank)
+    while outer.round < rounds:
+        tokens = torch.randint(7, (6,), generator=generator)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(tokens).float(), tokens).backward()
+        optimizer.step()
+        outer.step(len(tokens))
+    outer.finish()
+
+
+def values(model: Any) -> dict[str, bytes]:
+    shared = model.state_dict()
+    own = ("frozen.weight", "frozen.bias", "norm.num_batches_tracked")
+    return {name: bytes(shared[name].float().numpy().tobytes()) for name in shared if name not in own}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("settings", [{}, {"fragments": 3, "delay": 1, "alpha": 0.5}, {"eager": True}])
+def test_models_of_any_type_end_with_the_same_bits(tmp_path: Path, dtype: Any, settings: dict[str, Any]) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+
+    def work(rendezvous: Rendezvous) -> dict[str, bytes]:
+        model = Tied(dtype)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        learn(model, optimizer, DiLoCo(model, optimizer, rendezvous, sync_every=6, **settings), rendezvous.rank, 6)
+        assert model.output.weight is model.embedding.weight
+        return values(model)
+
+    one, other = together(run, work)
+    assert one == other
+
+
+def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is_left_alone(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+
+    def work(rendezvous: Rendezvous) -> Any:
+        torch.manual_seed(0)
+        model = Tied()
+        rank = rendezvous.rank
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        outer = DiLoCo(model, optimizer, rendezvous, sync_every=1)
+        training = rendezvous.training
+        assert training is not None
+        # Embedding, norm (weight, bias), output's bias; behind them the norm's running mean and variance.
+        assert list(training.packing.unpack(training.state.parameters)) == [
+            "embedding.weight", "norm.weight", "norm.bias", "output.bias", "norm.running_mean", "norm.running_var"
+        ]  # fmt: skip
+        model.norm.running_mean.fill_(rank)
+        model.norm.num_batches_tracked.fill_(rank + 5)
+        model.frozen.weight.data.fill_(rank)
+        outer.step()
+        return model
+
+    models = together(run, work)
+    for rank, model in enumerate(models):
+        # An average, whatever the outer optimizer does with parameters.
+        assert model.norm.running_mean.tolist() == [0.5] * 4
+        assert model.norm.num_batches_tracked == rank + 5
+        assert (model.frozen.weight == rank).all()
+        assert torch.isinf(model.mask).all()
+
+
+def test_a_low_precision_model_that_does_not_move_moves_nothing(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    rendezvous = Rendezvous.open(run.meeting(), 0, 1, dict)
+    model = torch.nn.Linear(8, 8)
+    half = torch.nn.Linear(8, 8).to(torch.bfloat16)
+    DiLoCo(model, torch.optim.SGD(model.parameters(), lr=1), rendezvous, sync_every=1)
+    again = Rendezvous.open(run.meeting(), 0, 2, dict)
+    outer = DiLoCo(half, torch.optim.SGD(half.parameters(), lr=1), again, sync_every=1)
+    assert again.training is not None
+    before = again.training.state.parameters.copy()
+    for _ in range(3):
+        outer.step()
+    # The rounding of the replica's own copy is no progress.
+    assert np.array_equal(again.training.state.parameters, before)
+
+
+def test_local_sgd_averages_by_samples(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+
+    def work(rendezvous: Rendezvous) -> Any:
+        model = torch.nn.Linear(1, 1, bias=False)
+        outer = LocalSGD(model, torch.optim.SGD(model.parameters(), lr=1), rendezvous, sync_every=2)
+        model.weight.data.fill_(4.0 * rendezvous.rank)
+        assert outer.step(1 + 2 * rendezvous.rank) is None
+        outcome = outer.step(1 + 2 * rendezvous.rank)
+        assert outcome is not None
+        assert outcome.participants == (0, 1)
+        return model.weight.item()
+
+    # Weights 2 and 6: (2 * 0 + 6 * 4) / 8.
+    assert together(run, work) == pytest.approx([3.0, 3.0])
+
+
+def test_non_contiguous_parameters_are_written_in_place(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    outer = DiLoCo(
+        model, optimizer, Rendezvous.open(run.meeting(), 0, 1, dict), sync_every=3, fragments=3, momentum=0.0
+    )
+    pointer, before = model.weight.data_ptr(), model.weight.detach().clone()
+    model.weight.data += 1
+    for _ in range(3):
+        outer.step()
+    outer.finish()
+    assert model.weight.data_ptr() == pointer
+    assert not model.weight.is_contiguous()
+    torch.testing.assert_close(model.weight.detach(), before + 0.7)
+
+
+def test_a_model_that_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(2, 2).requires_grad_(False)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)
+    with pytest.raises(ParametersError, match="the model has no parameter that requires a gradient"):
+        DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, dict), sync_every=1)
+
+
+class Position:
+    """Where a replica's data are."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.moments = np.zeros(3, np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "moments": self.moments}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.value, self.moments = state_dict["value"], state_dict["moments"]
+
+
+def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+
+    def begin(attempt: int) -> tuple[Any, Any, Any, Position]:
+        model = Tied()
+        decayed = [model.embedding.weight]
+        rest = [p for n, p in model.named_parameters() if n != "embedding.weight" and p.requires_grad]
+        optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": rest, "lr": 3e-3}], lr=1e-2)
+        position = Position()
+        outer = DiLoCo(
+            model,
+            optimizer,
+            Rendezvous.open(run.meeting(), 0, attempt, dict),
+            sync_every=2,
+            trainer_state={"position": position},
+            checkpoint_dir=tmp_path / "checkpoints",
+        )
+        return model, optimizer, outer, position
+
+    def train(model: Any, optimizer: Any, outer: Any, position: Position, rounds: int) -> list[int]:
+        drawn = []
+        while outer.round < rounds:
+            tokens = torch.randint(7, (6,))  # of the global generator, which goes on as well
+            drawn.append(int(tokens.sum()) + 100 * position.value)
+            position.value += 1
+            position.moments += 0.5
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(tokens), tokens).backward()
+            optimizer.step()
+            outer.step(6)
+        return drawn
+
+    torch.manual_seed(3)
+    first = begin(1)
+    expected_beginning = train(*first, rounds=3)
+    # What one process alone does in one go, from here on.
+    random_state = torch.get_rng_state()
+    second = begin(2)
+    assert second[2].round == 3
+    assert second[3].value == 6
+    assert second[3].moments.tolist() == [3.0, 3.0, 3.0]
+    assert int(second[0].norm.num_batches_tracked) == 6
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert str(second[1].state_dict()) == str(first[1].state_dict())
+    went_on = train(*second, rounds=5)
+    assert [draw // 100 for draw in expected_beginning + went_on] == list(range(10))
+
+
+def test_a_state_of_a_later_round_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    outer = DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, dict), sync_every=1)
+    state = outer.state_dict()
+    outer.step()
+    outer.load_state_dict(state)
+    with pytest.raises(ParametersError, match="belongs to round 9, but the run is in round 1"):
+        outer.load_state_dict({**state, "round": 9})
