@@ -21,6 +21,7 @@ from bench.rounds.memory import peak_mib, reset_peak, resident_mib
 from bench.rounds.schemes import SCHEMES, Place, Scheme
 from muster.contract.layout import split_s3_uri
 from muster.replica.s3_store import S3ObjectStore
+from muster.replica.transport import Bytes
 
 
 class _Mortal(S3ObjectStore):
@@ -29,7 +30,7 @@ class _Mortal(S3ObjectStore):
     die_at: str | None = None
     after = False
 
-    def create(self, key: str, body: bytes | bytearray) -> None:
+    def create(self, key: str, body: Bytes) -> None:
         """As the store does it, unless the time has come."""
         doomed = self.die_at is not None and key.startswith(self.die_at)
         if doomed and not self.after:

@@ -13,8 +13,8 @@ BLOCK_ELEMENTS_MAX = 65_536
 BLOCKS_AIM = 4_096  # small models still have blocks enough for every member of a large run
 OBJECT_BYTES_MAX = 5 * 2**30 - 65_536  # S3: a single PUT carries at most 5 GiB; the rest is room for a header
 
-# Blocks that are coded at once: some arrays of this many float32 values fit into a core's second-level cache.
-PIECE_ELEMENTS = 16_384
+# Values that are coded at once: enough for NumPy's calls to cost little beside their work, few enough for the cache.
+PIECE_ELEMENTS = 65_536
 
 # Below this a request costs its latency, not its bytes: small models are averaged by few members, or one.
 SHARD_BYTES_MIN = 256 * 1024

@@ -67,7 +67,7 @@ def encode(
     *,
     dither: bool = False,
     error: Floats | None = None,
-) -> bytearray:
+) -> memoryview:
     """An object ready to be stored under `key`.
 
     Args:
@@ -82,10 +82,12 @@ def encode(
         CodecError: values that are NaN, infinite or beyond the codec's limit, or a header that does not fit.
     """
     blocks = Blocks(0 if values is None else values.size, codec)
-    body = bytearray(HEADER_BYTES + blocks.number * blocks.record_bytes)
+    # Not a bytearray, which the system fills with zeros page by page: that alone would take as long as coding.
+    body = np.empty(HEADER_BYTES + blocks.number * blocks.record_bytes, np.uint8)
+    body[:HEADER_BYTES] = 0
     checksums = np.zeros(blocks.number, _CHECKSUM_DTYPE)
     if values is not None:
-        records = _records(memoryview(body)[HEADER_BYTES:], blocks)
+        records = _records(body[HEADER_BYTES:].data, blocks)
         seed = _seed(key)
         for piece in blocks.pieces(range(blocks.number)):
             coded = records[piece.start : piece.stop]
@@ -98,9 +100,9 @@ def encode(
     if _PREFIX.size + len(header) > HEADER_BYTES:
         message = f"the header has {len(header)} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
         raise CodecError(message)
-    _PREFIX.pack_into(body, 0, MAGIC, VERSION, len(header), zlib.crc32(header))
-    body[_PREFIX.size : _PREFIX.size + len(header)] = header
-    return body
+    _PREFIX.pack_into(body.data, 0, MAGIC, VERSION, len(header), zlib.crc32(header))
+    body.data[_PREFIX.size : _PREFIX.size + len(header)] = header
+    return body.data
 
 
 def decode_header(key: str, body: memoryview, kind: type[H]) -> H:

@@ -26,7 +26,7 @@ class Contribution:
 
     round: int
     key: str
-    body: bytearray
+    body: memoryview
     header: ContributionHeader
 
 
@@ -73,7 +73,7 @@ def make_contribution(
     except CodecError as error:
         reason = f"its pseudo-gradient cannot be averaged: {error}"
         body = encode(key, None, lambda checksum: header(checksum, reason))
-    return Contribution(round_, key, body, decode_header(key, memoryview(body), ContributionHeader))
+    return Contribution(round_, key, body, decode_header(key, body, ContributionHeader))
 
 
 def contribute(meeting: Meeting, seat: Seat, contribution: Contribution) -> None:

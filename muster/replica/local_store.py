@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from muster.replica.transport import (
+    Bytes,
     ObjectExistsError,
     ObjectMissingError,
     Part,
@@ -23,7 +24,7 @@ class LocalStore(Store):
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def create(self, key: str, body: bytes | bytearray) -> None:
+    def create(self, key: str, body: Bytes) -> None:
         """Write aside, then link: readers never see half a file."""
         path = self._root / key
         try:

@@ -21,6 +21,7 @@ from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
 from muster.replica.transport import (
+    Bytes,
     ObjectExistsError,
     ObjectMissingError,
     Part,
@@ -56,7 +57,7 @@ class S3ObjectStore(Store):
         self._prefix = prefix
         self._s3 = _client(bucket)
 
-    def create(self, key: str, body: bytes | bytearray) -> None:
+    def create(self, key: str, body: Bytes) -> None:
         """PUT with If-None-Match: *. S3 answers 412 to a loser.
 
         It may also answer 409 while another such PUT is under way, which can still fail: where nothing lies after a
@@ -143,7 +144,7 @@ class S3ObjectStore(Store):
                 return ()
             raise
 
-    def _put(self, path: str, body: bytes | bytearray) -> None:
+    def _put(self, path: str, body: Bytes) -> None:
         try:
             obstore.put(self._s3, path, body, mode="create", use_multipart=False)
         except AlreadyExistsError as error:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 from muster.contract.errors import MusterError
 
+Bytes = bytes | bytearray | memoryview
+
 
 class StoreError(MusterError):
     """Root of what a store raises."""
@@ -65,7 +67,7 @@ class Store(ABC):
     """Objects below one prefix; see the module's text for the promises."""
 
     @abstractmethod
-    def create(self, key: str, body: bytes | bytearray) -> None:
+    def create(self, key: str, body: Bytes) -> None:
         """Write a new object.
 
         Raises:

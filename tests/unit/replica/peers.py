@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from muster.replica.meeting import Meeting
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
-from muster.replica.transport import Part, Store
+from muster.replica.transport import Bytes, Part, Store
 
 RUN = "test"
 SMALL = 300
@@ -60,7 +60,7 @@ class FaultyStore(Store):
     def __init__(self, inner: Store, faults: Faults) -> None:
         self._inner, self._faults = inner, faults
 
-    def create(self, key: str, body: bytes | bytearray) -> None:
+    def create(self, key: str, body: Bytes) -> None:
         self._faults.before_create(key)
         self._inner.create(key, self._faults.rewrite(key, bytes(body)))
         self._faults.after_create(key)
@@ -132,6 +132,7 @@ class Run:
     timeout_seconds: float = 20.0
     rounds: int = 4
     count: int = SMALL
+    snapshot_rounds: int = 10
 
     @property
     def store(self) -> Store:
@@ -139,7 +140,8 @@ class Run:
 
     def meeting(self, store: Store | None = None, stop: threading.Event | None = None) -> Meeting:
         quorum = Quorum(self.replicas, self.min_participants, self.grace_seconds)
-        return Meeting(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
+        meeting = Meeting(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
+        return replace(meeting, snapshot_rounds=self.snapshot_rounds)
 
     def start(
         self,

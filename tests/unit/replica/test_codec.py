@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from muster.contract.document import Document
 from muster.replica.blocks import BLOCK_ELEMENTS_MAX, Blocks
 from muster.replica.codec import (
     HEADER_BYTES,
@@ -20,7 +21,6 @@ from muster.replica.codec import (
     object_bytes,
 )
 from muster.replica.codecs.base import MAGNITUDE_MAX
-from muster.replica.headers import StateHeader
 
 KEY = "states/00000003"
 
@@ -28,8 +28,12 @@ BOUND = float(MAGNITUDE_MAX)
 values_of = arrays(np.float32, st.integers(1, 3000), elements=st.floats(-BOUND, BOUND, width=32))
 
 
-def header_of(count: int) -> StateHeader:
-    return StateHeader(run="r", round=3, count=count, layout="x", arrays=1)
+class Header(Document):
+    text: str
+
+
+def header_of(count: int) -> Header:
+    return Header(text=str(count))
 
 
 def encoded(values: Floats, key: str = KEY) -> bytes:
@@ -38,7 +42,7 @@ def encoded(values: Floats, key: str = KEY) -> bytes:
 
 def decoded(body: bytes, count: int, key: str = KEY) -> Floats:
     view = memoryview(body)
-    assert decode_header(key, view, StateHeader) == header_of(count)
+    assert decode_header(key, view, Header) == header_of(count)
     blocks = Blocks(count)
     return decode_blocks(key, view[HEADER_BYTES:], blocks, range(blocks.number))
 
@@ -93,7 +97,7 @@ def test_garbage_is_refused(body: bytes, count: int) -> None:
 def test_garbage_behind_a_true_beginning_is_refused(garbage: bytes) -> None:
     body = encoded(np.ones(4, np.float32))[:16] + garbage
     with pytest.raises(CodecError):
-        decode_header(KEY, memoryview(body.ljust(HEADER_BYTES, b"\0")), StateHeader)
+        decode_header(KEY, memoryview(body.ljust(HEADER_BYTES, b"\0")), Header)
 
 
 def test_an_object_under_another_key_is_refused() -> None:
@@ -112,7 +116,7 @@ def test_blocks_in_another_order_are_refused() -> None:
 
 
 def test_a_header_that_does_not_fit_is_refused() -> None:
-    header = StateHeader(run="r" * HEADER_BYTES, round=3, count=1, layout="x", arrays=1)
+    header = Header(text="x" * HEADER_BYTES)
     with pytest.raises(CodecError, match="at most"):
         encode(KEY, None, lambda _: header)
 
