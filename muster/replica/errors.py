@@ -19,6 +19,13 @@ class RendezvousError(MusterError):
     """The round cannot be finished: no quorum in time, or the bucket holds what it must not."""
 
 
+class RoundGoneError(RendezvousError):
+    """The round's data are deleted: everyone in time has passed it, and a snapshot covers it."""
+
+    def __init__(self, round_: int) -> None:
+        super().__init__(f"The contributions to round {round_} are deleted.")
+
+
 class FencedError(MusterError):
     """A newer process carries this rank: whatever this one still does is not wanted."""
 

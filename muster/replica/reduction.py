@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 
 from muster.contract.commit import Commit, Exclusion, Member
 from muster.replica import keys
-from muster.replica.blocks import Blocks
+from muster.replica.blocks import PIECE_ELEMENTS, Blocks
 from muster.replica.codec import (
     HEADER_BYTES,
     CodecError,
     Floats,
     byte_range,
-    decode_blocks,
     decode_header,
+    decode_into,
     encode,
+    object_bytes,
 )
 from muster.replica.commits import amended, write_commit
 from muster.replica.contribution import Contribution
+from muster.replica.errors import RoundGoneError
 from muster.replica.headers import ReducedHeader, roster_digest
+from muster.replica.incoming import Incoming, decode_incoming
 from muster.replica.meeting import Meeting, Patience, log
 from muster.replica.transport import ObjectExistsError, ObjectMissingError
 
 # A shard is taken over once its owner takes this many times as long as one's own shard took, at least the floor.
-TAKEOVER_FACTOR = 4.0
+# To be wrong costs the work alone: whoever is first, the bytes are the same.
+TAKEOVER_FACTOR = 2.0
 TAKEOVER_FLOOR_SECONDS = 1.0
 READ_TRIES = 3
 # What fits into a shard's header; the members beyond are rejected by the next revision.
@@ -74,28 +80,34 @@ class _Reduction:
 
     def gather(self, patience: Patience) -> Floats:
         """All shards together: one's own made, the others' read, the overdue ones taken over."""
-        mean = np.empty(self._commit.count, np.float32)
+        clock = self._meeting.clock
+        mean = np.empty(self._commit.count, np.float32)  # takes no memory before it is written to
         missing = list(range(self._shards))
-        started = self._meeting.clock.monotonic()
+        started = clock.monotonic()
         for own in [shard for shard in missing if self._distance(shard) == 0]:
-            mean[self._span(own)] = self._make(own)
+            self._make(own, mean[self._span(own)])
             missing.remove(own)
-        floor = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (self._meeting.clock.monotonic() - started))
-        started = self._meeting.clock.monotonic()
+        step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (clock.monotonic() - started))
+        started = clock.monotonic()
         patience.reset()
         while missing:
-            found = self._meeting.side_by_side(self._read, missing)
-            overdue = self._meeting.clock.monotonic() - started
-            for shard, values in zip(tuple(missing), found, strict=True):
-                if values is None and overdue >= floor * self._distance(shard):
-                    log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
-                    values = self._make(shard)  # noqa: PLW2901 - read or made, the same bytes
-                if values is not None:
-                    mean[self._span(shard)] = values
-                    missing.remove(shard)
+            found = self._meeting.side_by_side(lambda shard: self._read(shard, mean[self._span(shard)]), missing)
+            missing = [shard for shard, there in zip(missing, found, strict=True) if not there]
+            due = {shard: started + step * self._distance(shard) for shard in missing}
+            for shard in [shard for shard in missing if clock.monotonic() >= due[shard]]:
+                log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
+                self._make(shard, mean[self._span(shard)])
+                missing.remove(shard)
             if missing:
-                patience.pause(self._what_is_missing)
+                self._watch(missing, min(due[shard] for shard in missing), patience)
         return mean
+
+    def _watch(self, missing: list[int], until: float, patience: Patience) -> None:
+        """Wait until one of `missing` is there, looking for one at a time: owners are done at about the same time."""
+        for shard in cycle(missing):
+            patience.pause(self._what_is_missing)
+            if self._meeting.clock.monotonic() >= until or self._meeting.store.exists(self._key(shard)):
+                return
 
     def _which(self, shard: int) -> range:
         return self._blocks.shard(shard, self._shards)
@@ -117,12 +129,11 @@ class _Reduction:
     def _key(self, shard: int) -> str:
         return keys.reduced(self._commit.round, self._commit.revision, shard)
 
-    def _make(self, shard: int) -> Floats:
+    def _make(self, shard: int, values: Floats) -> None:
         """Compute a shard and store it, unless somebody was faster: then what lies there stands."""
         rejected: tuple[Exclusion, ...] = ()
-        values: Floats | None = None
         try:
-            values = self._compute(shard)
+            self._compute(shard, values)
         except Rejection as answer:
             rejected = answer.rejected
 
@@ -136,73 +147,78 @@ class _Reduction:
                 rejected=rejected,
             )
 
+        key = self._key(shard)
         try:
-            self._meeting.store.create(self._key(shard), encode(self._key(shard), values, header))
+            self._meeting.store.create(key, encode(key, None if rejected else values, header))
         except ObjectExistsError:
-            found = self._read(shard)
-            if found is not None:
-                return found
-        if values is None:
+            if self._read(shard, values):
+                return
+        if rejected:
             raise Rejection(rejected)
-        return values
 
-    def _compute(self, shard: int) -> Floats:
+    def _compute(self, shard: int, mean: Floats) -> None:
         """The weighted mean of a shard, members in the commit's order: the same bytes whoever computes it."""
         parts = self._meeting.side_by_side(lambda member: self._part(member, shard), self._commit.members)
         rejected = tuple(part for part in parts if isinstance(part, Exclusion))
         if rejected:
             raise Rejection(rejected[:REJECTED_MAX])
         total = sum(member.weight for member in self._commit.members)
-        span = self._span(shard)
-        mean = np.zeros(span.stop - span.start, np.float32)
-        for member, part in zip(self._commit.members, parts, strict=True):
-            if not isinstance(part, Exclusion):
-                mean += part * np.float32(member.weight / total)
-        return mean
+        weights = [np.float32(member.weight / total) for member in self._commit.members]
+        for start in range(0, mean.size, PIECE_ELEMENTS):
+            piece = slice(start, start + PIECE_ELEMENTS)
+            summed = np.zeros_like(mean[piece])
+            for weight, part in zip(weights, parts, strict=True):
+                if not isinstance(part, Exclusion):
+                    summed += part[piece] * weight
+            mean[piece] = summed
 
     def _part(self, member: Member, shard: int) -> Floats | Exclusion:
         """A member's values of a shard, or why they cannot be used."""
         key = keys.contribution(self._commit.round, member.rank, member.epoch)
         which = self._which(shard)
+        span = self._span(shard)
         start, stop = byte_range(self._blocks, which)
+        values = np.empty(span.stop - span.start, np.float32)
         reason = ""
         for _ in range(READ_TRIES):
             try:
                 if self._mine is not None and self._mine.key == key:
-                    body = memoryview(self._mine.body)[start:stop]
+                    decode_into(values, key, memoryview(self._mine.body)[start:stop], self._blocks, which)
                 else:
-                    body = self._meeting.store.read(key, start, stop).body
-                return decode_blocks(key, body, self._blocks, which)
+                    incoming = Incoming(self._meeting.store.stream(key, start, stop))
+                    decode_incoming(values, key, incoming, self._blocks, which)
             except ObjectMissingError:
-                reason = "its contribution is gone"
+                # What was committed was there: it is no fault of the sender.
+                raise RoundGoneError(self._commit.round) from None
             except CodecError as error:
                 # Damage on the way passes with another look; damage in the bucket does not.
                 reason = str(error)
+            else:
+                return values
         return Exclusion(rank=member.rank, reason=reason[:REASON_CHARACTERS])
 
-    def _read(self, shard: int) -> Floats | None:
-        """A stored shard; None while there is none. A damaged one is computed anew: the bytes are the same."""
+    def _read(self, shard: int, values: Floats) -> bool:
+        """Fill in a stored shard; False while there is none. A damaged one is computed anew: the bytes are the same."""
         key = self._key(shard)
+        blocks = Blocks(values.size)
+        # One byte more than it can have: what is too long is noticed.
+        incoming = Incoming(self._meeting.store.stream(key, 0, object_bytes(values.size) + 1))
         try:
-            body = self._meeting.store.read(key).body
+            self._check(decode_header(key, incoming.take(HEADER_BYTES), ReducedHeader), shard)
+            decode_incoming(values, key, incoming, blocks, range(blocks.number))
         except ObjectMissingError:
-            return None
-        try:
-            return self._decode(key, body, shard)
+            return False
         except CodecError as error:
             log.warning("round=%d event=damaged-shard shard=%d reason=%r", self._commit.round, shard, str(error))
-            return self._compute(shard)
+            self._compute(shard, values)
+        return True
 
-    def _decode(self, key: str, body: memoryview, shard: int) -> Floats:
-        header = decode_header(key, body, ReducedHeader)
+    def _check(self, header: ReducedHeader, shard: int) -> None:
         if (header.run, header.shard, header.roster) != (self._commit.run, shard, self._roster):
             message = "its header belongs to another run, shard or list of members"
             raise CodecError(message)
         if header.rejected:
             raise Rejection(header.rejected)
-        span = self._span(shard)
-        blocks = Blocks(span.stop - span.start)
-        return decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))
 
 
 def _position(commit: Commit, member: Member) -> int | None:

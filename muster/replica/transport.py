@@ -86,14 +86,12 @@ class Store(ABC):
             StoreDeniedError: refused.
         """
 
-    def stream(self, key: str, start: int, stop: int, piece_bytes: int) -> Iterator[memoryview]:
-        """The bytes from `start` up to `stop` in pieces of `piece_bytes`; the last is shorter, as is a short object.
+    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+        """The bytes from `start` up to `stop` as they come in, in pieces of any size; fewer where it is shorter.
 
-        What was yielded may be overwritten when the next piece is asked for. Raises as `read`.
+        Raises as `read`, at the first piece or later.
         """
-        body = self.read(key, start, stop).body
-        for first in range(0, len(body), piece_bytes):
-            yield body[first : first + piece_bytes]
+        yield self.read(key, start, stop).body
 
     @abstractmethod
     def exists(self, key: str) -> bool:
