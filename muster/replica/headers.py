@@ -45,15 +45,33 @@ class ReducedHeader(Document):
     rejected: tuple[Exclusion, ...] = ()
 
 
-class StateHeader(Document):
-    """The global state after a round: parameters, and behind them the outer momentum unless it is zero (round 0)."""
+class Beginner(Document):
+    """Who is to upload what training begins with."""
 
-    kind: Literal["state"] = "state"
+    run: str
+    rank: int = Field(ge=0)
+    epoch: int = Field(ge=1)
+
+
+class SnapshotHeader(Document):
+    """A shard of the global state after a round: of the parameters and, behind them, the outer momentum."""
+
+    kind: Literal["snapshot"] = "snapshot"
     run: str
     round: Round
-    count: int = Field(ge=1)
+    shard: int = Field(ge=0)
     layout: str = Field(description="digest of the parameters' names and shapes")
-    arrays: int = Field(ge=1, le=2)
+
+
+class SnapshotManifest(Document):
+    """Says that a snapshot is complete, and where its shards lie."""
+
+    run: str
+    round: Round
+    count: int = Field(ge=1, description="elements of the parameters")
+    layout: str = Field(description="digest of the parameters' names and shapes")
+    shards: int = Field(ge=1)
+    source: str = Field(description="whose shards they are", pattern=r"^[0-9a-z-]+$")
 
 
 def roster_digest(commit: Commit) -> str:

@@ -1,20 +1,16 @@
-"""What was: the last committed round, and the global states stored from time to time."""
+"""What was: the last committed round, and the latest state from which the rounds after it can be replayed."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from muster.replica import keys
-from muster.replica.blocks import Blocks
-from muster.replica.codec import HEADER_BYTES, CodecError, Floats, decode_blocks, decode_header, encode
-from muster.replica.errors import ParametersError, RendezvousError
-from muster.replica.headers import StateHeader
+from muster.replica.errors import RendezvousError
+from muster.replica.meeting import log
 from muster.replica.outer import GlobalState
-from muster.replica.packing import Packing
-from muster.replica.transport import ObjectExistsError, ObjectMissingError, Store
+from muster.replica.snapshots import Snapshots
+from muster.replica.transport import ObjectMissingError, Store
 
-# A state is as large as two rounds' means: at every tenth round it costs a fifth of one member's traffic.
-STATE_EVERY_ROUNDS = 10
+# How often a snapshot may be deleted for a newer one while it is read, before something must be wrong.
+LOADS_MAX = 8
 
 
 def last_committed(store: Store) -> int:
@@ -29,72 +25,36 @@ def last_committed(store: Store) -> int:
     return low
 
 
-def begin(store: Store, run: str, packing: Packing) -> GlobalState:
-    """The state before round 1: whoever came first gave it, all others take it.
+def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
+    """The newest complete snapshot of a round later than `after`; None where there is none.
 
     Raises:
         ParametersError: it is of another model.
-        RendezvousError: it is damaged.
+        RendezvousError: all that there are are damaged.
     """
-    state = load_state(store, run, packing, 0)
-    if state is None:
-        parameters = packing.read()
-        store_state(store, run, packing, GlobalState(0, parameters, np.zeros_like(parameters)))
-        state = load_state(store, run, packing, 0)
-    if state is None:
-        message = f"{store.uri(keys.state(0))} was written and is gone."
-        raise RendezvousError(message)
-    return state
-
-
-def latest_state(store: Store, run: str, packing: Packing, last_round: int) -> GlobalState:
-    """The latest stored state not after `last_round`; raises as `begin`."""
-    for round_ in range(last_round - last_round % STATE_EVERY_ROUNDS, 0, -STATE_EVERY_ROUNDS):
-        state = load_state(store, run, packing, round_)
-        if state is not None:
-            return state
-    return begin(store, run, packing)
-
-
-def load_state(store: Store, run: str, packing: Packing, round_: int) -> GlobalState | None:
-    """The stored state after `round_`, None where none is stored."""
-    key = keys.state(round_)
-    try:
-        body = store.read(key).body
-    except ObjectMissingError:
+    damaged: RendezvousError | None = None
+    for _ in range(LOADS_MAX):
+        try:
+            for round_ in snapshot_rounds(snapshots, last_committed(snapshots.meeting.store), after):
+                try:
+                    state = snapshots.load(round_)
+                except RendezvousError as error:
+                    log.warning("round=%d event=damaged-snapshot reason=%r", round_, str(error))
+                    damaged = error
+                    continue
+                if state is not None:
+                    return state
+        except ObjectMissingError:
+            # Deleted while it was read, so a newer one is complete by now.
+            continue
+        if damaged is not None:
+            raise damaged
         return None
-    try:
-        header = decode_header(key, body, StateHeader)
-        blocks = Blocks(header.count * header.arrays)
-        flat = decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))
-    except CodecError as error:
-        message = f"{store.uri(key)} is damaged: {error}."
-        raise RendezvousError(message) from None
-    if (header.run, header.layout, header.count) != (run, packing.layout, packing.count):
-        message = (
-            f"This trainer's parameters ({packing.count:,} elements) differ in names or shapes from those that the run "
-            f"began with ({header.count:,} elements). Every replica must build the same model."
-        )
-        raise ParametersError(message)
-    parameters = flat[: header.count].copy()
-    momentum = flat[header.count :].copy() if header.arrays == 2 else np.zeros_like(parameters)
-    return GlobalState(round_, parameters, momentum)
+    message = f"A snapshot was deleted {LOADS_MAX} times while it was read; raise rendezvous.snapshot_rounds."
+    raise RendezvousError(message)
 
 
-def store_state(store: Store, run: str, packing: Packing, state: GlobalState) -> None:
-    """Store a state for those who come later. All hold the same, so whoever was faster stored it as well.
-
-    Raises:
-        ParametersError: it holds NaN, infinity or values that nobody could average.
-    """
-    arrays = 1 if state.round == 0 else 2
-    flat: Floats = np.concatenate([state.parameters, state.momentum]) if arrays == 2 else state.parameters
-    header = StateHeader(run=run, round=state.round, count=packing.count, layout=packing.layout, arrays=arrays)
-    key = keys.state(state.round)
-    try:
-        store.create(key, encode(key, flat, lambda _: header))
-    except CodecError as error:
-        message = f"The parameters after round {state.round} cannot be trained on: {error}."
-        raise ParametersError(message) from None
-    except ObjectExistsError:
-        return
+def snapshot_rounds(snapshots: Snapshots, last: int, after: int = -1) -> range:
+    """The rounds from `last` down, later than `after`, of which there may be a snapshot; the beginning among them."""
+    every = snapshots.meeting.snapshot_rounds
+    return range(last - last % every, after, -every)

@@ -19,6 +19,9 @@ POLL_FIRST_SECONDS = 0.02
 POLL_MAX_SECONDS = 1.0
 POLL_GROWTH = 1.5
 
+# A snapshot is as large as two rounds' means: at every tenth round it costs a fifth of a round's upload.
+SNAPSHOT_ROUNDS = 10
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -36,6 +39,7 @@ class Meeting:
     stop: Event
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS, "rendezvous"))
     clock: Clock = field(default_factory=SystemClock)
+    snapshot_rounds: int = SNAPSHOT_ROUNDS
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """`function` of every item, requests overlapping, results in the items' order."""

@@ -7,20 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from muster.contract.commit import Commit
+from muster.replica import keys
 from muster.replica.agreement import agree
 from muster.replica.background import Background
+from muster.replica.beginning import begin
 from muster.replica.codec import Floats
 from muster.replica.commits import read_commit
 from muster.replica.contribution import Contribution, contribute, make_contribution
-from muster.replica.errors import ParametersError
+from muster.replica.errors import ParametersError, RendezvousError, RoundGoneError
 from muster.replica.exchange import Exchange
 from muster.replica.grace import ROUNDS_SEEN
-from muster.replica.history import STATE_EVERY_ROUNDS, last_committed, latest_state, store_state
+from muster.replica.history import last_committed, latest_state
 from muster.replica.meeting import Meeting, Patience, log
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.packing import Packing
 from muster.replica.reduction import reduced_mean
+from muster.replica.retention import Keeper
 from muster.replica.seat import Seat, renew_seat, take_seat
+from muster.replica.snapshots import Snapshots
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,9 @@ class Training:
     packing: Packing
     outer: Outer
     state: GlobalState
-    exchanges: Background[Exchange] = field(default_factory=Background)
+    snapshots: Snapshots
+    keeper: Keeper
+    exchanges: Background[Exchange | None] = field(default_factory=Background)
 
 
 class Rendezvous:
@@ -79,7 +85,7 @@ class Rendezvous:
         return self._training
 
     def join(self, packing: Packing, outer: Outer) -> Training:
-        """Come to the state after the last committed round: the run's beginning or a stored state, then replay.
+        """Come to the state after the last committed round: the run's beginning or a snapshot, then replay.
 
         Raises:
             ParametersError: another model than the run's, or joined already.
@@ -88,12 +94,17 @@ class Rendezvous:
         if self._training is not None:
             message = "A process joins the rendezvous once, with all its parameters in one DiLoCo."
             raise ParametersError(message)
-        store = self._meeting.store
-        state = latest_state(store, self._meeting.run, packing, last_committed(store))
+        snapshots = Snapshots(self._meeting, packing.count, packing.layout)
+        state = latest_state(snapshots)
+        if state is None:
+            begin(snapshots, self._seat, packing.read())
+            state = latest_state(snapshots)
+        if state is None:
+            message = f"The run {self._meeting.run} has no snapshot to begin with."
+            raise RendezvousError(message)
         began = state.round
-        if began and (commit := read_commit(self._meeting, began)) is not None:
-            self._recent.append(commit)
-        training = self._training = Training(packing, outer, state)
+        self._remember(began)
+        training = self._training = Training(packing, outer, state, snapshots, Keeper(snapshots, self.rank))
         self._catch_up(training)
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
         return training
@@ -130,21 +141,31 @@ class Rendezvous:
         """
         self._seat = renew_seat(self._meeting.store, self._meeting.run, self._seat)
 
-    def advance(self, training: Training, gradient: Floats, weight: float) -> Exchange:
+    def advance(self, training: Training, gradient: Floats, weight: float) -> Exchange | None:
         """Give `gradient` to the next round and apply the round's mean; blocks until then.
 
         A straggler whom the others left out applies all rounds that they made meanwhile, drops its own local progress
-        and reports back, so that it is waited for in the round after.
+        (it was made from parameters that are no longer the run's, and who added it later would hold other bits than
+        its peers) and reports back, so that it is waited for in the round after. None when it slept for so long that
+        its round is deleted: the state is then that of the newest snapshot, and of the rounds after it.
 
         Raises:
             FencedError, StoppedError, RendezvousError, DivergedError
         """
-        exchange = self.exchange(training.state.round + 1, gradient, weight)
-        self._apply(training, exchange)
-        if not exchange.commit.names(self.rank):
+        exchange: Exchange | None = None
+        try:
+            exchange = self.exchange(training.state.round + 1, gradient, weight)
+        except RoundGoneError:
+            self._fall_forward(training)
+        if exchange is not None:
+            training.outer.apply(training.state, exchange.mean, training.packing.optimized)
+            if exchange.took_part:
+                self._write_snapshot(training, exchange.commit)
+                training.keeper.keep(exchange.commit)
+        if exchange is None or not exchange.commit.names(self.rank):
             self._catch_up(training)
             self.report_back()
-            log.warning("round=%d event=left-out now=%d", exchange.commit.round, training.state.round)
+            log.warning("event=left-out now=%d", training.state.round)
         return exchange
 
     def _exchanged(self, commit: Commit, mine: Contribution | None, patience: Patience) -> Exchange:
@@ -153,13 +174,50 @@ class Rendezvous:
         return Exchange(commit, mean, self.rank)
 
     def _catch_up(self, training: Training) -> None:
-        while (exchange := self.committed(training.state.round + 1)) is not None:
-            self._apply(training, exchange)
+        """Apply what was committed, up to now."""
+        while True:
+            try:
+                exchange = self.committed(training.state.round + 1)
+            except RoundGoneError:
+                self._fall_forward(training)
+                continue
+            if exchange is None:
+                return
+            training.outer.apply(training.state, exchange.mean, training.packing.optimized)
+            self._mend_snapshot(training)
 
-    def _apply(self, training: Training, exchange: Exchange) -> None:
+    def _fall_forward(self, training: Training) -> None:
+        """Go on from a snapshot: the next round's data are deleted."""
         state = training.state
-        training.outer.apply(state, exchange.mean, training.packing.optimized)
-        members = exchange.commit.members
-        keeper = members[state.round // STATE_EVERY_ROUNDS % len(members)]
-        if state.round % STATE_EVERY_ROUNDS == 0 and keeper.rank == self.rank:
-            store_state(self._meeting.store, self._meeting.run, training.packing, state)
+        found = latest_state(training.snapshots, after=state.round)
+        if found is None:
+            message = f"The data of round {state.round + 1} are gone, and no snapshot covers them."
+            raise RendezvousError(message)
+        log.warning("round=%d event=fell-forward from=%d", found.round, state.round)
+        state.parameters[...], state.momentum[...], state.round = found.parameters, found.momentum, found.round
+        self._remember(state.round)
+
+    def _remember(self, round_: int) -> None:
+        """Begin the memory of commits with that of `round_`."""
+        self._recent.clear()
+        if round_ and (commit := read_commit(self._meeting, round_)) is not None:
+            self._recent.append(commit)
+
+    def _write_snapshot(self, training: Training, commit: Commit) -> None:
+        """Write this member's shards, when the round is one of which there is to be a snapshot."""
+        state = training.state
+        if state.round % self._meeting.snapshot_rounds == 0:
+            members = commit.members
+            shards = range(training.snapshots.shards(state.round))
+            own = [shard for shard in shards if members[(shard + state.round) % len(members)].rank == self.rank]
+            training.snapshots.put(state, own)
+
+    def _mend_snapshot(self, training: Training) -> None:
+        """Complete the snapshot of a round that is replayed: with the next round committed, who has not written its
+        shards of it never will.
+        """
+        round_ = training.state.round
+        due = round_ % self._meeting.snapshot_rounds == 0 and self._meeting.store.exists(keys.commit(round_ + 1))
+        if due and not training.snapshots.is_sealed(round_):
+            training.snapshots.put(training.state, training.snapshots.missing(round_))
+            training.snapshots.seal(round_)

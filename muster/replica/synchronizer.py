@@ -88,7 +88,7 @@ class Synchronizer:
         samples, self._samples = self._samples, 0.0
         write_down = self._keep(self.round)
 
-        def exchange() -> Exchange:
+        def exchange() -> Exchange | None:
             # First: a process that comes back must not see again the data that its contribution was made of.
             write_down()
             return self._rendezvous.advance(self._training, gradient, samples)

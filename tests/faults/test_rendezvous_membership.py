@@ -23,14 +23,14 @@ def test_a_joiner_that_comes_after_the_end_only_replays(tmp_path: Path) -> None:
 
 
 def test_a_joiner_begins_at_the_last_stored_state(tmp_path: Path) -> None:
-    run = Run(tmp_path, rounds=23)
+    run = Run(tmp_path, rounds=23, snapshot_rounds=10)
     peers = run.start_all()
     with all_ended(peers):
         finals = {peer.parameters() for peer in peers}
     read: list[str] = []
     joiner = run.start(0, attempt=2, faults=Faults(before_read=read.append))
     assert {joiner.parameters()} == finals
-    assert keys.state(20) in read
+    assert keys.manifest(20) in read
     assert not [key for key in read if key.startswith("reduced/000000") and key < keys.reduced(21, 0, 0)]
 
 
