@@ -7,11 +7,13 @@
 | 10 | 2 | length of the header |
 | 12 | 4 | CRC-32 of the header |
 | 16 | up to 4080 | header: canonical JSON, then zeros up to offset 4096 |
-| 4096 | records | each a CRC-32 (4 bytes) and one block as its codec codes it; the last block is padded with zeros |
+| 4096 | records | each a checksum (4 bytes) and one block as its codec codes it; the last block is padded with zeros |
 
-A record's CRC-32 starts from that of the object's key and the block's index, so a block verifies only in its own place
-of its own object, and a reader of any run of records verifies them without the rest.
-CRC-32 because zlib's runs at about 3 GB/s: it guards against damage, not against forgery (that is IAM's part).
+A record's checksum is the lower half of XXH3-64 of the coded block, whose seed is the CRC-32 of the object's key (upper
+half) and the block's index: a block verifies only in its own place of its own object, and a reader of any run of
+records verifies them without the rest.
+XXH3 because it runs at 10 GB/s where zlib's CRC-32 reaches 2 to 4: every byte is summed when it is written and again
+when it is read. It guards against damage, not against forgery (that is IAM's part).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from muster.contract.document import Document
 from muster.contract.errors import DocumentError
@@ -73,7 +76,7 @@ def encode(
     Args:
         key: where it will lie; its checksums are bound to it.
         values: flat float32 values, or None for an object that is a header alone.
-        header_of: makes the header, given the CRC-32 over all block checksums as eight hexadecimal digits.
+        header_of: makes the header, given the CRC-32 of all block checksums as eight hexadecimal digits.
         codec: how the values are coded.
         dither: round by chance, the same for the same key (see `Dither`).
         error: where to leave what is lost, values less decoded values; may be `values` itself.
@@ -210,5 +213,4 @@ def _seed(key: str) -> int:
 
 
 def _checksum(seed: int, index: int, record: Payload) -> int:
-    place = zlib.crc32(index.to_bytes(8, "little"), seed)
-    return zlib.crc32(record[CHECKSUM_BYTES:].data, place)
+    return xxh3_64_intdigest(record[CHECKSUM_BYTES:].data, seed << 32 | index) & 0xFFFF_FFFF
