@@ -48,7 +48,7 @@ class _Agreement:
         self._arrived: dict[int, float] = {}
         self._contributed_at = meeting.clock.monotonic()
         self._roll.claimed(seat.rank, seat.epoch)
-        self._note(seat.rank, judge(mine.header, len(mine.body), self._count))
+        self._note(seat.rank, judge(mine.header, len(mine.body), self._count, meeting.codec))
 
     def reach(self, patience: Patience) -> Commit:
         """Call the roll once, then wait for the commit: whoever contributes last sees all and makes it at once.

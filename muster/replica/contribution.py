@@ -14,6 +14,7 @@ from muster.replica.codec import (
     encode,
     object_bytes,
 )
+from muster.replica.codecs.base import Codec
 from muster.replica.headers import ContributionHeader
 from muster.replica.meeting import Meeting, log
 from muster.replica.seat import Seat, check_seat
@@ -46,16 +47,30 @@ class Received:
 
 
 def make_contribution(
-    run: str, seat: Seat, round_: int, gradient: Floats, *, weight: float, metrics: dict[str, float]
+    meeting: Meeting,
+    seat: Seat,
+    round_: int,
+    owed: Floats,
+    *,
+    weight: float,
+    metrics: dict[str, float],
+    error: Floats | None = None,
 ) -> Contribution:
-    """Encode a pseudo-gradient. Values that nobody could average are left out, and the header says so."""
+    """Encode a pseudo-gradient. Values that nobody could average are left out, and the header says so.
+
+    Args:
+        owed: the pseudo-gradient, with what is owed from before.
+        error: where to leave what the codec loses, zeros if all values are left out; may be `owed` itself.
+    """
+    codec = meeting.codec
     key = keys.contribution(round_, seat.rank, seat.epoch)
 
     def header(checksum: str, declined: str | None = None) -> ContributionHeader:
         return ContributionHeader(
-            run=run,
+            run=meeting.run,
             round=round_,
-            count=gradient.size,
+            count=owed.size,
+            codec=codec.label,
             declined=declined,
             member=Member(
                 rank=seat.rank,
@@ -69,9 +84,11 @@ def make_contribution(
         )
 
     try:
-        body = encode(key, gradient, header)
-    except CodecError as error:
-        reason = f"its pseudo-gradient cannot be averaged: {error}"
+        body = encode(key, owed, header, codec, error=error)
+    except CodecError as refusal:
+        reason = f"its pseudo-gradient cannot be averaged: {refusal}"
+        if error is not None:
+            error[...] = 0
         body = encode(key, None, lambda checksum: header(checksum, reason))
     return Contribution(round_, key, body, decode_header(key, body, ContributionHeader))
 
@@ -107,15 +124,17 @@ def read_contribution(meeting: Meeting, round_: int, rank: int, epoch: int, *, c
     member = header.member
     if (header.run, header.round, member.rank, member.epoch) != (meeting.run, round_, rank, epoch):
         return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)
-    return Received(judge(header, part.size, count), part.created_at)
+    return Received(judge(header, part.size, count, meeting.codec), part.created_at)
 
 
-def judge(header: ContributionHeader, size: int, count: int) -> Member | Unusable:
-    """Whether a contribution of `size` bytes can count in a run of `count` parameters."""
+def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:
+    """Whether a contribution of `size` bytes can count in a run of `count` parameters, coded by `codec`."""
     if header.declined is not None:
         return Unusable(header.declined)
     if header.count != count:
         return Unusable(f"{header.count} parameters, where the run has {count}")
-    if size != object_bytes(count):
-        return Unusable(f"{size} bytes, where {count} parameters take {object_bytes(count)}")
+    if header.codec != codec.label:
+        return Unusable(f"coded as {header.codec}, where the run has {codec.label}")
+    if size != object_bytes(count, codec):
+        return Unusable(f"{size} bytes, where {count} parameters take {object_bytes(count, codec)}")
     return header.member

@@ -29,6 +29,7 @@ class ContributionHeader(Document):
     run: str
     round: Round
     count: int = Field(ge=1)
+    codec: str = Field(description="name and version of what the values are coded in")
     member: Member
     declined: str | None = Field(default=None, max_length=200)
 
@@ -41,6 +42,7 @@ class ReducedHeader(Document):
     round: Round
     revision: int = Field(ge=0)
     shard: int = Field(ge=0)
+    codec: str = Field(description="name and version of what the values are coded in")
     roster: str = Field(description="digest of the members that were averaged")
     rejected: tuple[Exclusion, ...] = ()
 

@@ -10,6 +10,8 @@ from threading import Event
 from typing import TypeVar
 
 from muster.replica.clock import Clock, SystemClock
+from muster.replica.codecs import FP32
+from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Store
@@ -39,6 +41,7 @@ class Meeting:
     stop: Event
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS, "rendezvous"))
     clock: Clock = field(default_factory=SystemClock)
+    codec: Codec = FP32
     snapshot_rounds: int = SNAPSHOT_ROUNDS
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
 
 from muster.contract.commit import Commit, Exclusion, Member
 from muster.replica import keys
-from muster.replica.blocks import PIECE_ELEMENTS, Blocks
+from muster.replica.blocks import Blocks
 from muster.replica.codec import (
     HEADER_BYTES,
     CodecError,
@@ -23,15 +24,14 @@ from muster.replica.commits import amended, write_commit
 from muster.replica.contribution import Contribution
 from muster.replica.errors import RoundGoneError
 from muster.replica.headers import ReducedHeader, roster_digest
-from muster.replica.incoming import Incoming, decode_incoming
-from muster.replica.meeting import Meeting, Patience, log
+from muster.replica.incoming import Incoming, Records, decode_incoming
+from muster.replica.meeting import CONNECTIONS, Meeting, Patience, log
 from muster.replica.transport import ObjectExistsError, ObjectMissingError
 
 # A shard is taken over once its owner takes this many times as long as one's own shard took, at least the floor.
 # To be wrong costs the work alone: whoever is first, the bytes are the same.
 TAKEOVER_FACTOR = 2.0
 TAKEOVER_FLOOR_SECONDS = 1.0
-READ_TRIES = 3
 # What fits into a shard's header; the members beyond are rejected by the next revision.
 REJECTED_MAX = 8
 REASON_CHARACTERS = 200
@@ -73,7 +73,8 @@ class _Reduction:
         self._meeting = meeting
         self._commit = commit
         self._mine = mine
-        self._blocks = Blocks(commit.count)
+        self._blocks = Blocks(commit.count, meeting.codec)
+        self._codec = meeting.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
         self._shards = self._blocks.shards(len(commit.members))
         self._position = None if mine is None else _position(commit, mine.header.member)
@@ -136,6 +137,16 @@ class _Reduction:
             self._compute(shard, values)
         except Rejection as answer:
             rejected = answer.rejected
+        try:
+            self._meeting.store.create(self._key(shard), self._encode(shard, None if rejected else values, rejected))
+        except ObjectExistsError:
+            if self._read(shard, values):
+                return
+        if rejected:
+            raise Rejection(rejected)
+
+    def _encode(self, shard: int, values: Floats | None, rejected: tuple[Exclusion, ...] = ()) -> memoryview:
+        """The object of a shard. `values` become what everybody decodes from it."""
 
         def header(_: str) -> ReducedHeader:
             return ReducedHeader(
@@ -143,66 +154,74 @@ class _Reduction:
                 round=self._commit.round,
                 revision=self._commit.revision,
                 shard=shard,
+                codec=self._codec.label,
                 roster=self._roster,
                 rejected=rejected,
             )
 
         key = self._key(shard)
-        try:
-            self._meeting.store.create(key, encode(key, None if rejected else values, header))
-        except ObjectExistsError:
-            if self._read(shard, values):
-                return
-        if rejected:
-            raise Rejection(rejected)
+        body = encode(key, values, header, self._codec, dither=True)
+        if values is not None and self._codec.loses:
+            blocks = Blocks(values.size, self._codec)
+            decode_into(values, key, body[HEADER_BYTES:], blocks, range(blocks.number))
+        return body
 
     def _compute(self, shard: int, mean: Floats) -> None:
         """The weighted mean of a shard, members in the commit's order: the same bytes whoever computes it."""
-        parts = self._meeting.side_by_side(lambda member: self._part(member, shard), self._commit.members)
-        rejected = tuple(part for part in parts if isinstance(part, Exclusion))
+        mean[...] = 0
+        rejected: list[Exclusion] = []
+        members = self._commit.members
+        for first in range(0, len(members), CONNECTIONS):
+            rejected += self._add(members[first : first + CONNECTIONS], shard, mean)
         if rejected:
-            raise Rejection(rejected[:REJECTED_MAX])
-        total = sum(member.weight for member in self._commit.members)
-        weights = [np.float32(member.weight / total) for member in self._commit.members]
-        for start in range(0, mean.size, PIECE_ELEMENTS):
-            piece = slice(start, start + PIECE_ELEMENTS)
-            summed = np.zeros_like(mean[piece])
-            for weight, part in zip(weights, parts, strict=True):
-                if not isinstance(part, Exclusion):
-                    summed += part[piece] * weight
-            mean[piece] = summed
+            raise Rejection(tuple(rejected[:REJECTED_MAX]))
 
-    def _part(self, member: Member, shard: int) -> Floats | Exclusion:
-        """A member's values of a shard, or why they cannot be used."""
-        key = keys.contribution(self._commit.round, member.rank, member.epoch)
+    def _add(self, members: Sequence[Member], shard: int, mean: Floats) -> list[Exclusion]:
+        """Add what `members` gave to `mean`, a run of blocks at a time, which all pass through the cache but once."""
         which = self._which(shard)
-        span = self._span(shard)
-        start, stop = byte_range(self._blocks, which)
-        values = np.empty(span.stop - span.start, np.float32)
-        reason = ""
-        for _ in range(READ_TRIES):
-            try:
-                if self._mine is not None and self._mine.key == key:
-                    decode_into(values, key, memoryview(self._mine.body)[start:stop], self._blocks, which)
-                else:
-                    incoming = Incoming(self._meeting.store.stream(key, start, stop))
-                    decode_incoming(values, key, incoming, self._blocks, which)
-            except ObjectMissingError:
-                # What was committed was there: it is no fault of the sender.
-                raise RoundGoneError(self._commit.round) from None
-            except CodecError as error:
-                # Damage on the way passes with another look; damage in the bucket does not.
-                reason = str(error)
-            else:
-                return values
-        return Exclusion(rank=member.rank, reason=reason[:REASON_CHARACTERS])
+        offset = self._span(shard).start
+        total = sum(member.weight for member in self._commit.members)
+        sources = {member.rank: (member, self._records(member, which)) for member in members}
+        try:
+            self._meeting.side_by_side(lambda rank: sources[rank][1].begin(), sources)
+            rejected: list[Exclusion] = []
+            for run in self._blocks.pieces(which):
+                span = self._blocks.span(run)
+                target = mean[span.start - offset : span.stop - offset]
+                values = np.empty_like(target)
+                for member, records in tuple(sources.values()):
+                    try:
+                        records.decode(values, run)
+                    except CodecError as error:
+                        rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
+                        del sources[member.rank]
+                    else:
+                        values *= np.float32(member.weight / total)
+                        target += values
+        except ObjectMissingError:
+            # What was committed was there: it is no fault of the sender.
+            raise RoundGoneError(self._commit.round) from None
+        return rejected
+
+    def _records(self, member: Member, which: range) -> Records:
+        """A member's contribution to the blocks `which`; one's own need not be read."""
+        key = keys.contribution(self._commit.round, member.rank, member.epoch)
+        mine = self._mine
+
+        def open_at(rest: range) -> Incoming:
+            start, stop = byte_range(self._blocks, rest)
+            if mine is not None and mine.key == key:
+                return Incoming([memoryview(mine.body)[start:stop]])
+            return Incoming(self._meeting.store.stream(key, start, stop))
+
+        return Records(key, open_at, self._blocks, which)
 
     def _read(self, shard: int, values: Floats) -> bool:
         """Fill in a stored shard; False while there is none. A damaged one is computed anew: the bytes are the same."""
         key = self._key(shard)
-        blocks = Blocks(values.size)
+        blocks = Blocks(values.size, self._codec)
         # One byte more than it can have: what is too long is noticed.
-        incoming = Incoming(self._meeting.store.stream(key, 0, object_bytes(values.size) + 1))
+        incoming = Incoming(self._meeting.store.stream(key, 0, object_bytes(values.size, self._codec) + 1))
         try:
             self._check(decode_header(key, incoming.take(HEADER_BYTES), ReducedHeader), shard)
             decode_incoming(values, key, incoming, blocks, range(blocks.number))
@@ -211,11 +230,13 @@ class _Reduction:
         except CodecError as error:
             log.warning("round=%d event=damaged-shard shard=%d reason=%r", self._commit.round, shard, str(error))
             self._compute(shard, values)
+            self._encode(shard, values)
         return True
 
     def _check(self, header: ReducedHeader, shard: int) -> None:
-        if (header.run, header.shard, header.roster) != (self._commit.run, shard, self._roster):
-            message = "its header belongs to another run, shard or list of members"
+        found = (header.run, header.shard, header.roster, header.codec)
+        if found != (self._commit.run, shard, self._roster, self._codec.label):
+            message = "its header belongs to another run, shard, list of members or codec"
             raise CodecError(message)
         if header.rejected:
             raise Rejection(header.rejected)

@@ -122,7 +122,7 @@ class Rendezvous:
         commit = read_commit(self._meeting, round_)
         if commit is None:
             mine = make_contribution(
-                self._meeting.run, self._seat, round_, gradient, weight=weight, metrics=self._metrics()
+                self._meeting, self._seat, round_, gradient, weight=weight, metrics=self._metrics()
             )
             contribute(self._meeting, self._seat, mine)
             commit = agree(self._meeting, self._seat, mine, tuple(self._recent), patience)

@@ -9,7 +9,7 @@ from pathlib import Path
 from muster.replica import keys
 from muster.replica.contribution import contribute, make_contribution
 from muster.replica.seat import Seat
-from tests.unit.replica.peers import RUN, Faults, Killed, Run, all_ended, gradient_of, kill_at, wait_until
+from tests.unit.replica.peers import Faults, Killed, Run, all_ended, gradient_of, kill_at, wait_until
 
 
 def test_a_joiner_that_comes_after_the_end_only_replays(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path) -> None
         finals = {peer.parameters() for peer in others}
         assert isinstance(victim.join().error, Killed)
     before = run.commit(2)
-    late = make_contribution(RUN, Seat(2, 1, 1, 1), 2, gradient_of(2, 2, run.count), weight=3.0, metrics={})
+    late = make_contribution(run.meeting(), Seat(2, 1, 1, 1), 2, gradient_of(2, 2, run.count), weight=3.0, metrics={})
     contribute(run.meeting(), Seat(2, 1, 1, 1), late)
     contribute(run.meeting(), Seat(2, 1, 1, 1), late)
     joiner = run.start(2, attempt=2)
