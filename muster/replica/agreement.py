@@ -14,6 +14,7 @@ from muster.replica.grace import grace_window
 from muster.replica.meeting import Meeting, Patience, log
 from muster.replica.roll_call import Decision, RollCall
 from muster.replica.seat import Seat, check_seat, is_superseded
+from muster.replica.transport import ObjectMissingError
 
 ROLL_SECONDS = 1.0
 ROLL_SECONDS_MIN = 0.1
@@ -75,7 +76,8 @@ class _Agreement:
         self._look()
         decision = self._roll.decide(self._meeting.clock.monotonic(), last_call=last_call)
         if decision is Decision.COMMIT and self._all_still_seated():
-            return write_commit(self._meeting, self._proposal())
+            proposal = self._proposal()
+            return read_commit(self._meeting, self._round) if proposal is None else write_commit(self._meeting, proposal)
         if decision is Decision.HOPELESS:
             commit = read_commit(self._meeting, self._round)
             return self._give_up() if commit is None else commit
@@ -127,9 +129,13 @@ class _Agreement:
                 self._roll.claimed(member.rank, member.epoch + 1)
         return not any(gone)
 
-    def _proposal(self) -> Commit:
+    def _proposal(self) -> Commit | None:
+        """The commit that this process would make; None when it slept until the round was over and deleted."""
         members = self._roll.members
-        self._arrived[self._seat.rank] = self._meeting.store.read(self._mine.key, 0, 1).created_at
+        try:
+            self._arrived[self._seat.rank] = self._meeting.store.read(self._mine.key, 0, 1).created_at
+        except ObjectMissingError:
+            return None
         arrivals = sorted(self._arrived[member.rank] for member in members)
         return Commit(
             run=self._meeting.run,

@@ -1,0 +1,247 @@
+"""Replicas as threads of which one runs at a time, from one call of the store to the next, as a schedule says.
+
+Time is virtual: it passes only when a process that waits is chosen, and then just as far as that one waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from muster.replica.codec import Floats
+from muster.replica.meeting import Meeting
+from muster.replica.outer import GlobalState, Outer
+from muster.replica.packing import ArrayPacking
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.roll_call import Quorum
+from muster.replica.transport import ObjectExistsError, Part, Store
+from tests.exploration.memory_store import MemoryStore
+
+RUN = "explored"
+FOR_EVER = 1e9  # seconds: no schedule is that long, so whoever runs into this timeout waited in vain
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The run that is explored."""
+
+    replicas: int = 3
+    min_participants: int = 2
+    rounds: int = 4
+    snapshot_rounds: int = 2
+    grace_seconds: float = 2.0
+    count: int = 1024  # four blocks: a shard for each of up to four members
+
+
+class Serial(Executor):
+    """Requests one after the other: an order of them is part of the schedule."""
+
+    def map(self, function: Callable[..., Any], *items: Iterable[Any], **_: Any) -> Any:  # type: ignore[override]
+        return [function(*each) for each in zip(*items, strict=True)]
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise NotImplementedError
+
+
+class Process:
+    """One process of one replica, with its own store, clock and pool."""
+
+    def __init__(self, world: World, rank: int, attempt: int) -> None:
+        self.world, self.rank, self.attempt = world, rank, attempt
+        self.wakes_at: float | None = None
+        self.label = "start"
+        self.steps = 0
+        self.ended = False
+        self.error: BaseException | None = None
+        self.round = 0
+        self.left_out = 0
+        self._killed = False
+        self._turn = threading.Semaphore(0)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    # What its store and its clock call, in its own thread.
+
+    def at(self, label: str, wakes_at: float | None = None) -> None:
+        """Hand the baton back, and go on when it comes again."""
+        self.label, self.wakes_at = label, wakes_at
+        self.world.baton.release()
+        self._turn.acquire()
+        if self._killed:
+            raise Killed
+        self.steps += 1
+
+    def monotonic(self) -> float:
+        return self.world.seconds
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.at("wait", self.world.seconds + seconds)
+        return False
+
+    # What the world calls.
+
+    def run(self) -> None:
+        """Let it run up to its next call."""
+        if self.wakes_at is not None:
+            self.world.seconds = max(self.world.seconds, self.wakes_at)
+        self.wakes_at = None
+        self._turn.release()
+        self.world.baton.acquire()
+
+    def kill(self) -> None:
+        """It does nothing any more."""
+        self._killed = True
+        self.run()
+
+    def _live(self) -> None:
+        try:
+            self._turn.acquire()
+            if self._killed:
+                raise Killed
+            self._train()
+        except BaseException as error:
+            self.error = error
+        self.ended = True
+        self.world.baton.release()
+
+    def _train(self) -> None:
+        setting = self.world.setting
+        quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
+        meeting = Meeting(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
+        meeting = replace(meeting, snapshot_rounds=setting.snapshot_rounds)
+        rendezvous = Rendezvous.open(meeting, self.rank, self.attempt, dict)
+        start = np.full(setting.count, self.rank, np.float32)
+        training = rendezvous.join(ArrayPacking(start), Witnessed(self))
+        while (done := training.state.round) < setting.rounds:
+            self.round = done
+            gradient = self.world.work(self.rank, done + 1)
+            exchange = rendezvous.advance(training, gradient, float(self.rank + 1))
+            if exchange is None or not exchange.took_part:
+                self.left_out += 1
+        self.round = training.state.round
+        self.world.saw_state(training.state)
+
+
+@dataclass(frozen=True)
+class Witnessed(Outer):
+    """The outer optimizer; the world is told of everything that is applied."""
+
+    process: Process = None  # type: ignore[assignment]
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        object.__setattr__(self, "process", process)
+
+    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
+        self.process.world.saw_state(state)
+        super().apply(state, mean, optimized)
+        self.process.world.saw_mean(state.round, mean)
+        self.process.world.saw_state(state)
+
+
+class SteppedStore(Store):
+    """The world's store as one process reaches it: every call is a step."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._inner = process.world.store
+
+    def create(self, key: str, body: bytes | bytearray) -> None:
+        self._process.at(f"create {key}")
+        self._inner.create(key, body)
+        if self._process.world.loses_answer():
+            # The client tries again and finds what it wrote itself.
+            raise ObjectExistsError(key)
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        self._process.at(f"read {key}")
+        return self._inner.read(key, start, stop)
+
+    def exists(self, key: str) -> bool:
+        self._process.at(f"exists {key}")
+        return self._inner.exists(key)
+
+    def keys(self, folder: str, stop: str) -> list[str]:
+        self._process.at(f"keys {folder}")
+        return self._inner.keys(folder, stop)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        # Not atomic: whoever deletes may die in between.
+        for key in keys:
+            self._process.at(f"delete {key}")
+            self._process.world.deletes(key)
+            self._inner.delete([key])
+
+    def uri(self, key: str) -> str:
+        return self._inner.uri(key)
+
+
+class World:
+    """The bucket, the time, the processes, and what was seen of them."""
+
+    def __init__(self, setting: Setting, loses_answer: Callable[[], bool] = lambda: False) -> None:
+        self.setting = setting
+        self.seconds = 0.0
+        self.store = MemoryStore(lambda: self.seconds)
+        self.baton = threading.Semaphore(0)
+        self.loses_answer = loses_answer
+        self.processes: list[Process] = []
+        self.means: dict[int, bytes] = {}
+        self.states: dict[int, bytes] = {}
+        self.problems: list[str] = []
+        self._works = 0
+
+    def start(self, rank: int, attempt: int = 1) -> Process:
+        """A new process of `rank`, beside whichever there are."""
+        process = Process(self, rank, attempt)
+        self.processes.append(process)
+        return process
+
+    @property
+    def living(self) -> list[Process]:
+        return [process for process in self.processes if not process.ended]
+
+    def end(self) -> None:
+        """No thread outlives its world."""
+        for process in self.living:
+            process.kill()
+
+    def work(self, rank: int, round_: int) -> Floats:
+        """What one inner phase brings: never the same twice."""
+        self._works += 1
+        return np.random.default_rng((rank, round_, self._works)).standard_normal(self.setting.count).astype(np.float32)
+
+    def saw_mean(self, round_: int, mean: Floats) -> None:
+        if self.means.setdefault(round_, mean.tobytes()) != mean.tobytes():
+            self.problems.append(f"two means of round {round_} were applied")
+
+    def saw_state(self, state: GlobalState) -> None:
+        found = state.parameters.tobytes() + state.momentum.tobytes()
+        if self.states.setdefault(state.round, found) != found:
+            self.problems.append(f"two states after round {state.round}")
+
+    def deletes(self, key: str) -> None:
+        """Called before `key` goes: somebody must be able to do without it."""
+        folder, name, *_ = key.split("/")
+        round_ = int(name)
+        least = round_ + 1 if folder == "snapshots" else round_
+        if folder not in {"contributions", "reduced", "snapshots"} or not any(
+            self._is_whole(at) for at in range(least, self.setting.rounds + 1)
+        ):
+            self.problems.append(f"{key} is deleted although no snapshot covers it")
+
+    def _is_whole(self, round_: int) -> bool:
+        """Whether a snapshot has its manifest and every shard that was ever written of it."""
+        manifest = f"manifests/{round_:08d}.json"
+        shards = [key for key in self.store.written if key.startswith(f"snapshots/{round_:08d}/")]
+        return self.store.exists(manifest) and all(self.store.exists(key) for key in shards)
