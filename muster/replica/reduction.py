@@ -92,8 +92,10 @@ class _Reduction:
         started = clock.monotonic()
         patience.reset()
         while missing:
-            found = self._meeting.side_by_side(lambda shard: self._read(shard, mean[self._span(shard)]), missing)
-            missing = [shard for shard, there in zip(missing, found, strict=True) if not there]
+            missing = self._read_all(missing, mean)
+            # Once the round was whole a look that still finds nothing finds what is deleted.
+            if missing and self._position is None and self._was_whole() and self._read_all(missing, mean):
+                raise RoundGoneError(self._commit.round)
             due = {shard: started + step * self._distance(shard) for shard in missing}
             for shard in [shard for shard in missing if clock.monotonic() >= due[shard]]:
                 log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
@@ -102,6 +104,15 @@ class _Reduction:
             if missing:
                 self._watch(missing, min(due[shard] for shard in missing), patience)
         return mean
+
+    def _read_all(self, shards: list[int], mean: Floats) -> list[int]:
+        """Fill in those of `shards` that are stored; returns the others."""
+        found = self._meeting.side_by_side(lambda shard: self._read(shard, mean[self._span(shard)]), shards)
+        return [shard for shard, there in zip(shards, found, strict=True) if not there]
+
+    def _was_whole(self) -> bool:
+        """Whether all shards were there at some time: who gave to the next round had read them."""
+        return self._meeting.store.exists(keys.commit(self._commit.round + 1))
 
     def _watch(self, missing: list[int], until: float, patience: Patience) -> None:
         """Wait until one of `missing` is there, looking for one at a time: owners are done at about the same time."""
