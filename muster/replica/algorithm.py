@@ -16,6 +16,7 @@ from enum import Enum, auto
 import numpy as np
 
 from muster.replica.codec import Floats
+from muster.replica.codecs import codec_named
 from muster.replica.errors import AlgorithmError
 from muster.replica.outer import Nesterov, Outer
 
@@ -41,6 +42,8 @@ class Algorithm:
         delay: inner steps that go on between giving a pseudo-gradient and taking over what came of it (τ).
         alpha: the share of the local parameters when the global ones are taken over (0: none).
         eager: exchange during the whole next inner phase, which begins from an estimate of the exchange's outcome.
+        codec: what the values are exchanged in: fp32, bf16, fp16, int8, int4 or topk2-K, all that lose something with
+            error feedback (which takes as much memory as the parameters).
     """
 
     sync_every: int = 1
@@ -50,6 +53,7 @@ class Algorithm:
     delay: int = 0
     alpha: float = 0.0
     eager: bool = False
+    codec: str = "fp32"
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -72,6 +76,10 @@ class Algorithm:
             problems.append(f"sync_every is {self.sync_every}, not a multiple of the {self.fragments} fragments")
         elif self.delay >= self.interval:
             problems.append(f"delay is {self.delay}, not below the {self.interval} inner steps between two exchanges")
+        try:
+            codec_named(self.codec)
+        except ValueError as error:
+            problems.append(str(error).rstrip("."))
         if self.eager and (self.fragments, self.delay, self.alpha) != (1, 0, 0.0):
             problems.append("eager goes without fragments, delay and alpha")
         return problems

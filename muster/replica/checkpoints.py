@@ -1,7 +1,8 @@
 """The trainer's own state (inner optimizer, data position, random numbers), round by round, in a folder.
 
-SageMaker syncs the folder to S3 and restores it when the replica comes back. A file is `trainer-<round>.ckpt`: one
-line of JSON (round, bytes, sha256), then the state as the front end packed it.
+SageMaker syncs the folder to S3 and restores it when the replica comes back. A file is `<kind>-<round>.ckpt`: one line
+of JSON (round, bytes, sha256), then the state. Kinds are `trainer`, as the front end packed it, and `residual`, what
+error feedback owes (float32, flat).
 
 A state is written before the contribution that was made of its data is given. So the latest one that is not after the
 run's last committed round stands where the data of that round ends: a process that goes on from it sees no data again.
@@ -22,7 +23,6 @@ from muster.replica.meeting import log
 
 # The last may lie ahead of the run's last committed round by one; another one is there in case that a file is damaged.
 KEPT = 3
-_NAME = re.compile(r"trainer-(\d{8})\.ckpt")
 
 
 class _Header(Document):
@@ -32,12 +32,14 @@ class _Header(Document):
 
 
 class Checkpoints:
-    """The states in one folder."""
+    """The states of one kind in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
         self._folder = folder
+        self._kind = kind
+        self._name = re.compile(rf"{kind}-(\d{{8}})\.ckpt")
 
-    def save(self, round_: int, state: bytes) -> None:
+    def save(self, round_: int, state: bytes | memoryview) -> None:
         """Store the state at the end of a round's inner steps, whole or not at all, and drop the oldest."""
         header = _Header(round=round_, bytes=len(state), sha256=hashlib.sha256(state).hexdigest())
         path = self._path(round_)
@@ -68,11 +70,11 @@ class Checkpoints:
     def _rounds(self) -> list[int]:
         if not self._folder.is_dir():
             return []
-        matches = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
+        matches = (self._name.fullmatch(path.name) for path in self._folder.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
     def _path(self, round_: int) -> Path:
-        return self._folder / f"trainer-{round_:08d}.ckpt"
+        return self._folder / f"{self._kind}-{round_:08d}.ckpt"
 
     def _read(self, round_: int) -> bytes | None:
         path = self._path(round_)

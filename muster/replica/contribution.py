@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from muster.contract.commit import Member
 from muster.replica import keys
 from muster.replica.codec import (
@@ -50,19 +52,20 @@ def make_contribution(
     meeting: Meeting,
     seat: Seat,
     round_: int,
-    owed: Floats,
+    gradient: Floats,
     *,
     weight: float,
     metrics: dict[str, float],
-    error: Floats | None = None,
+    residual: Floats | None = None,
 ) -> Contribution:
     """Encode a pseudo-gradient. Values that nobody could average are left out, and the header says so.
 
     Args:
-        owed: the pseudo-gradient, with what is owed from before.
-        error: where to leave what the codec loses, zeros if all values are left out; may be `owed` itself.
+        residual: what is owed from before, of the same elements; holds afterwards what the codec lost of both (see
+            `ErrorFeedback`), nothing if all values are left out.
     """
     codec = meeting.codec
+    owed = gradient if residual is None else np.add(gradient, residual, out=residual)
     key = keys.contribution(round_, seat.rank, seat.epoch)
 
     def header(checksum: str, declined: str | None = None) -> ContributionHeader:
@@ -84,11 +87,11 @@ def make_contribution(
         )
 
     try:
-        body = encode(key, owed, header, codec, error=error)
-    except CodecError as refusal:
-        reason = f"its pseudo-gradient cannot be averaged: {refusal}"
-        if error is not None:
-            error[...] = 0
+        body = encode(key, owed, header, codec, error=residual)
+    except CodecError as error:
+        reason = f"its pseudo-gradient cannot be averaged: {error}"
+        if residual is not None:
+            residual[...] = 0
         body = encode(key, None, lambda checksum: header(checksum, reason))
     return Contribution(round_, key, body, decode_header(key, body, ContributionHeader))
 

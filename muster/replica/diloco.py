@@ -38,13 +38,14 @@ class DiLoCo:
         delay: int = 0,
         alpha: float = 0.0,
         eager: bool = False,
+        codec: str = "fp32",
         trainer_state: Mapping[str, Stateful] | None = None,
         checkpoint_dir: Path | None = None,
     ) -> None:
         """Join the run: overwrites `parameters` (a float32 array or a mapping of names to them) with the run's.
 
         Args:
-            sync_every, learning_rate, momentum, fragments, delay, alpha, eager: see `Algorithm`.
+            sync_every, learning_rate, momentum, fragments, delay, alpha, eager, codec: see `Algorithm`.
             trainer_state: what goes on from the round it belongs to when the replica comes back (inner optimizer, data
                 position, random numbers), by name; needs a `checkpoint_dir` (the context's).
 
@@ -53,10 +54,10 @@ class DiLoCo:
             AlgorithmError: settings that contradict themselves, or those of the run.
             FencedError, StoppedError, RendezvousError
         """
-        algorithm = Algorithm(sync_every, learning_rate, momentum, fragments, delay, alpha, eager)
+        algorithm = Algorithm(sync_every, learning_rate, momentum, fragments, delay, alpha, eager, codec)
         self._trainer_state = dict(trainer_state or {})
-        self._checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir)
-        self._synchronizer = Synchronizer(rendezvous, ArrayPacking(parameters), algorithm, self._keep)
+        self._checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "trainer")
+        self._synchronizer = Synchronizer(rendezvous, ArrayPacking(parameters), algorithm, self._keep, checkpoint_dir)
         self._resume()
 
     @property

@@ -8,6 +8,8 @@ SNAPSHOTS = "snapshots/"
 
 # Who uploads what training begins with.
 BEGINNER = "beginner.json"
+# What all replicas must have set alike.
+OPTIONS = "options.json"
 
 
 def claim(rank: int, epoch: int) -> str:

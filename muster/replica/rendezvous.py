@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from muster.contract.commit import Commit
 from muster.replica import keys
 from muster.replica.agreement import agree
+from muster.replica.algorithm import Algorithm
 from muster.replica.background import Background
 from muster.replica.beginning import begin
 from muster.replica.codec import Floats
+from muster.replica.codecs import codec_named
 from muster.replica.commits import read_commit
 from muster.replica.contribution import Contribution, contribute, make_contribution
 from muster.replica.errors import ParametersError, RendezvousError, RoundGoneError
@@ -19,6 +21,7 @@ from muster.replica.exchange import Exchange
 from muster.replica.grace import ROUNDS_SEEN
 from muster.replica.history import last_committed, latest_state
 from muster.replica.meeting import Meeting, Patience, log
+from muster.replica.options import agree_on_options
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.packing import Packing
 from muster.replica.reduction import reduced_mean
@@ -84,16 +87,19 @@ class Rendezvous:
         """What is trained, with the state reached; None until `join`."""
         return self._training
 
-    def join(self, packing: Packing, outer: Outer) -> Training:
+    def join(self, packing: Packing, algorithm: Algorithm) -> Training:
         """Come to the state after the last committed round: the run's beginning or a snapshot, then replay.
 
         Raises:
             ParametersError: another model than the run's, or joined already.
+            AlgorithmError: other settings than the run's.
             FencedError, StoppedError, RendezvousError
         """
         if self._training is not None:
             message = "A process joins the rendezvous once, with all its parameters in one DiLoCo."
             raise ParametersError(message)
+        self._meeting = replace(self._meeting, codec=codec_named(algorithm.codec))
+        agree_on_options(self._meeting, asdict(algorithm))
         snapshots = Snapshots(self._meeting, packing.count, packing.layout)
         state = latest_state(snapshots)
         if state is None:
@@ -104,15 +110,27 @@ class Rendezvous:
             raise RendezvousError(message)
         began = state.round
         self._remember(began)
-        training = self._training = Training(packing, outer, state, snapshots, Keeper(snapshots, self.rank))
+        training = self._training = Training(packing, algorithm.outer, state, snapshots, Keeper(snapshots, self.rank))
         self._catch_up(training)
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
         return training
 
-    def exchange(self, round_: int, gradient: Floats, weight: float) -> Exchange:
+    def exchange(
+        self,
+        round_: int,
+        gradient: Floats,
+        weight: float,
+        *,
+        residual: Floats | None = None,
+        before_giving: Callable[[], None] = lambda: None,
+    ) -> Exchange:
         """Give `gradient` to `round_`, the one after the last that this process saw; blocks until its mean is known.
 
         Nothing is applied to any state. May run in a thread of its own, one exchange at a time.
+
+        Args:
+            residual: what is owed of the same elements, see `make_contribution`; stays if the round went without us.
+            before_giving: called once the contribution is made and nobody can see it yet, or when it is too late.
 
         Raises:
             FencedError, StoppedError, RendezvousError, DivergedError
@@ -122,10 +140,19 @@ class Rendezvous:
         commit = read_commit(self._meeting, round_)
         if commit is None:
             mine = make_contribution(
-                self._meeting, self._seat, round_, gradient, weight=weight, metrics=self._metrics()
+                self._meeting,
+                self._seat,
+                round_,
+                gradient,
+                weight=weight,
+                metrics=self._metrics(),
+                residual=residual,
             )
+            before_giving()
             contribute(self._meeting, self._seat, mine)
             commit = agree(self._meeting, self._seat, mine, tuple(self._recent), patience)
+        else:
+            before_giving()
         return self._exchanged(commit, mine, patience)
 
     def committed(self, round_: int) -> Exchange | None:
@@ -141,7 +168,15 @@ class Rendezvous:
         """
         self._seat = renew_seat(self._meeting.store, self._meeting.run, self._seat)
 
-    def advance(self, training: Training, gradient: Floats, weight: float) -> Exchange | None:
+    def advance(
+        self,
+        training: Training,
+        gradient: Floats,
+        weight: float,
+        *,
+        residual: Floats | None = None,
+        before_giving: Callable[[], None] = lambda: None,
+    ) -> Exchange | None:
         """Give `gradient` to the next round and apply the round's mean; blocks until then.
 
         A straggler whom the others left out applies all rounds that they made meanwhile, drops its own local progress
@@ -149,12 +184,16 @@ class Rendezvous:
         its peers) and reports back, so that it is waited for in the round after. None when it slept for so long that
         its round is deleted: the state is then that of the newest snapshot, and of the rounds after it.
 
+        Args:
+            residual, before_giving: as in `exchange`.
+
         Raises:
             FencedError, StoppedError, RendezvousError, DivergedError
         """
         exchange: Exchange | None = None
         try:
-            exchange = self.exchange(training.state.round + 1, gradient, weight)
+            round_ = training.state.round + 1
+            exchange = self.exchange(round_, gradient, weight, residual=residual, before_giving=before_giving)
         except RoundGoneError:
             self._fall_forward(training)
         if exchange is not None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 
 from muster.replica.algorithm import Algorithm, Turn, eager_estimate, mixed
+from muster.replica.checkpoints import Checkpoints
 from muster.replica.codec import Floats
+from muster.replica.codecs import codec_named
+from muster.replica.codecs.feedback import ErrorFeedback
 from muster.replica.exchange import Exchange, Outcome
 from muster.replica.packing import WHOLE, Packing
 from muster.replica.rendezvous import Rendezvous
@@ -23,19 +29,28 @@ class Synchronizer:
     round, a replica drops all local progress and takes over the global parameters of the round it then finds.
     """
 
-    def __init__(self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, keep: Keep) -> None:
-        """Join the run and overwrite the arrays with its parameters; raises as `Rendezvous.join`."""
+    def __init__(
+        self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, keep: Keep, checkpoint_dir: Path | None
+    ) -> None:
+        """Join the run and overwrite the arrays with its parameters; raises as `Rendezvous.join`.
+
+        Args:
+            checkpoint_dir: where to keep what the codec's error feedback owes, round by round; None: nowhere.
+        """
         self._rendezvous = rendezvous
         self._packing = packing
         self._algorithm = algorithm
         self._keep = keep
-        self._training = rendezvous.join(packing, algorithm.outer)
+        self._training = rendezvous.join(packing, algorithm)
         self._samples = 0.0
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase began, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
         self.stopwatch = Stopwatch()
+        self._feedback = ErrorFeedback(packing.count) if codec_named(algorithm.codec).loses else None
+        self._residuals = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "residual")
+        self._restore_residual()
         packing.write(self._training.state.parameters)
 
     @property
@@ -81,17 +96,26 @@ class Synchronizer:
     def _give(self, part: slice) -> None:
         """Begin the exchange of a part of the pseudo-gradient (global minus local parameters)."""
         begun = self._packing.rounded(self.parameters[part], part) if self._begun is None else self._begun
-        self._begin(begun - self._packing.read(part))
+        self._begin(begun - self._packing.read(part), part)
 
-    def _begin(self, gradient: Floats) -> None:
+    def _begin(self, gradient: Floats, part: slice) -> None:
         self.round += 1
+        round_ = self.round
+        residual = None if self._feedback is None else self._feedback.of(part)
         samples, self._samples = self._samples, 0.0
-        write_down = self._keep(self.round)
+        write_down = self._keep(round_)
+
+        def before_giving() -> None:
+            # A process that comes back must neither see again the data that its contribution was made of, nor owe what
+            # that has paid.
+            write_down()
+            if self._residuals is not None and self._feedback is not None:
+                self._residuals.save(round_, self._feedback.residual.data.cast("B"))
 
         def exchange() -> Exchange | None:
-            # First: a process that comes back must not see again the data that its contribution was made of.
-            write_down()
-            return self._rendezvous.advance(self._training, gradient, samples)
+            return self._rendezvous.advance(
+                self._training, gradient, samples, residual=residual, before_giving=before_giving
+            )
 
         self._training.exchanges.begin(exchange)
 
@@ -119,11 +143,18 @@ class Synchronizer:
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
         estimate = eager_estimate(own, before)
         ahead = self._training.outer.estimated(self._training.state, estimate, self._packing.optimized)
-        self._begin(own)
+        self._begin(own, WHOLE)
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
         return None if exchange is None else exchange.outcome
+
+    def _restore_residual(self) -> None:
+        if self._residuals is None or self._feedback is None:
+            return
+        found = self._residuals.load(self.round)
+        if found is not None:
+            self._feedback.residual[...] = np.frombuffer(found[1], np.float32)
 
     def _is_expected(self, exchange: Exchange) -> bool:
         return exchange.took_part and self._training.state.round == self.round

@@ -47,13 +47,14 @@ class DiLoCo:
         delay: int = 0,
         alpha: float = 0.0,
         eager: bool = False,
+        codec: str = "fp32",
         trainer_state: Mapping[str, Stateful] | None = None,
         checkpoint_dir: Path | None = None,
     ) -> None:
         """Join the run: overwrites the model's parameters and statistics with the run's.
 
         Args:
-            sync_every, learning_rate, momentum, fragments, delay, alpha, eager: see `Algorithm`.
+            sync_every, learning_rate, momentum, fragments, delay, alpha, eager, codec: see `Algorithm`.
             trainer_state: what else goes on where it stood when the replica comes back (data position, scheduler), by
                 name.
             checkpoint_dir: where that is kept with the inner optimizer's state and the random numbers' (the context's).
@@ -63,14 +64,14 @@ class DiLoCo:
             AlgorithmError: settings that contradict themselves, or those of the run.
             FencedError, StoppedError, RendezvousError
         """
-        algorithm = Algorithm(sync_every, learning_rate, momentum, fragments, delay, alpha, eager)
+        algorithm = Algorithm(sync_every, learning_rate, momentum, fragments, delay, alpha, eager, codec)
         self._inner = inner_optimizer
         self._trainer_state = dict(trainer_state or {})
-        self._checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir)
+        self._checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "trainer")
         packing = TensorPacking(model)
         # What counts or masks is not averaged: it comes back with the replica's own state.
         self._own_buffers = {name: buffer for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
-        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, self._keep)
+        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, self._keep, checkpoint_dir)
         self._resume()
 
     @property
