@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from muster.replica.blocks import Blocks
 from muster.replica.codec import CodecError, Floats, decode_into
+
+READ_TRIES = 3
 
 
 class Incoming:
@@ -15,10 +17,14 @@ class Incoming:
         self._pieces = iter(pieces)
         self._rest = memoryview(b"")
 
-    def take(self, size: int) -> memoryview:
-        """The next `size` bytes, or all that are left; without a copy where they came in one piece."""
+    def begin(self) -> None:
+        """Wait for the first bytes: what has to be asked of several places is asked of all at once."""
         if not self._rest:
             self._rest = next(self._pieces, self._rest)
+
+    def take(self, size: int) -> memoryview:
+        """The next `size` bytes, or all that are left; without a copy where they came in one piece."""
+        self.begin()
         if len(self._rest) < size:
             joined = bytearray(self._rest)
             while len(joined) < size and (piece := next(self._pieces, None)) is not None:
@@ -42,3 +48,36 @@ def decode_incoming(values: Floats, key: str, incoming: Incoming, blocks: Blocks
     if incoming.take(1):
         message = f"there is more than the records of blocks {which.start} to {which.stop - 1}"
         raise CodecError(message)
+
+
+class Records:
+    """The records of one object's blocks, decoded run after run; damage on the way passes with another look."""
+
+    def __init__(self, key: str, open_at: Callable[[range], Incoming], blocks: Blocks, which: range) -> None:
+        """`open_at` brings the bytes of the last blocks of `which`, from any of them on."""
+        self._key = key
+        self._open_at = open_at
+        self._blocks = blocks
+        self._which = which
+        self._incoming = open_at(which)
+
+    def begin(self) -> None:
+        """Wait for the first bytes."""
+        self._incoming.begin()
+
+    def decode(self, values: Floats, run: range) -> None:
+        """Fill `values` with those of `run`, which follows the last one.
+
+        Raises:
+            CodecError: READ_TRIES times the same or something else was wrong with them; see `codec.decode_into`.
+        """
+        for left in reversed(range(READ_TRIES)):
+            try:
+                body = self._incoming.take(len(run) * self._blocks.record_bytes)
+                decode_into(values, self._key, body, self._blocks, run)
+            except CodecError:
+                if not left:
+                    raise
+                self._incoming = self._open_at(range(run.start, self._which.stop))
+            else:
+                return
