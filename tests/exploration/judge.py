@@ -69,9 +69,7 @@ def _failures(world: World) -> list[str]:
     """Processes end well, by being killed, or by being superseded; nothing else."""
     found = []
     for process in world.processes:
-        superseded = any(
-            other.rank == process.rank and other is not process for other in world.processes
-        )
+        superseded = any(other.rank == process.rank and other is not process for other in world.processes)
         expected = (Killed, FencedError) if superseded else Killed
         if process.error is not None and not isinstance(process.error, expected):
             found.append(f"rank {process.rank}, attempt {process.attempt}: {process.error!r}")

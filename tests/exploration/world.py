@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from muster.replica.algorithm import Algorithm
 from muster.replica.codec import Floats
 from muster.replica.meeting import Meeting
 from muster.replica.outer import GlobalState, Outer
@@ -132,21 +133,31 @@ class Process:
         self.world.saw_state(training.state)
 
 
-@dataclass(frozen=True)
-class Witnessed(Outer):
-    """The outer optimizer; the world is told of everything that is applied."""
-
-    process: Process = None  # type: ignore[assignment]
+class Witnessed(Algorithm):
+    """DiLoCo; the world is told of everything that is applied."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
-        object.__setattr__(self, "process", process)
+        object.__setattr__(self, "_process", process)
+
+    @property
+    def outer(self) -> Outer:
+        return WitnessedOuter(self._process)  # type: ignore[attr-defined]
+
+
+class WitnessedOuter(Outer):
+    """The outer optimizer of one process."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        object.__setattr__(self, "_process", process)
 
     def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
-        self.process.world.saw_state(state)
+        world = self._process.world  # type: ignore[attr-defined]
+        world.saw_state(state)
         super().apply(state, mean, optimized)
-        self.process.world.saw_mean(state.round, mean)
-        self.process.world.saw_state(state)
+        world.saw_mean(state.round, mean)
+        world.saw_state(state)
 
 
 class SteppedStore(Store):
