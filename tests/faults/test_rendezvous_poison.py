@@ -82,6 +82,7 @@ POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "absurd value": (with_values(3e38), "values beyond 1e+30"),
     "other model": (with_header(count=7), "7 parameters, where the run has"),
     "other round": (with_header(round=1), "another run, round or rank"),
+    "other codec": (with_header(codec="int4/1"), "coded as int4/1, where the run has fp32/1"),
     "no weight": (with_weight(0.0), "weight"),
     "absurd weight": (with_weight(1e300), "weight"),
 }

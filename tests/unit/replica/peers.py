@@ -133,6 +133,7 @@ class Run:
     rounds: int = 4
     count: int = SMALL
     snapshot_rounds: int = 10
+    codec: str = "fp32"
 
     @property
     def store(self) -> Store:
@@ -159,7 +160,7 @@ class Run:
             try:
                 peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, lambda: {"loss": 0.5})
                 parameters = np.zeros(self.count, np.float32)
-                outer = DiLoCo(peer.rendezvous, parameters)
+                outer = DiLoCo(peer.rendezvous, parameters, codec=self.codec)
                 while outer.round < self.rounds:
                     before_step(outer.round + 1)
                     parameters -= gradient(rank, outer.round + 1, self.count)

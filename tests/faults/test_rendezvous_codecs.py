@@ -1,0 +1,144 @@
+"""A run in each codec: the same bits for all members, the same bytes whoever makes a shard, and few of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+
+from muster.replica import keys
+from muster.replica.codecs import codec_named
+from muster.replica.diloco import DiLoCo
+from muster.replica.errors import AlgorithmError
+from muster.replica.local_store import LocalStore
+from muster.replica.meeting import Meeting
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.roll_call import Quorum
+from muster.replica.transport import Bytes, Part
+from tests.unit.replica.peers import RUN, SHARDED, Faults, Killed, Run, all_ended, kill_at
+
+LOSING = ["bf16", "fp16", "int8", "int4", "topk2-64"]
+
+
+@pytest.mark.parametrize("codec", LOSING)
+def test_a_shard_has_the_same_bytes_whoever_makes_it(tmp_path: Path, codec: str) -> None:
+    whole = Run(tmp_path / "whole", count=SHARDED, rounds=2, codec=codec)
+    peers = whole.start_all()
+    with all_ended(peers):
+        finals = {peer.parameters() for peer in peers}
+    # In round 2 rank 2 owns the first shard (owners move on by one member each round), and dies with its work undone.
+    broken = Run(tmp_path / "broken", count=SHARDED, rounds=2, codec=codec)
+    victim = broken.start(2, faults=Faults(before_create=kill_at(keys.reduced(2, 0, 0))))
+    others = [broken.start(0), broken.start(1)]
+    with all_ended([victim, *others]):
+        assert {peer.parameters() for peer in others} == finals
+    assert isinstance(victim.error, Killed)
+    assert _means(broken, 2) == _means(whole, 2)
+
+
+@pytest.mark.parametrize("codec", LOSING)
+def test_who_replays_comes_to_the_same_bits(tmp_path: Path, codec: str) -> None:
+    run = Run(tmp_path, count=SHARDED, rounds=4, codec=codec)
+    peers = run.start_all()
+    with all_ended(peers):
+        finals = {peer.parameters() for peer in peers}
+    late = run.start(1, attempt=2)
+    with all_ended([late]):
+        assert {late.parameters()} == finals
+
+
+@pytest.mark.parametrize("codec", LOSING)
+def test_a_damaged_shard_is_made_anew_to_the_same_bits(tmp_path: Path, codec: str) -> None:
+    run = Run(tmp_path, count=SHARDED, rounds=1, codec=codec)
+    peers = run.start_all()
+    with all_ended(peers):
+        finals = {peer.parameters() for peer in peers}
+    shard = run.root / keys.reduced(1, 0, 0)
+    body = bytearray(shard.read_bytes())
+    body[-9] ^= 1
+    shard.write_bytes(body)
+    late = run.start(1, attempt=2)
+    with all_ended([late]):
+        assert {late.parameters()} == finals
+
+
+class CountingStore(LocalStore):
+    """Counts the bytes of values that go up and come down."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.moved = 0
+
+    def create(self, key: str, body: Bytes) -> None:
+        self._count(key, len(body))
+        super().create(key, body)
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        part = super().read(key, start, stop)
+        self._count(key, len(part.body))
+        return part
+
+    def _count(self, key: str, size: int) -> None:
+        if key.startswith((keys.CONTRIBUTIONS, keys.REDUCED)):
+            self.moved += size
+
+
+def test_int4_moves_at_most_0_14_of_the_bytes(tmp_path: Path) -> None:
+    """Contributions and means together, what goes up and what comes down, headers included."""
+    moved = {codec: _moved(tmp_path / codec, codec) for codec in ("fp32", "int4")}
+    assert moved["int4"] <= 0.14 * moved["fp32"]
+
+
+def _moved(root: Path, codec: str) -> int:
+    run = Run(root, count=4_000_000, rounds=1, codec=codec)
+    stores: list[CountingStore] = []
+
+    class Counted(Run):
+        @property
+        def store(self) -> LocalStore:
+            stores.append(CountingStore(self.root))
+            return stores[-1]
+
+    run = Counted(**vars(run))
+    peers = run.start_all()
+    with all_ended(peers):
+        assert len({peer.parameters() for peer in peers}) == 1
+    return sum(store.moved for store in stores)
+
+
+def test_a_replica_with_another_codec_is_told_so(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1, rounds=1, codec="int4")
+    assert run.start(0).parameters()
+    other = replace(run, codec="int8").start(0, attempt=2).join()
+    assert isinstance(other.error, AlgorithmError)
+    assert str(other.error) == ("All replicas of a run must train alike: codec is int8 here and int4 in the run.")
+
+
+def _train(root: Path, checkpoints: Path, rounds: int, attempt: int = 1) -> bytes:
+    meeting = Meeting(LocalStore(root), RUN, Quorum(1, 1, 1.0), 20.0, Event())
+    parameters = np.zeros(1000, np.float32)
+    outer = DiLoCo(Rendezvous.open(meeting, 0, attempt, dict), parameters, codec="int4", checkpoint_dir=checkpoints)
+    while outer.round < rounds:
+        parameters -= np.random.default_rng(outer.round).standard_normal(1000).astype(np.float32)
+        outer.step()
+    return parameters.tobytes()
+
+
+def test_what_error_feedback_owes_comes_back_with_the_replica(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    unbroken = _train(tmp_path / "a", tmp_path / "b", rounds=5)
+    _train(tmp_path / "run", checkpoints, rounds=2)
+    assert _train(tmp_path / "run", checkpoints, rounds=5, attempt=2) == unbroken
+
+
+def test_topk_is_coded_sparse_for_few_and_densely_for_many() -> None:
+    labels = [codec_named("topk2-64").for_mean(members).label for members in (1, 4, 16, 64)]
+    assert labels == ["topk8-64/1", "topk8-256/1", "topk8-1024/1", "int4/1"]
+
+
+def _means(run: Run, round_: int) -> dict[str, bytes]:
+    folder = run.root / keys.reduced_shards(round_)
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
