@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, TextIO
 from bench.rounds.server import Server
 
 BUCKET = "bench"
-PREFIX = "rendezvous/run/"
+_SMALL_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Group:
     """Running replicas."""
 
     server: Server
+    prefix: str
     processes: dict[int, subprocess.Popen[str]]
     rounds: int = 0
 
@@ -43,6 +45,11 @@ class Group:
         self.rounds += 1
         command = {"scheme": scheme, "round": self.rounds, "digest": digest}
         return self._command(command, doomed or {})
+
+    def clear(self) -> None:
+        """Delete what past rounds left, but for what is small or is read again."""
+        for folder in ("contributions", "reduced", "all-gather", "scatter-reduce", "bare/moved"):
+            self.server.delete(f"{BUCKET}/{self.prefix}{folder}/", above_bytes=_SMALL_BYTES)
 
     def _command(self, command: dict[str, Any], doomed: dict[int, dict[str, Any]] | None = None) -> RoundCost:
         doomed = doomed or {}
@@ -63,21 +70,15 @@ class Group:
 
 
 @contextmanager
-def running_group(server: Server, replicas: int, count: int, grace_seconds: float = 30.0) -> Iterator[Group]:
-    """`replicas` processes with a float32 vector of `count` elements each, seated at the same rendezvous."""
-    uri = f"s3://{BUCKET}/{PREFIX}"
+def running_group(
+    server: Server, replicas: int, count: int, *, codec: str = "fp32", grace_seconds: float = 30.0
+) -> Iterator[Group]:
+    """`replicas` processes with a float32 vector of `count` elements each, at a rendezvous of their own."""
+    prefix = f"rendezvous/{uuid.uuid4().hex}/"
+    options = [str(replicas), str(count), codec, str(grace_seconds), f"s3://{BUCKET}/{prefix}"]
     processes = {
         rank: subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "bench.rounds.replica",
-                str(rank),
-                str(replicas),
-                str(count),
-                str(grace_seconds),
-                uri,
-            ],
+            [sys.executable, "-m", "bench.rounds.replica", str(rank), *options],
             env=client_environment(server, f"rank{rank}"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -86,7 +87,7 @@ def running_group(server: Server, replicas: int, count: int, grace_seconds: floa
         for rank in range(replicas)
     }
     try:
-        yield Group(server, dict(processes))
+        yield Group(server, prefix, dict(processes))
     finally:
         for process in processes.values():
             process.kill()

@@ -1,4 +1,6 @@
-"""One replica of a group, in a process of its own: `python -m bench.rounds.replica RANK REPLICAS COUNT GRACE URI`.
+"""One replica of a group, in a process of its own.
+
+Run as `python -m bench.rounds.replica RANK REPLICAS COUNT CODEC GRACE URI`.
 
 It reads commands from standard input, one JSON object a line, and answers each with one line:
 `{"scheme": name, "round": n}` runs a round; with `"die_at": prefix` the process kills itself before its first PUT
@@ -40,12 +42,10 @@ class _Mortal(S3ObjectStore):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(rank: int, replicas: int, count: int, grace_seconds: float, uri: str) -> None:
+def main(place: Place, store: _Mortal, count: int) -> None:
     """Obey until standard input ends."""
     logging.disable(logging.WARNING)
-    store = _Mortal(*split_s3_uri(uri))
-    place = Place(store, rank, replicas, grace_seconds)
-    gradient = np.random.default_rng(rank).standard_normal(count, np.float32)
+    gradient = np.random.default_rng(place.rank).standard_normal(count, np.float32)
     schemes: dict[str, Scheme] = {}
     for line in sys.stdin:
         command = json.loads(line)
@@ -65,11 +65,12 @@ def main(rank: int, replicas: int, count: int, grace_seconds: float, uri: str) -
                 "seconds": time.perf_counter() - began,
                 "cpu_seconds": time.process_time() - cpu,
                 "added_mib": peak_mib() - before,
-                "mean": None if mean is None or not command.get("digest") else hashlib.sha256(mean).hexdigest(),
+                "mean": None if mean is None or not command.get("digest") else hashlib.sha256(mean.data).hexdigest(),
             }
         print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
-    _rank, _replicas, _count, _grace, _uri = sys.argv[1:]
-    main(int(_rank), int(_replicas), int(_count), float(_grace), _uri)
+    _rank, _replicas, _count, _codec, _grace, _uri = sys.argv[1:]
+    _store = _Mortal(*split_s3_uri(_uri))
+    main(Place(_store, int(_rank), int(_replicas), float(_grace), _codec), _store, int(_count))

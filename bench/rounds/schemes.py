@@ -1,4 +1,4 @@
-"""Ways to average a vector over an object store: Muster's, two peers', and the bare moves, on the same store and client.
+"""Ways to average a vector over an object store: Muster's, two peers', and bare moves, on the same store and client.
 
 A scheme's `exchange` is one round of one replica. The peers get what their authors gave them and no more: no checksums,
 no commit, fixed members; one object for the whole model, where the real all-gather makes one per parameter.
@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.replica.codecs import codec_named
 from muster.replica.meeting import CONNECTIONS, Meeting
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
@@ -40,6 +41,7 @@ class Place:
     rank: int
     replicas: int
     grace_seconds: float
+    codec: str = "fp32"
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS))
 
     def all(self, function: Callable[[int], T], ranks: Iterable[int]) -> list[T]:
@@ -76,7 +78,9 @@ class Muster(Scheme):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         quorum = Quorum(place.replicas, max(1, place.replicas // 2), place.grace_seconds)
-        meeting = Meeting(place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool)
+        meeting = Meeting(
+            place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool, codec=codec_named(place.codec)
+        )
         self._rendezvous = Rendezvous.open(meeting, place.rank, 1, dict)
 
     def exchange(self, round_: int, gradient: Floats) -> Floats:
@@ -139,10 +143,10 @@ class Bare(Scheme):
         """One PUT of the vector, N-1 ranged GETs, one PUT of a shard, N-1 GETs of shards."""
         place = self._place
         shard = place.shard(gradient.size, place.rank)
-        place.store.create(f"bare/{round_}/{place.rank}", _raw(gradient))
+        place.store.create(f"bare/moved/{round_}/{place.rank}", _raw(gradient))
         start, stop = shard.start * _ITEM, shard.stop * _ITEM
         place.all(lambda rank: place.store.read(f"bare/whole/{rank}", start, stop), place.others)
-        place.store.create(f"bare/{round_}/mean-{place.rank}", _raw(gradient[shard]))
+        place.store.create(f"bare/moved/{round_}/mean-{place.rank}", _raw(gradient[shard]))
         place.all(lambda rank: place.store.read(f"bare/mean/{rank}"), place.others)
 
 
@@ -154,9 +158,8 @@ SCHEMES: dict[str, type[Scheme]] = {
 }
 
 
-def _raw(values: Floats) -> bytearray:
-    # The store takes what it need not copy.
-    return memoryview(values).cast("B")  # type: ignore[return-value]
+def _raw(values: Floats) -> memoryview:
+    return values.view(np.uint8).data
 
 
 def _wait_for(store: Store, key: str) -> Floats:

@@ -104,7 +104,7 @@ def contribute(meeting: Meeting, seat: Seat, contribution: Contribution) -> None
     """
     check_seat(meeting.store, seat)
     try:
-        meeting.store.create(contribution.key, contribution.body)
+        meeting.store.upload(contribution.key, contribution.body)
     except ObjectExistsError:
         # Only this process writes under its epoch: an earlier try went through although its answer was lost.
         log.info("round=%d event=contribution-was-there", contribution.round)

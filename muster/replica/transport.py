@@ -76,6 +76,10 @@ class Store(ABC):
             StoreDeniedError: refused.
         """
 
+    def upload(self, key: str, body: Bytes) -> None:
+        """Write an object that nobody else writes, however large: as `create`, but not exclusive where it is large."""
+        self.create(key, body)
+
     @abstractmethod
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """The bytes from `start` up to `stop` (exclusive, None for the end); fewer where the object is shorter.

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from muster.local import LocalCloud
@@ -263,3 +264,19 @@ def test_looking_for_what_is_not_there_is_one_request(monkeypatch: pytest.Monkey
         with pytest.raises(ObjectMissingError):
             list(store.stream("key", 0, 10))
     assert [method for method, _, _ in script.requests] == ["GET", "GET"]
+
+
+def test_what_is_large_is_uploaded_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = 5 * 2**20  # the least that S3 takes
+    monkeypatch.setattr(s3_store, "PART_BYTES", part)
+    monkeypatch.setattr(s3_store, "MULTIPART_BYTES", part)
+    body = np.random.default_rng(0).integers(0, 256, 2 * part + 3, np.uint8)
+    store.upload("large", body.data)
+    assert store.read("large").body == body.data
+    assert store.read("large", part - 2, part + 2).body == body.data[part - 2 : part + 2]
+
+
+def test_what_is_small_is_uploaded_as_it_is_created(store: Store) -> None:
+    store.upload("small", b"once")
+    with pytest.raises(ObjectExistsError):
+        store.upload("small", b"twice")

@@ -1,0 +1,97 @@
+"""How long a replica that starts anew takes to where the run is: `python -m bench.rounds.recovery WHAT COUNT URI`.
+
+WHAT is `train` (a run of one replica, some rounds beyond its last snapshot), `recover` (the time from the start of the
+process to the first inner step), or `download` (the keys given on standard input, and nothing else).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from bench.rounds.group import BUCKET, client_environment
+from bench.rounds.server import Server
+from bench.table import Row
+from muster.contract.layout import split_s3_uri
+from muster.replica.diloco import DiLoCo
+from muster.replica.meeting import CONNECTIONS, Meeting
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.roll_call import Quorum
+from muster.replica.s3_store import S3ObjectStore
+
+_PREFIX = "rendezvous/recovery/"
+_SNAPSHOT_ROUNDS = 2
+_ROUNDS = 3
+_REPETITIONS = 3
+_TIMEOUT_SECONDS = 60.0
+
+
+def recovery_rows(server: Server, mib: int) -> list[Row]:
+    """Recovery against a bare download of the same bytes, in turns."""
+    count = str(mib * 2**18)
+    _process(server, "train", count)
+    pairs = []
+    for _ in range(_REPETITIONS):
+        server.forget_requests()
+        ours = _process(server, "recover", count)["seconds"]
+        asked = [request for request in server.requests() if request.method == "GET" and request.sent > 4096]
+        keys = [request.key.removeprefix(f"{BUCKET}/{_PREFIX}") for request in asked]
+        moved = sum(request.sent for request in asked) / 2**20
+        pairs.append((ours, _process(server, "download", count, json.dumps(keys))["seconds"]))
+    server.delete(f"{BUCKET}/{_PREFIX}", above_bytes=0)
+    ratio = median(ours / bare for ours, bare in pairs)
+    spent, bare = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+    note = f"{spent:.2f} s from process start, interpreter and imports included; {moved:,.0f} MiB: snapshot and 1 round"
+    return [Row(f"recovery against a bare download, B={mib} MiB", ratio, "x", "<= 3", bare, f"{note}; peer: s")]
+
+
+def _process(server: Server, what: str, count: str, given: str = "") -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.rounds.recovery", what, count, f"s3://{BUCKET}/{_PREFIX}", str(time.time())]
+    answer = subprocess.run(
+        command,
+        env=client_environment(server, what),
+        input=given,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    result: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return result
+
+
+def main(what: str, count: int, uri: str, started: float) -> None:
+    """Print one JSON object."""
+    store = S3ObjectStore(*split_s3_uri(uri))
+    if what == "download":
+        keys = json.load(sys.stdin)
+        began = time.perf_counter()
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            list(pool.map(store.read, keys))
+        print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
+        return
+    quorum = Quorum(1, 1, 1.0)
+    meeting = Meeting(store, "recovery", quorum, _TIMEOUT_SECONDS, Event(), snapshot_rounds=_SNAPSHOT_ROUNDS)
+    parameters = np.zeros(count, np.float32)
+    outer = DiLoCo(Rendezvous.open(meeting, 0, 1 if what == "train" else 2, dict), parameters)
+    if what == "recover":
+        assert outer.round == _ROUNDS
+        print(json.dumps({"seconds": time.time() - started}), flush=True)
+        os._exit(0)
+    while outer.round < _ROUNDS:
+        parameters -= np.random.default_rng(outer.round).standard_normal(count, np.float32)
+        outer.step()
+    print("{}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
