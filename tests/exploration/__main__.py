@@ -11,8 +11,8 @@ from itertools import combinations
 from tests.exploration.schedules import Delayed, explore, explore_randomly, small_shards
 from tests.exploration.world import Setting, World
 
-SETTING = Setting(rounds=3, snapshot_rounds=1)
-PAUSE = 60
+SETTING = Setting(rounds=2, snapshot_rounds=1, grace_seconds=0.5)
+PAUSE = 150
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ Choice = Callable[[World, Sequence[Process]], Process]
 @dataclass(frozen=True)
 class Event:
     """Once the processes of `rank` have taken `step` steps together, or ended: they are killed, another one starts, or
-    both. A start without a kill makes a duplicate.
+    both. A start without a kill makes a duplicate. The steps may be those of another rank (`counted`).
     """
 
     step: int
@@ -28,6 +28,7 @@ class Event:
     kills: bool
     starts: bool
     attempt: int = 1
+    counted: int | None = None
 
 
 @contextmanager
@@ -73,8 +74,9 @@ def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
 
 
 def _is_due(world: World, event: Event) -> bool:
-    own = [process for process in world.processes if process.rank == event.rank]
-    return sum(process.steps for process in own) >= event.step or all(process.ended for process in own)
+    counted = event.rank if event.counted is None else event.counted
+    processes = [process for process in world.processes if process.rank == counted]
+    return sum(process.steps for process in processes) >= event.step or all(process.ended for process in processes)
 
 
 def _happen(world: World, event: Event) -> None:

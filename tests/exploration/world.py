@@ -101,7 +101,7 @@ class Process:
 
     def kill(self) -> None:
         """It does nothing any more."""
-        self._killed = True
+        self._killed, self.wakes_at = True, None
         self.run()
 
     def _live(self) -> None:

@@ -1,0 +1,108 @@
+"""Every call of the store is a step, every order of steps may happen, and a process may end at any of them.
+
+The invariants (tests/exploration/judge.py): at most one commit per round; all who apply a round apply the same bytes
+and hold the same state; no contribution counts twice; nobody waits for ever while a quorum lives; nothing that is
+needed is deleted. `python -m tests.exploration` runs as many schedules as one likes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.exploration.schedules import Delayed, Event, explore, explore_randomly, fair, small_shards
+from tests.exploration.world import Killed, Setting, World
+
+RANDOM_SCHEDULES = 800
+PAUSE = 150  # steps: longer than a round takes, so that the others pass who stands back
+
+
+@pytest.fixture(autouse=True)
+def _small() -> Iterator[None]:
+    with small_shards():
+        yield
+
+
+def steps_of(world: World, rank: int) -> int:
+    return sum(process.steps for process in world.processes if process.rank == rank)
+
+
+def killed_at(world: World) -> list[str]:
+    """The kinds of calls that the killed were about to make."""
+    labels = [process.label for process in world.processes if isinstance(process.error, Killed)]
+    return [" ".join(label.split("/")[0].split()) for label in labels]
+
+
+def test_random_schedules_with_crashes_restarts_and_duplicates_keep_the_invariants() -> None:
+    ran = Counter[str]()
+    for seed in range(RANDOM_SCHEDULES):
+        world = explore_randomly(seed)
+        assert world.problems == [], f"seed {seed}"
+        ran["schedules"] += 1
+        ran["left out"] += sum(process.left_out for process in world.processes)
+        ran["killed"] += len(killed_at(world))
+        ran["deleted"] += len(world.store.deleted)
+        ran["amended or late"] += sum(process.attempt > 1 for process in world.processes)
+    assert ran["schedules"] == RANDOM_SCHEDULES
+    # Schedules in which nothing happens would hold as well.
+    assert min(ran["left out"], ran["killed"], ran["deleted"], ran["amended or late"]) > RANDOM_SCHEDULES / 10, ran
+
+
+@pytest.mark.parametrize("replicas", [3, 4])
+def test_every_schedule_with_one_process_that_stands_back_keeps_the_invariants(replicas: int) -> None:
+    setting = Setting(replicas, rounds=2, snapshot_rounds=1, grace_seconds=0.5)
+    plain = Delayed((), PAUSE)
+    assert explore(setting, plain).problems == []
+    left_out = 0
+    for step in range(1, plain.steps + 1):
+        world = explore(setting, Delayed((step,), PAUSE))
+        assert world.problems == [], f"step {step}"
+        left_out += sum(process.left_out for process in world.processes)
+    assert plain.steps > 150
+    assert left_out > 0
+
+
+@pytest.mark.parametrize("successor", ["rerun", "restart", "none"])
+def test_killed_at_every_step_of_a_run(successor: str) -> None:
+    setting = Setting(rounds=3, snapshot_rounds=1)
+    plain = explore(setting, fair)
+    ends = Counter[str]()
+    for rank in range(setting.replicas):
+        for step in range(steps_of(plain, rank)):
+            event = Event(step, rank, kills=True, starts=successor != "none", attempt=2 if successor == "rerun" else 1)
+            world = explore(setting, fair, [event])
+            assert world.problems == [], f"rank {rank}, step {step}"
+            ends.update(killed_at(world))
+    assert sum(ends.values()) == sum(process.steps for process in plain.processes)
+    for call in ("claims", "contributions", "commits", "reduced", "snapshots", "manifests"):
+        assert ends[f"create {call}"] > 0, f"never killed before creating one of the {call}: {ends}"
+
+
+def test_a_duplicate_started_at_every_step_supersedes_and_nothing_counts_twice() -> None:
+    setting = Setting(rounds=2, snapshot_rounds=1)
+    calls = steps_of(explore(setting, fair), 0)
+    for step in range(calls):
+        world = explore(setting, fair, [Event(step, 0, kills=False, starts=True, attempt=2)])
+        assert world.problems == [], f"step {step}"
+
+
+def test_every_peer_but_the_quorum_killed_at_every_step() -> None:
+    setting = Setting(4, min_participants=2, rounds=2, snapshot_rounds=1)
+    calls = steps_of(explore(setting, fair), 0)
+    for step in range(calls):
+        world = explore(setting, fair, [Event(step, rank, kills=True, starts=False) for rank in (0, 3)])
+        assert world.problems == [], f"step {step}"
+        assert world.seconds < 20 * setting.grace_seconds
+
+
+def test_a_replica_that_joins_at_every_moment_of_a_round() -> None:
+    setting = Setting(rounds=4, snapshot_rounds=2)
+    calls = steps_of(explore(setting, fair), 0)
+    for step in range(calls):
+        # Rank 2 is not there at the beginning, and comes when rank 0 has taken so many steps.
+        absent = Event(0, 2, kills=True, starts=False)
+        comes = Event(step, 2, kills=False, starts=True, counted=0)
+        world = explore(setting, fair, [absent, comes])
+        assert world.problems == [], f"step {step}"
