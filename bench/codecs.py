@@ -1,0 +1,114 @@
+"""How fast each codec encodes and decodes on one core, against memcpy, and into how many bytes.
+
+Whole objects are made and read, checksums and header included, of normally distributed values; a store is not involved. Times are
+the CPU's, so that what else runs on the machine counts for less.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.table import Row
+from muster.contract.document import Document
+from muster.replica.blocks import Blocks
+from muster.replica.codec import HEADER_BYTES, Floats, decode_into, encode
+from muster.replica.codecs import codec_named
+from muster.replica.codecs.base import Codec
+
+_COUNT = 1 << 24  # 64 MiB of float32
+_TRIES = 7
+_MEMBERS = 4
+_CODECS = ("fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128")
+_FAST = {"int8", "int4"}  # of these a speed is asked
+_KEY = "contributions/00000001/00000-000001"
+
+
+class _Header(Document):
+    pass
+
+
+@dataclass
+class _Case:
+    """A codec's object of `values`, and what it takes to make and to read it (CPU seconds, the best of all tries)."""
+
+    codec: Codec
+    values: Floats
+    seconds: dict[str, float]
+
+    def measure(self, room: Floats) -> int:
+        """One try of everything; returns the object's size in bytes."""
+        self.time("encode", lambda: encode(_KEY, self.values, lambda _: _Header(), self.codec))
+        self.time("encode a mean", lambda: encode(_KEY, self.values, lambda _: _Header(), self.codec, dither=True))
+        self.time("encode with error feedback", lambda: self._feed_back(room))
+        body = encode(_KEY, self.values, lambda _: _Header(), self.codec)
+        blocks = Blocks(self.values.size, self.codec)
+        records = body[HEADER_BYTES:]
+        self.time("decode", lambda: decode_into(room, _KEY, records, blocks, range(blocks.number)))
+        return len(body)
+
+    def _feed_back(self, room: Floats) -> None:
+        encode(_KEY, self.values, lambda _: _Header(), self.codec, error=room)
+
+    def time(self, name: str, work: Callable[[], object]) -> None:
+        """Run `work` and keep its time, if it is the best so far."""
+        started = time.process_time()
+        work()
+        taken = time.process_time() - started
+        self.seconds[name] = min(taken, self.seconds.get(name, taken))
+
+
+def run() -> list[Row]:
+    """Per codec: GB/s of float32 values each way (memcpy beside it), and bytes in parts of fp32's."""
+    affinity = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(affinity)})
+    try:
+        return _rows()
+    finally:
+        os.sched_setaffinity(0, affinity)
+
+
+def _rows() -> list[Row]:
+    values = np.random.default_rng(0).standard_normal(_COUNT).astype(np.float32)
+    room = np.empty_like(values)
+    cases = [_Case(codec_named(name), values, {}) for name in _CODECS]
+    copying = _Case(cases[0].codec, values, {})
+    sizes: dict[str, int] = {}
+    # In turns: a busy moment falls on all of them.
+    for _ in range(_TRIES):
+        copying.time("memcpy", lambda: np.copyto(room, values))
+        for case in cases:
+            sizes[case.codec.name] = case.measure(room)
+    memcpy = _speed(copying.seconds["memcpy"])
+    rows = [Row("memcpy", memcpy, "GB/s", None, None, f"numpy.copyto of {values.nbytes >> 20} MiB, best of {_TRIES}")]
+    for case in cases:
+        rows += _speeds(case, memcpy)
+    return rows + [_bytes_row(case.codec, sizes) for case in cases]
+
+
+def _speeds(case: _Case, memcpy: float) -> list[Row]:
+    rows = []
+    for name, seconds in case.seconds.items():
+        speed = _speed(seconds)
+        asked = case.codec.name in _FAST and name in {"encode", "decode"}
+        note = f"of float32 values; memcpy is {memcpy / speed:.1f} times as fast"
+        rows.append(Row(f"{case.codec.name}: {name}", speed, "GB/s", ">= 1" if asked else None, memcpy, note))
+    return rows
+
+
+def _bytes_row(codec: Codec, sizes: dict[str, int]) -> Row:
+    """A round moves every value twice, in a contribution and in a mean."""
+    mean = codec.for_mean(_MEMBERS)
+    whole = 2 * sizes["fp32"]
+    coded = sizes[codec.name] + len(encode(_KEY, np.zeros(_COUNT, np.float32), lambda _: _Header(), mean))
+    aim = "<= 0.14" if codec.name == "int4" else None
+    note = f"contribution and mean of {_MEMBERS} members ({mean.label})"
+    return Row(f"{codec.name}: bytes", coded / whole, "of fp32's", aim, None, note)
+
+
+def _speed(seconds: float) -> float:
+    return 4 * _COUNT / seconds / 1e9
