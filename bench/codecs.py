@@ -1,7 +1,7 @@
 """How fast each codec encodes and decodes on one core, against memcpy, and into how many bytes.
 
-Whole objects are made and read, checksums and header included, of normally distributed values; a store is not involved. Times are
-the CPU's, so that what else runs on the machine counts for less.
+Whole objects are made and read, checksums and header included, of normally distributed values; a store is not involved.
+Times are the CPU's, so that what else runs on the machine counts for less.
 """
 
 from __future__ import annotations
