@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready node_modules/.ready build/.ready
+# PyTorch is large: only what needs it installs it.
+TORCH := $(VENV)/.ready-torch
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs deploy lock clean
+.PHONY: help setup demo demo-gpt test check bench docs deploy lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +22,11 @@ $(VENV)/.ready: requirements.txt pyproject.toml
 	@echo "Installing the pinned Python packages into $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TORCH): requirements-torch.txt $(VENV)/.ready
+	@echo "Installing PyTorch and what goes with it into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
 	@touch $@
 
 node_modules/.ready: package.json package-lock.json
@@ -38,16 +45,19 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
 	@$(BIN)/python -m examples.digits.demo
 
-test: setup ## Every test
+demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
+	@$(BIN)/python -m examples.char_gpt.demo
+
+test: setup $(TORCH) ## Every test
 	@$(BIN)/python -m pytest
 
-check: setup ## Lint, types, import rules
+check: setup $(TORCH) ## Lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## Measure, as one table; rows in build/bench/<name>.json
+bench: setup $(TORCH) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
 
 docs: setup ## Write the parts of docs/ that follow from the code
@@ -56,9 +66,14 @@ docs: setup ## Write the parts of docs/ that follow from the code
 deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap); CONTEXT="job_prefix=team"
 	@$(BIN)/python -m infra.deploy $(addprefix -c ,$(CONTEXT))
 
-lock: ## Resolve pyproject.toml into requirements.txt again
-	$(PYTHON) -m uv pip compile --all-extras --group deploy --group functions --group examples --group dev \
-	  --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml -o requirements.txt
+LOCK := -m uv pip compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
+
+lock: ## Resolve pyproject.toml into requirements.txt and requirements-torch.txt again
+	$(PYTHON) $(LOCK) --extra client --extra replica --extra local \
+	  --group deploy --group functions --group examples --group dev -o requirements.txt
+	@# PyTorch pins what its builds for GPUs need by itself; a build for the CPU needs none of it.
+	$(PYTHON) $(LOCK) --extra replica --extra torch --group torch -c requirements.txt \
+	  | grep -v -E '^(nvidia-|cuda-|triton)' > requirements-torch.txt
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

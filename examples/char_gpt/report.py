@@ -1,0 +1,99 @@
+"""What the demo claims, and whether it is true. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.markup import escape
+
+from examples.char_gpt.baselines import Curve
+from muster.contract.layout import RunLayout
+from muster.contract.result import ReplicaOutcome, Result, Verdict
+
+# Above the loss of synchronous data parallel, which exchanges `sync_every` times as often.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Report:
+    """The demo's outcome. Losses are nats per held-out character; `wall_seconds` count to the verdict."""
+
+    result: Result
+    same_checkpoints: bool
+    together: Curve
+    alone: Curve
+    data_parallel: Curve
+    utilisation: float
+    wall_seconds: float
+    phase_seconds: dict[str, float]
+
+    @property
+    def loss(self) -> float | None:
+        """Of the model that the replicas share: theirs must be equal, so the highest is any of them."""
+        losses = [replica.metrics.get("heldout") for replica in self.result.replicas]
+        known = [loss for loss in losses if loss is not None]
+        return max(known) if known and len(known) == len(losses) else None
+
+    @property
+    def parameters_identical(self) -> bool:
+        """By the checksums that the replicas reported, and by their checkpoints."""
+        return self.result.parameters_identical is True and self.same_checkpoints
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the run did not truly succeed; empty when it did."""
+        return list(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        if self.result.verdict is not Verdict.SUCCEEDED:
+            yield f"the run's verdict is {self.result.verdict}: {self.result.reason}"
+        for replica in self.result.replicas:
+            if replica.outcome is not ReplicaOutcome.SUCCEEDED or replica.problem:
+                yield f"replica {replica.rank} {replica.outcome}: {replica.problem or 'no result'}"
+        if not self.parameters_identical:
+            yield "the replicas do not hold the same parameters"
+        if self.loss is None:
+            yield "a replica reported no loss"
+            return
+        if self.loss >= self.alone[-1][1]:
+            yield f"the loss {self.loss:.3f} is not below that of one replica alone, {self.alone[-1][1]:.3f}"
+        if self.loss > self.data_parallel[-1][1] * (1 + TOLERANCE):
+            yield f"the loss {self.loss:.3f} is more than {TOLERANCE:.0%} above that of synchronous data parallel"
+
+    def document(self) -> dict[str, object]:
+        """What build/demo-gpt/result.json holds."""
+        return {
+            "verdict": "failed" if self.problems else "succeeded",
+            "problems": self.problems,
+            "run": self.result.run,
+            "replicas": len(self.result.replicas),
+            "reruns": self.result.reruns,
+            "parameters_identical": self.parameters_identical,
+            "loss": self.loss,
+            "loss_alone": self.alone[-1][1],
+            "loss_data_parallel": self.data_parallel[-1][1],
+            "utilisation": self.utilisation,
+            "wall_seconds": round(self.wall_seconds, 1),
+            "phase_seconds": {name: round(seconds, 1) for name, seconds in self.phase_seconds.items()},
+        }
+
+
+def verdict_lines(report: Report, sync_every: int) -> Iterator[str]:
+    """The verdict for people, with Rich's markup, in at most 80 columns."""
+    result = report.result
+    yield "[bold green]The run succeeded.[/]" if not report.problems else "[bold red]The run did not succeed.[/]"
+    for problem in report.problems:
+        yield f"  [red]{escape(problem)}[/]"
+    together = "–" if report.loss is None else f"{report.loss:.3f}"
+    yield ""
+    yield f"  held-out loss       {together:>7}   {len(result.replicas)} replicas, exchanging every {sync_every} steps"
+    yield f"  data parallel       {report.data_parallel[-1][1]:>7.3f}   the same tokens, exchanging in every step"
+    yield f"  one replica alone   {report.alone[-1][1]:>7.3f}   on its own part of the text"
+    attempts = " ".join(str(len(replica.attempts)) for replica in result.replicas)
+    yield f"  attempts by rank    {attempts:>7}"
+    yield f"  parameters          {'all replicas hold the same bytes' if report.parameters_identical else 'DIFFERENT'}"
+    yield f"  utilisation         {report.utilisation:>7.1%}   of a replica's time went into its own training"
+    yield f"  result in S3        {RunLayout(result.run).result}"
+    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phase_seconds.items())
+    yield f"  time                {report.wall_seconds:>5.1f} s   {phases}"

@@ -1,0 +1,67 @@
+"""What every replica runs: `examples.char_gpt.trainer:train`."""
+
+from __future__ import annotations
+
+import torch
+
+from examples.char_gpt.dataset import load, shard
+from examples.char_gpt.learning import Learner, Settings
+from muster.replica.context import Context
+from muster.replica.torch import DiLoCo
+
+
+def train(
+    context: Context,
+    *,
+    sync_every: int = 50,
+    outer_learning_rate: float = 0.7,
+    outer_momentum: float = 0.9,
+    fragments: int = 1,
+    delay: int = 0,
+    alpha: float = 0.0,
+    eager: bool = False,
+    threads: int = 1,
+    **settings: float,
+) -> None:
+    """Train on this replica's part of the text with DiLoCo, and report the global model's held-out loss each round.
+
+    Args:
+        context: given by Muster.
+        sync_every, fragments, delay, alpha, eager: see `muster.replica.algorithm.Algorithm`.
+        threads: of PyTorch; replicas that share a machine should not fight for its cores.
+        settings: see `Settings`.
+    """
+    torch.set_num_threads(threads)
+    chosen = Settings(**settings)  # type: ignore[arg-type]
+    text, held_out = load()
+    learner = Learner(chosen, shard(text, context.rank, context.world_size), held_out, seed=context.rank)
+    outer = DiLoCo(
+        learner.model,
+        learner.optimizer,
+        context.rendezvous,
+        sync_every=sync_every,
+        learning_rate=outer_learning_rate,
+        momentum=outer_momentum,
+        fragments=fragments,
+        delay=delay,
+        alpha=alpha,
+        eager=eager,
+        trainer_state={"data": learner.data, "schedule": learner.schedule},
+        checkpoint_dir=context.checkpoint_dir,
+    )
+    rounds = chosen.steps * fragments // sync_every
+    context.metrics.log(round=outer.round, heldout=learner.held_out_loss())
+    losses = []
+    while outer.round < rounds and not context.stop.is_set():
+        losses.append(learner.step())
+        if outer.step(samples=chosen.batch_size * chosen.length) is not None:
+            context.metrics.log(
+                round=outer.round,
+                loss=sum(losses) / len(losses),
+                heldout=learner.held_out_loss(),
+                position=learner.data.position,
+                utilisation=outer.utilisation,
+            )
+            losses.clear()
+    outer.finish()
+    context.metrics.log(round=outer.round, heldout=learner.held_out_loss())

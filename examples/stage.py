@@ -1,0 +1,142 @@
+"""What every demo of this folder needs around its run: the embedded cloud with the stack, and an orderly end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from examples.parameters import hold_the_same_bytes
+from examples.saved_logs import save_logs
+from examples.stopwatch import Stopwatch
+from infra.deploy import deploy
+from infra.settings import Platform
+from muster.client import Muster, RunStatus
+from muster.client.watch import watching
+from muster.contract.errors import MusterError
+from muster.contract.result import Result
+from muster.contract.spec import Spec
+from muster.local import LocalCloud, Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGE = "muster-local/python"
+POLL_SECONDS = 0.5
+
+
+class Stage:
+    """A cloud of its own with the real stack deployed to it; files in `folder`.
+
+    While it is open this process speaks to that cloud alone.
+    """
+
+    def __init__(self, console: Console, folder: Path) -> None:
+        self.console = console
+        self.folder = folder
+        self.watch = Stopwatch(console)
+        self._cloud: LocalCloud | None = None
+
+    @property
+    def cloud(self) -> LocalCloud:
+        """The cloud, while the stage is open."""
+        if self._cloud is None:
+            message = "The stage is not open."
+            raise RuntimeError(message)
+        return self._cloud
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Start the cloud and deploy; nothing of it runs any more afterwards.
+
+        Raises:
+            MusterError: a part could not be started.
+        """
+        settings = Settings(port=0, code=(ROOT,), end_with_parent=True)
+        with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
+            cloud = LocalCloud.start(self.folder / "cloud", settings)
+            remarks.append(cloud.endpoint)
+        with cloud:
+            self._cloud = cloud
+            shutil.rmtree(self.folder / "logs", ignore_errors=True)
+            environment = cloud.environment()
+            os.environ.clear()
+            os.environ.update(environment)
+            with self.console.status("deploying the stack"), self.watch.phase("deployment") as remarks:
+                deploy(
+                    environment,
+                    target=Platform.LOCAL,
+                    context={"replica_image": IMAGE},
+                    outputs=self.folder / "deploy" / "outputs.json",
+                    log=self.folder / "deploy.log",
+                )
+                remarks.append("cdk bootstrap, cdk deploy")
+            yield
+
+    def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:
+        """Launch `spec`, show its progress, tell `follow` every status, and return how it ended."""
+        with self.watch.phase("run") as remarks:
+            run = Muster().launch(spec)
+            self.console.print(f"\nStartExecution {run.name}\n", soft_wrap=True)
+            with watching(self.console) as show:
+
+                def seen(status: RunStatus) -> None:
+                    show(status)
+                    follow(status)
+
+                run.wait(timeout_seconds, seen, POLL_SECONDS)
+            self.console.print()
+            remarks.append("StartExecution to settlement")
+        result = run.result()
+        (self.folder / "run.json").write_bytes(result.to_json())
+        return result
+
+    def same_checkpoints(self, result: Result) -> bool:
+        """Whether the replicas' final checkpoints in S3 hold the same bytes."""
+        return hold_the_same_bytes(self.cloud.client("s3"), (replica.checkpoint_uri for replica in result.replicas))
+
+    def save_logs(self) -> None:
+        """Keep the cloud's logs for whoever looks for a mistake."""
+        save_logs(self.cloud, self.folder / "logs")
+
+
+def perform(demo: Callable[[Console, Path], bool], program: str, description: str, folder: Path) -> int:
+    """Run a demo from a command line: 0 when it succeeded, 1 when it did not, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
+    parser.add_argument("--folder", type=Path, default=folder, help="for the result and the logs")
+    folder = parser.parse_args().folder.absolute()
+    console = Console(highlight=False)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _interrupt)
+    try:
+        succeeded = demo(console, folder)
+    except KeyboardInterrupt:
+        console.print("Interrupted. Everything that was started has been stopped.")
+        return 130
+    except MusterError as error:
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
+        console.print(f"Logs: {shown(folder)}", soft_wrap=True)
+        return 1
+    if not succeeded:
+        console.print(f"Logs: {shown(folder / 'logs')}, {shown(folder / 'cloud' / 'local.log')}", soft_wrap=True)
+    return 0 if succeeded else 1
+
+
+def shown(path: Path) -> str:
+    """A path as a user in this folder would write it."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def replica_arguments(spec: Spec, *own: str) -> dict[str, Any]:
+    """The trainer's arguments without its `own`: what a baseline without an outer optimizer takes."""
+    return {name: value for name, value in spec.kwargs.items() if name not in own}
