@@ -15,6 +15,7 @@ from muster.replica import keys
 from muster.replica.history import snapshot_rounds
 from muster.replica.meeting import log
 from muster.replica.snapshots import Snapshots
+from muster.replica.transport import StoreDeniedError, StoreUnavailableError
 
 
 def horizon(commit: Commit, complete: Iterable[int]) -> int:
@@ -47,9 +48,14 @@ class Keeper:
         if commit.members[commit.round % len(commit.members)].rank != self._rank:
             return
         limit = horizon(commit, (round_ for round_ in self._rounds(commit) if self._is_complete(round_)))
-        if limit > self._swept:
+        if limit <= self._swept:
+            return
+        self._swept = limit
+        try:
             self._sweep(limit)
-            self._swept = limit
+        except (StoreDeniedError, StoreUnavailableError) as error:
+            # Nobody needs what is left: the next sweep or the bucket's lifecycle rule takes it along.
+            log.warning("round=%d event=not-swept reason=%r", limit, str(error))
 
     def _rounds(self, commit: Commit) -> range:
         return snapshot_rounds(self._snapshots, commit.round - 1, after=0)
