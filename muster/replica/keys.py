@@ -55,3 +55,8 @@ def snapshot(round_: int, source: str, shard: int) -> str:
 def manifest(round_: int) -> str:
     """The last object of a snapshot: it is complete."""
     return f"manifests/{round_:08d}.json"
+
+
+def torchft_state(round_: int) -> str:
+    """What torchft's algorithms hold after a round."""
+    return f"torchft/{round_:08d}"

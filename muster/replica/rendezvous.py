@@ -30,16 +30,22 @@ from muster.replica.seat import Seat, renew_seat, take_seat
 from muster.replica.snapshots import Snapshots
 
 
-@dataclass(frozen=True)
-class Training:
-    """What a process trains: its arrays' packing, what is done with a mean, and the global state, which advances."""
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a process trains, and leaves as its result: its arrays' packing, and the global state, which advances."""
 
     packing: Packing
-    outer: Outer
     state: GlobalState
+    exchanges: Background[Exchange | None] = field(default_factory=Background)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Trained):
+    """What is done with the rounds' means, and where the state is stored from time to time."""
+
+    outer: Outer
     snapshots: Snapshots
     keeper: Keeper
-    exchanges: Background[Exchange | None] = field(default_factory=Background)
 
 
 class Rendezvous:
@@ -51,7 +57,7 @@ class Rendezvous:
         self._seat = seat
         self._metrics = metrics
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
-        self._training: Training | None = None
+        self._training: Trained | None = None
 
     @classmethod
     def open(cls, meeting: Meeting, rank: int, attempt: int, metrics: Callable[[], dict[str, float]]) -> Rendezvous:
@@ -83,9 +89,24 @@ class Rendezvous:
         return self._meeting.quorum.replicas
 
     @property
-    def training(self) -> Training | None:
-        """What is trained, with the state reached; None until `join`."""
+    def training(self) -> Trained | None:
+        """What is trained, with the state reached; None until `join` or `enter`."""
         return self._training
+
+    @property
+    def meeting(self) -> Meeting:
+        """The store and the run's rules, for those who keep more there than rounds."""
+        return self._meeting
+
+    def enter(self, trained: Trained) -> None:
+        """Take part without `join`: whoever calls this has brought the state after `trained.state.round` itself.
+
+        Raises:
+            ParametersError: joined already.
+        """
+        self._claim_training()
+        self._training = trained
+        self.remember(trained.state.round)
 
     def join(self, packing: Packing, algorithm: Algorithm) -> Training:
         """Come to the state after the last committed round: the run's beginning or a snapshot, then replay.
@@ -95,9 +116,7 @@ class Rendezvous:
             AlgorithmError: other settings than the run's.
             FencedError, StoppedError, RendezvousError
         """
-        if self._training is not None:
-            message = "A process joins the rendezvous once, with all its parameters in one DiLoCo."
-            raise ParametersError(message)
+        self._claim_training()
         self._meeting = replace(self._meeting, codec=codec_named(algorithm.codec))
         agree_on_options(self._meeting, asdict(algorithm))
         snapshots = Snapshots(self._meeting, packing.count, packing.layout)
@@ -109,8 +128,11 @@ class Rendezvous:
             message = f"The run {self._meeting.run} has no snapshot to begin with."
             raise RendezvousError(message)
         began = state.round
-        self._remember(began)
-        training = self._training = Training(packing, algorithm.outer, state, snapshots, Keeper(snapshots, self.rank))
+        self.remember(began)
+        keeper = Keeper(snapshots, self.rank)
+        training = self._training = Training(
+            packing=packing, state=state, outer=algorithm.outer, snapshots=snapshots, keeper=keeper
+        )
         self._catch_up(training)
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
         return training
@@ -207,6 +229,11 @@ class Rendezvous:
             log.warning("event=left-out now=%d", training.state.round)
         return exchange
 
+    def _claim_training(self) -> None:
+        if self._training is not None:
+            message = "A process joins the rendezvous once, with all its parameters in one DiLoCo."
+            raise ParametersError(message)
+
     def _exchanged(self, commit: Commit, mine: Contribution | None, patience: Patience) -> Exchange:
         commit, mean = reduced_mean(self._meeting, commit, mine, patience)
         self._recent.append(commit)
@@ -234,10 +261,10 @@ class Rendezvous:
             raise RendezvousError(message)
         log.warning("round=%d event=fell-forward from=%d", found.round, state.round)
         state.parameters[...], state.momentum[...], state.round = found.parameters, found.momentum, found.round
-        self._remember(state.round)
+        self.remember(state.round)
 
-    def _remember(self, round_: int) -> None:
-        """Begin the memory of commits with that of `round_`."""
+    def remember(self, round_: int) -> None:
+        """Begin the memory of commits with that of `round_`: its members are waited for in the next one."""
         self._recent.clear()
         if round_ and (commit := read_commit(self._meeting, round_)) is not None:
             self._recent.append(commit)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="make test installs it")
+pytest.importorskip("torch", reason="make test installs it")
 
-from muster.replica.errors import ParametersError  # noqa: E402
-from muster.replica.rendezvous import Rendezvous  # noqa: E402
-from muster.replica.torch import DiLoCo, LocalSGD  # noqa: E402
-from tests.unit.replica.peers import Run  # noqa: E402
+import torch
+
+from muster.replica.errors import ParametersError
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.torch import DiLoCo, LocalSGD
+from tests.unit.replica.peers import Run
 
 
 class Tied(torch.nn.Module):
