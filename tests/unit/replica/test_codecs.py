@@ -24,6 +24,8 @@ ALL = CODECS | MEANS
 LOSING = [name for name, codec in CODECS.items() if codec.loses]
 
 every_codec = pytest.mark.parametrize("codec", ALL.values(), ids=ALL.keys())
+# A machine that is busy with other tests is no reason to fail.
+examples = settings(deadline=None, derandomize=True, max_examples=50)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -89,6 +91,7 @@ def bound(name: str, values: Floats, *, dither: bool = False) -> Floats:
 
 @pytest.mark.parametrize("dither", [False, True], ids=["nearest", "dither"])
 @pytest.mark.parametrize("name", NAMES)
+@examples
 @given(values=gradients())
 def test_no_value_loses_more_than_its_codec_allows(name: str, dither: bool, values: Floats) -> None:
     error = np.abs(passed_through(values, CODECS[name], dither=dither).astype(np.float64) - values)
@@ -96,6 +99,7 @@ def test_no_value_loses_more_than_its_codec_allows(name: str, dither: bool, valu
 
 
 @every_codec
+@examples
 @given(values=gradients(), data=st.data())
 def test_any_run_of_blocks_is_found_by_its_bytes_and_decodes_alone(
     codec: Codec, values: Floats, data: st.DataObject
@@ -111,6 +115,7 @@ def test_any_run_of_blocks_is_found_by_its_bytes_and_decodes_alone(
 
 
 @every_codec
+@examples
 @given(values=gradients())
 def test_the_error_left_behind_is_what_a_reader_lacks(codec: Codec, values: Floats) -> None:
     error = values.copy()
@@ -120,12 +125,14 @@ def test_the_error_left_behind_is_what_a_reader_lacks(codec: Codec, values: Floa
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
+@examples
 @given(values=gradients())
 def test_what_was_decoded_is_coded_without_loss(name: str, values: Floats) -> None:
     once = passed_through(values, CODECS[name])
     assert passed_through(once, CODECS[name]).tobytes() == once.tobytes()
 
 
+@examples
 @given(values=gradients(), members=st.integers(1, 8))
 def test_the_mean_of_sparse_vectors_keeps_every_place(values: Floats, members: int) -> None:
     codec = CODECS["topk2-64"]
@@ -141,6 +148,7 @@ def test_the_mean_of_sparse_vectors_never_takes_more_than_int4(members: int) -> 
     assert bytes_ <= CODECS["int4"].payload_bytes(4096)
 
 
+@examples
 @given(values=gradients())
 def test_topk_keeps_the_largest_of_each_chunk(values: Floats) -> None:
     kept = passed_through(values, CODECS["topk2-64"]) != 0
@@ -194,8 +202,8 @@ def test_absurd_places_are_refused(payload: bytes) -> None:
         forged(CODECS["topk2-64"], payload)
 
 
-@settings(max_examples=200)
 @every_codec
+@examples
 @given(payload=st.binary(min_size=64, max_size=64), seed=seeds)
 def test_whatever_lies_in_a_block_a_codec_refuses_it_or_gives_bounded_values(
     codec: Codec, payload: bytes, seed: int
@@ -212,6 +220,7 @@ def test_whatever_lies_in_a_block_a_codec_refuses_it_or_gives_bounded_values(
 
 
 @every_codec
+@examples
 @given(values=gradients())
 def test_dither_is_the_same_for_whoever_encodes(codec: Codec, values: Floats) -> None:
     assert bytes(encoded(values, codec, dither=True)) == bytes(encoded(values.copy(), codec, dither=True))
@@ -242,7 +251,7 @@ def test_dither_has_numbers_for_a_whole_piece() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@examples
 @given(seed=seeds, count=st.integers(1, 5000), rounds=st.integers(1, 8))
 def test_error_feedback_owes_exactly_what_did_not_arrive(name: str, seed: int, count: int, rounds: int) -> None:
     codec, rng = CODECS[name], np.random.default_rng(seed)
@@ -266,7 +275,7 @@ def test_parts_owe_for_themselves() -> None:
     assert feedback.residual.tolist() == [0, 0, 0.5, 0.5, 0, 0]
 
 
-@pytest.mark.parametrize("members", [1, 8])
+@pytest.mark.parametrize("members", [1, 4])
 @pytest.mark.parametrize("name", LOSING)
 def test_a_quadratic_converges_as_without_a_codec(name: str, members: int) -> None:
     """Members pull towards different targets; the mean of the targets is where fp32 ends."""
@@ -277,7 +286,7 @@ def test_a_quadratic_converges_as_without_a_codec(name: str, members: int) -> No
     codec, mean_codec = CODECS[name], CODECS[name].for_mean(members)
     blocks = Blocks(count, mean_codec)
     feedbacks = [ErrorFeedback(count) for _ in range(members)]
-    parameters, tail, rounds = np.zeros(count, np.float32), np.zeros(count), 1200
+    parameters, tail, rounds = np.zeros(count, np.float32), np.zeros(count), 800
     for round_ in range(rounds):
         rate = 0.1 if round_ < rounds // 2 else 0.02
         mean = np.zeros(count, np.float32)
