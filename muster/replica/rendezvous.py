@@ -250,7 +250,7 @@ class Rendezvous:
             if exchange is None:
                 return
             training.outer.apply(training.state, exchange.mean, training.packing.optimized)
-            self._mend_snapshot(training)
+            self._mend_snapshot(training, exchange.commit)
 
     def _fall_forward(self, training: Training) -> None:
         """Go on from a snapshot: the next round's data are deleted."""
@@ -278,12 +278,17 @@ class Rendezvous:
             own = [shard for shard in shards if members[(shard + state.round) % len(members)].rank == self.rank]
             training.snapshots.put(state, own)
 
-    def _mend_snapshot(self, training: Training) -> None:
-        """Complete the snapshot of a round that is replayed: with the next round committed, who has not written its
-        shards of it never will.
+    def _mend_snapshot(self, training: Training, commit: Commit) -> None:
+        """Complete the snapshot of a round that is replayed.
+
+        What this rank owes it is written in any case, by whoever carries the rank now. With the next round committed
+        who has not written its shards never will, and all that is missing is.
         """
         round_ = training.state.round
-        due = round_ % self._meeting.snapshot_rounds == 0 and self._meeting.store.exists(keys.commit(round_ + 1))
-        if due and not training.snapshots.is_sealed(round_):
+        if round_ % self._meeting.snapshot_rounds or training.snapshots.is_sealed(round_):
+            return
+        if self._meeting.store.exists(keys.commit(round_ + 1)):
             training.snapshots.put(training.state, training.snapshots.missing(round_))
             training.snapshots.seal(round_)
+        else:
+            self._write_snapshot(training, commit)

@@ -62,7 +62,7 @@ def _last_commit(world: World, round_: int) -> Commit:
 
 def _given(world: World, key: str) -> Floats:
     blocks = Blocks(world.setting.count)
-    return decode_blocks(key, memoryview(world.store.written[key])[HEADER_BYTES:], blocks, range(blocks.number))
+    return decode_blocks(key, memoryview(world.sound[key])[HEADER_BYTES:], blocks, range(blocks.number))
 
 
 def _failures(world: World) -> list[str]:

@@ -6,9 +6,9 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from muster.replica import blocks, snapshots
+from muster.replica import blocks, keys, snapshots
 from tests.exploration.judge import problems
 from tests.exploration.world import Process, Setting, World
 
@@ -150,6 +150,9 @@ def explore_randomly(seed: int) -> World:
         snapshot_rounds=rng.choice([1, 1, 2, 3]),
         grace_seconds=rng.choice([0.0, 0.5, 2.0]),
     )
+    if setting.min_participants > 1 and rng.random() < 0.2:
+        damaged = keys.contribution(rng.randrange(1, setting.rounds + 1), rng.randrange(replicas), 1)
+        setting = replace(setting, poisoned=damaged)
     lost = rng.choice([0.0, 0.0, 0.1])
     return explore(setting, Randomly(rng), _faults(rng, setting), lambda: rng.random() < lost)
 

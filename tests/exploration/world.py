@@ -41,6 +41,8 @@ class Setting:
     snapshot_rounds: int = 2
     grace_seconds: float = 2.0
     count: int = 1024  # four blocks: a shard for each of up to four members
+    poisoned: str | None = None  # what is created below this key is damaged
+    skew_seconds: float = 0.0  # how much the clock of rank 0's machine is ahead of the others'
 
 
 class Serial(Executor):
@@ -83,7 +85,7 @@ class Process:
         self.steps += 1
 
     def monotonic(self) -> float:
-        return self.world.seconds
+        return self.world.seconds + (0.0 if self.rank else self.world.setting.skew_seconds)
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
         self.at("wait", self.world.seconds + seconds)
@@ -169,7 +171,7 @@ class SteppedStore(Store):
 
     def create(self, key: str, body: bytes | bytearray) -> None:
         self._process.at(f"create {key}")
-        self._inner.create(key, body)
+        self._inner.create(key, self._process.world.spoils(key, bytes(body)))
         if self._process.world.loses_answer():
             # The client tries again and finds what it wrote itself.
             raise ObjectExistsError(key)
@@ -210,6 +212,7 @@ class World:
         self.means: dict[int, bytes] = {}
         self.states: dict[int, bytes] = {}
         self.problems: list[str] = []
+        self.sound: dict[str, bytes] = {}
         self._works = 0
 
     def start(self, rank: int, attempt: int = 1) -> Process:
@@ -231,6 +234,13 @@ class World:
         """What one inner phase brings: never the same twice."""
         self._works += 1
         return np.random.default_rng((rank, round_, self._works)).standard_normal(self.setting.count).astype(np.float32)
+
+    def spoils(self, key: str, body: bytes) -> bytes:
+        """What is stored when `body` is created."""
+        self.sound[key] = body
+        if self.setting.poisoned is None or not key.startswith(self.setting.poisoned):
+            return body
+        return body[:5000] + bytes([body[5000] ^ 1]) + body[5001:]
 
     def saw_mean(self, round_: int, mean: Floats) -> None:
         if self.means.setdefault(round_, mean.tobytes()) != mean.tobytes():
