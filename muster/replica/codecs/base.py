@@ -89,8 +89,8 @@ class Dither:
     """Numbers that look random and are the same for whoever codes the same object.
 
     A shard of a mean is coded without error feedback: whoever makes it must write the same bytes. Rounding to the
-    nearest would then drop, round after round, whatever is small beside its neighbours; and what error feedback sends
-    at last, one step of one member, is always small in a mean of many. Rounded by chance, it passes on average.
+    nearest would then drop, round after round, much of what is small beside its neighbours; and what error feedback
+    sends at last, one step of one member, is always small in a mean of many. Rounded by chance, it passes on average.
     """
 
     PERIOD = 65_536
