@@ -34,7 +34,17 @@ Muster demo: {replicas} replicas train one GPT on the sources of Python's standa
 each on its own part. They meet every {sync_every} steps, only in an S3 bucket. Beside
 them, the same model is trained by one replica alone and with all data in every step.
 """
-_OUTER = ("sync_every", "outer_learning_rate", "outer_momentum", "fragments", "delay", "alpha", "eager", "threads")
+_OUTER = (
+    "sync_every",
+    "outer_learning_rate",
+    "outer_momentum",
+    "fragments",
+    "delay",
+    "alpha",
+    "eager",
+    "codec",
+    "threads",
+)
 
 
 def demo(console: Console, folder: Path) -> bool:

@@ -21,13 +21,14 @@ def train(
     alpha: float = 0.0,
     eager: bool = False,
     threads: int = 1,
+    codec: str = "fp32",
     **settings: float,
 ) -> None:
     """Train on this replica's part of the text with DiLoCo, and report the global model's held-out loss each round.
 
     Args:
         context: given by Muster.
-        sync_every, fragments, delay, alpha, eager: see `muster.replica.algorithm.Algorithm`.
+        sync_every, fragments, delay, alpha, eager, codec: see `muster.replica.algorithm.Algorithm`.
         threads: of PyTorch; replicas that share a machine should not fight for its cores.
         settings: see `Settings`.
     """
@@ -46,6 +47,7 @@ def train(
         delay=delay,
         alpha=alpha,
         eager=eager,
+        codec=codec,
         trainer_state={"data": learner.data, "schedule": learner.schedule},
         checkpoint_dir=context.checkpoint_dir,
     )

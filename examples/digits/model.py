@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,6 +64,14 @@ class AdamW:
         self._first = {name: np.zeros_like(array) for name, array in parameters.items()}
         self._second = {name: np.zeros_like(array) for name, array in parameters.items()}
         self._steps = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The moments and the number of steps."""
+        return {"first": self._first, "second": self._second, "steps": self._steps}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._first, self._second, self._steps = (state_dict[name] for name in ("first", "second", "steps"))
 
     def step(self, gradients: Arrays) -> None:
         """Update the parameters in place."""

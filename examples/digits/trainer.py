@@ -39,11 +39,18 @@ def train(
     examples = shard(training, context.rank, context.world_size)
     model = Classifier(hidden, seed)
     inner = AdamW(model.parameters, learning_rate, weight_decay)
-    outer = DiLoCo(context.rendezvous, model.parameters, learning_rate=outer_learning_rate, momentum=outer_momentum)
+    outer = DiLoCo(
+        context.rendezvous,
+        model.parameters,
+        learning_rate=outer_learning_rate,
+        momentum=outer_momentum,
+        trainer_state={"inner": inner},
+        checkpoint_dir=context.checkpoint_dir,
+    )
     context.metrics.log(round=outer.round, accuracy=model.accuracy(held_out))
     while outer.round < rounds and not context.stop.is_set():
         started = time.monotonic()
-        # By rank and round: a replica that comes back in the middle draws what it would have drawn.
+        # By rank and round: a replica that comes back draws what comes next, whatever it drew before.
         rng = np.random.default_rng((seed, context.rank, outer.round))
         losses = []
         for _ in range(inner_steps):
@@ -52,4 +59,9 @@ def train(
             losses.append(loss)
         context.stop.wait(max(0.0, seconds_per_round - (time.monotonic() - started)))
         outer.step(samples=inner_steps * batch_size)
-        context.metrics.log(round=outer.round, loss=float(np.mean(losses)), accuracy=model.accuracy(held_out))
+        context.metrics.log(
+            round=outer.round,
+            loss=float(np.mean(losses)),
+            accuracy=model.accuracy(held_out),
+            utilisation=outer.utilisation,
+        )

@@ -59,13 +59,13 @@ class Checkpoints:
 
         What lies after it was never part of the run, and its rounds will be trained again.
         """
-        found: tuple[int, bytes] | None = None
-        for round_ in self._rounds():
-            if round_ > last_round:
-                self._path(round_).unlink(missing_ok=True)
-            elif (state := self._read(round_)) is not None:
-                found = round_, state
-        return found
+        rounds = self._rounds()
+        for later in (round_ for round_ in rounds if round_ > last_round):
+            self._path(later).unlink(missing_ok=True)
+        for round_ in (round_ for round_ in reversed(rounds) if round_ <= last_round):
+            if (state := self._read(round_)) is not None:
+                return round_, state
+        return None
 
     def _rounds(self) -> list[int]:
         if not self._folder.is_dir():

@@ -56,7 +56,7 @@ def test_four_replicas_learn_as_much_as_one_process_with_all_data(tmp_path: Path
             metrics=metrics[rank],
             stop=threading.Event(),
             input_dir=tmp_path,
-            checkpoint_dir=tmp_path,
+            checkpoint_dir=tmp_path / f"checkpoints-{rank}",
             output_dir=tmp_path,
             model_dir=tmp_path,
         )

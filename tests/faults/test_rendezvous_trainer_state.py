@@ -1,0 +1,153 @@
+"""A replica that is killed comes back with its inner state, and no data enter the model twice or never."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.replica.checkpoints import KEPT, Checkpoints
+from muster.replica.diloco import DiLoCo
+from muster.replica.plain_state import pack_plain, unpack_plain
+from muster.replica.rendezvous import Rendezvous
+from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run
+
+ROUNDS = 8
+ITEMS = 3  # drawn by a replica in one round
+VICTIM = 1
+
+
+class Reader:
+    """Draws one item after the other, and notes everything that any process drew."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.position = state_dict["position"]
+
+    def draw(self) -> int:
+        self.position += 1
+        return self.position - 1
+
+
+def train(run: Run, rank: int, attempt: int, folder: Path, *, faults: Faults, drawn: list[int]) -> np.ndarray[Any, Any]:
+    """Every item that is drawn moves an element of its own by 1: the global model counts what entered it."""
+    rendezvous = Rendezvous.open(run.meeting(FaultyStore(run.store, faults)), rank, attempt, dict)
+    counts = np.zeros((run.replicas, ROUNDS * ITEMS), np.float32)
+    reader = Reader()
+    outer = DiLoCo(
+        rendezvous,
+        counts,
+        sync_every=ITEMS,
+        learning_rate=1.0,
+        momentum=0.0,
+        trainer_state={"reader": reader},
+        checkpoint_dir=folder,
+    )
+    while outer.round < ROUNDS:
+        item = reader.draw()
+        drawn.append(item)
+        counts[rank, item] += run.replicas  # averaged over the replicas: 1
+        outer.step()
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("round_", "faults"),
+    [
+        (4, lambda hook: Faults(before_create=hook("contributions/00000004"))),
+        (4, lambda hook: Faults(after_create=hook("contributions/00000004"))),
+        # The mean of a small model is one shard: rank 1 makes it in odd rounds, and reads it in even ones.
+        (5, lambda hook: Faults(before_create=hook("reduced/00000005"))),
+        (4, lambda hook: Faults(before_read=hook("reduced/00000004"))),
+    ],
+    ids=["before contributing", "after contributing", "before reducing", "while gathering"],
+)
+def test_a_killed_replica_repeats_and_loses_no_data(
+    tmp_path: Path, round_: int, faults: Callable[[Callable[[str], Callable[[str], None]]], Faults]
+) -> None:
+    run = Run(tmp_path / "run", replicas=2, min_participants=2)
+    results: dict[int, np.ndarray[Any, Any]] = {}
+    drawn: dict[tuple[int, int], list[int]] = {(0, 1): [], (VICTIM, 1): [], (VICTIM, 2): []}
+    killed = threading.Event()
+
+    def kill(prefix: str) -> Callable[[str], None]:
+        def hook(key: str) -> None:
+            if key.startswith(prefix):
+                killed.set()
+                raise Killed(key)
+
+        return hook
+
+    def work(rank: int) -> None:
+        folder = tmp_path / f"checkpoints-{rank}"
+        own = faults(kill) if rank == VICTIM else Faults()
+        try:
+            results[rank] = train(run, rank, 1, folder, faults=own, drawn=drawn[rank, 1])
+        except Killed:
+            results[rank] = train(run, rank, 2, folder, faults=Faults(), drawn=drawn[rank, 2])
+
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in (0, VICTIM)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert killed.is_set()
+    assert set(results) == {0, VICTIM}
+    assert results[0].tobytes() == results[VICTIM].tobytes()
+    # Every item of every replica entered the model once.
+    assert (results[0] == 1).all()
+    again = drawn[VICTIM, 2]
+    assert again == list(range(again[0], ROUNDS * ITEMS))
+    # Drawn again is at most what was drawn for the round that never came to be.
+    attempt = {member.rank: member.attempt for member in run.commit(round_).members}[VICTIM]
+    assert again[0] == (round_ if attempt == 1 else round_ - 1) * ITEMS
+
+
+def test_states_are_kept_by_round_and_few_of_them(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "trainer")
+    for round_ in range(1, 8):
+        checkpoints.save(round_, b"state of %d" % round_)
+    assert len(list(tmp_path.iterdir())) == KEPT
+    assert checkpoints.load(6) == (6, b"state of 6")
+    # What was ahead of the run never was.
+    assert checkpoints.load(9) == (6, b"state of 6")
+    assert checkpoints.load(4) is None
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda body: body[:-1], lambda body: body[:-1] + b"x", lambda _: b"", lambda b: b[5:]]
+)
+def test_a_damaged_state_is_passed_over(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    checkpoints = Checkpoints(tmp_path, "trainer")
+    checkpoints.save(1, b"old")
+    checkpoints.save(2, b"new")
+    path = tmp_path / "trainer-00000002.ckpt"
+    path.write_bytes(damage(path.read_bytes()))
+    assert checkpoints.load(2) == (1, b"old")
+
+
+def test_plain_states_come_back_as_they_were() -> None:
+    rng = np.random.default_rng(3)
+    state = {
+        "moments": {"a": rng.standard_normal((2, 3)).astype(np.float32), "b": [np.arange(3), 1.5]},
+        "rng": rng.bit_generator.state,  # whole numbers of 128 bits
+        "epoch": np.int64(4),
+        "name": "Grüße",
+        "none": None,
+    }
+    found = unpack_plain(pack_plain(state))
+    np.testing.assert_array_equal(found["moments"]["a"], state["moments"]["a"])
+    assert found["moments"]["a"].dtype == np.float32
+    assert found["moments"]["b"][0].tolist() == [0, 1, 2]
+    assert (found["rng"], found["epoch"], found["name"], found["none"]) == (state["rng"], 4, "Grüße", None)
+    with pytest.raises(TypeError, match="a trainer's state holds a object"):
+        pack_plain({"strange": object()})
