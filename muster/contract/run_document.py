@@ -34,6 +34,7 @@ class RunDocument(Document):
     min_participants: int = Field(ge=1)
     grace_seconds: float = Field(ge=0)
     timeout_seconds: float = Field(gt=0)
+    snapshot_rounds: int = Field(default=10, ge=1)
 
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
@@ -48,6 +49,7 @@ class RunDocument(Document):
             min_participants=plan.spec.min_participants,
             grace_seconds=plan.spec.rendezvous.grace_seconds,
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
+            snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
         )
 
 

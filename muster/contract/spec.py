@@ -70,13 +70,22 @@ class Rendezvous(Document):
         description="contributions that make a round; default min_replicas",
     )
     grace_seconds: float = Field(
-        default=30.0, ge=0, le=86_400, description="how long the others are waited for once there are enough"
+        default=30.0,
+        ge=0,
+        le=86_400,
+        description="how long the others are waited for once there are enough, at most: it adapts to the rounds seen",
     )
     timeout_seconds: float = Field(
         default=3_600.0,
         gt=0,
         le=604_800,
         description="how long a replica waits for a round before it gives up",
+    )
+    snapshot_rounds: int = Field(
+        default=10,
+        ge=1,
+        le=1_000_000,
+        description="every how many rounds the global state is stored and the rounds before it deleted",
     )
 
 

@@ -82,7 +82,14 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
 def _context(environment: Environment, document: RunDocument, tree: Tree, stop: Event) -> Context:
     metrics = Metrics()
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
-    meeting = Meeting(open_store(document.rendezvous_uri), document.run, quorum, document.timeout_seconds, stop)
+    meeting = Meeting(
+        open_store(document.rendezvous_uri),
+        document.run,
+        quorum,
+        document.timeout_seconds,
+        stop,
+        snapshot_rounds=document.snapshot_rounds,
+    )
     rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics.latest)
     return Context(
         run=document.run,
