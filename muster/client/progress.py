@@ -36,6 +36,7 @@ def advance(progress: Progress, commit: Commit) -> Progress:
     """`progress` after `commit`. Replicas that are not in it keep their own latest round."""
     return Progress(
         round=commit.round,
+        excluded=commit.excluded_total,
         rounds={**progress.rounds, **{member.rank: commit.round for member in commit.members}},
         metrics={**progress.metrics, **{member.rank: member.metrics for member in commit.members}},
     )

@@ -55,6 +55,7 @@ class RunStatus(Document):
     started_at: str
     ended_at: str | None = None
     round: int | None = Field(default=None, description="the latest round that was committed")
+    excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     replicas: tuple[ReplicaStatus, ...]
 
@@ -64,6 +65,7 @@ class Progress:
     """What the commits seen so far tell: the latest round, and each replica's own latest with its metrics."""
 
     round: int | None = None
+    excluded: int = 0
     rounds: Mapping[int, int] = field(default_factory=dict)
     metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
 
@@ -73,6 +75,7 @@ def settled_progress(progress: Progress, result: Result) -> Progress:
     told = [replica for replica in result.replicas if replica.round is not None]
     return Progress(
         round=progress.round,
+        excluded=progress.excluded,
         rounds={**progress.rounds, **{replica.rank: replica.round for replica in told if replica.round is not None}},
         metrics={**progress.metrics, **{replica.rank: replica.metrics for replica in told if replica.metrics}},
     )
@@ -100,6 +103,7 @@ def run_status(
         started_at=execution.started_at.isoformat(),
         ended_at=execution.ended_at.isoformat() if execution.ended_at else None,
         round=progress.round,
+        excluded=progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         replicas=replicas,
     )

@@ -50,6 +50,10 @@ class Commit(Document):
     count: int = Field(ge=1, description="elements of the parameters")
     members: tuple[Member, ...] = Field(min_length=1, description="by ascending rank")
     excluded: tuple[Exclusion, ...] = ()
+    excluded_before: tuple[Exclusion, ...] = Field(
+        default=(), description="those of the round before, with what its amendments found later"
+    )
+    excluded_total: int = Field(default=0, ge=0, description="contributions that were excluded so far, in all rounds")
     absent: tuple[int, ...] = Field(default=(), description="ranks that were waited for and gave nothing in time")
     arrivals: tuple[float, ...] = Field(
         default=(), description="when what counts came, by the store's clock: seconds after the first, ascending"

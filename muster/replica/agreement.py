@@ -45,7 +45,8 @@ class _Agreement:
         self._count = mine.header.count
         quorum = meeting.quorum
         grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent)
-        self._roll = RollCall(quorum, grace, recent[-1] if recent else None)
+        self._previous = recent[-1] if recent else None
+        self._roll = RollCall(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._contributed_at = meeting.clock.monotonic()
         self._roll.claimed(seat.rank, seat.epoch)
@@ -77,7 +78,9 @@ class _Agreement:
         decision = self._roll.decide(self._meeting.clock.monotonic(), last_call=last_call)
         if decision is Decision.COMMIT and self._all_still_seated():
             proposal = self._proposal()
-            return read_commit(self._meeting, self._round) if proposal is None else write_commit(self._meeting, proposal)
+            return (
+                read_commit(self._meeting, self._round) if proposal is None else write_commit(self._meeting, proposal)
+            )
         if decision is Decision.HOPELESS:
             commit = read_commit(self._meeting, self._round)
             return self._give_up() if commit is None else commit
@@ -144,6 +147,9 @@ class _Agreement:
             count=self._count,
             members=members,
             excluded=self._roll.exclusions,
+            excluded_before=() if self._previous is None else self._previous.excluded,
+            excluded_total=len(self._roll.exclusions)
+            + (0 if self._previous is None else self._previous.excluded_total),
             absent=self._roll.absent,
             arrivals=tuple(round(at - arrivals[0], 3) for at in arrivals),
             grace_seconds=round(self._roll.grace_seconds, 3),

@@ -35,6 +35,14 @@ def read_commit(meeting: Meeting, round_: int, revision: int = 0) -> Commit | No
     return commit
 
 
+def read_last_revision(meeting: Meeting, round_: int) -> Commit | None:
+    """A round's commit with all that its amendments found; raises as `read_commit`."""
+    commit = read_commit(meeting, round_)
+    while commit is not None and (later := read_commit(meeting, round_, commit.revision + 1)) is not None:
+        commit = later
+    return commit
+
+
 def write_commit(meeting: Meeting, commit: Commit) -> Commit | None:
     """Store a commit or an amendment; the first one stands and is returned (None when it cannot be seen yet)."""
     try:
@@ -58,4 +66,10 @@ def amended(commit: Commit, rejected: tuple[Exclusion, ...]) -> Commit:
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
         message = f"Round {commit.round} has no usable contribution ({reasons})."
         raise RendezvousError(message)
-    return commit.model_copy(update={"members": members, "excluded": excluded, "revision": commit.revision + 1})
+    update = {
+        "members": members,
+        "excluded": excluded,
+        "excluded_total": commit.excluded_total + len(rejected),
+        "revision": commit.revision + 1,
+    }
+    return commit.model_copy(update=update)

@@ -14,7 +14,7 @@ from muster.replica.background import Background
 from muster.replica.beginning import begin
 from muster.replica.codec import Floats
 from muster.replica.codecs import codec_named
-from muster.replica.commits import read_commit
+from muster.replica.commits import read_commit, read_last_revision
 from muster.replica.contribution import Contribution, contribute, make_contribution
 from muster.replica.errors import ParametersError, RendezvousError, RoundGoneError
 from muster.replica.exchange import Exchange
@@ -266,7 +266,7 @@ class Rendezvous:
     def remember(self, round_: int) -> None:
         """Begin the memory of commits with that of `round_`: its members are waited for in the next one."""
         self._recent.clear()
-        if round_ and (commit := read_commit(self._meeting, round_)) is not None:
+        if round_ and (commit := read_last_revision(self._meeting, round_)) is not None:
             self._recent.append(commit)
 
     def _write_snapshot(self, training: Training, commit: Commit) -> None:

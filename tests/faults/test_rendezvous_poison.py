@@ -106,6 +106,9 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
     assert _members(run, 2) == [0, 2]
     assert finals == {run.replayed_by_hand(lambda round_: _members(run, round_))}
     excluded = run.commit(2, _last_revision(run, 2)).excluded
+    # Who reads the commits alone, as clients do, learns of it too.
+    assert run.commit(3).excluded_before == excluded
+    assert run.commit(3).excluded_total == 1
     assert [item.rank for item in excluded] == [1]
     assert reason in excluded[0].reason
 
