@@ -14,7 +14,7 @@ DELIVERY_ATTEMPTS = 185  # EventBridge: the most; the hours are the bound
 
 
 class EventRule(Construct):
-    """Events of `pattern` on the default bus go to `function`."""
+    """Events of `pattern` on the default bus, or the ticks of `schedule`, go to `function`."""
 
     def __init__(
         self,
@@ -22,9 +22,10 @@ class EventRule(Construct):
         construct_id: str,
         *,
         description: str,
-        pattern: events.EventPattern,
         function: lambda_.IFunction,
         dead_letters: sqs.IQueue,
+        pattern: events.EventPattern | None = None,
+        schedule: events.Schedule | None = None,
     ) -> None:
         super().__init__(scope, construct_id)
         events.Rule(
@@ -32,6 +33,7 @@ class EventRule(Construct):
             "Rule",
             description=description,
             event_pattern=pattern,
+            schedule=schedule,
             targets=[
                 targets.LambdaFunction(
                     function,

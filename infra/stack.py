@@ -20,6 +20,7 @@ from infra.replica_role import ReplicaRole
 from infra.settings import STACK_NAME, StackSettings
 from infra.settle_function import SettleFunction
 from infra.stop_function import StopFunction
+from infra.sweep_function import SweepFunction
 from infra.workflow import Workflow
 
 # On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
@@ -88,6 +89,15 @@ class MusterStack(Stack):
             rearm_seconds=settings.rearm_seconds,
             log_retention_days=settings.log_retention_days,
         ).state_machine
+        SweepFunction(
+            self,
+            "Sweep",
+            settings=handlers,
+            bucket=bucket,
+            job_prefix=settings.job_prefix,
+            state_machine=state_machine,
+            hours=settings.sweep_hours,
+        )
         EventRule(
             self,
             "JobEvents",

@@ -23,7 +23,7 @@ _FOR_LOOKING = 0.8  # of the time that there is
 class ExecutionEnded(BaseModel):
     """The detail of `Step Functions Execution Status Change`, as far as Muster reads it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     execution_arn: Annotated[str, Field(min_length=1, max_length=2_048, alias="executionArn")]
     name: Annotated[str, Field(min_length=1, max_length=80)]

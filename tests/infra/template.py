@@ -167,7 +167,7 @@ class Template:
 
 # The constructs that infra/stack.py composes; a logical id begins with one of them.
 _CONSTRUCTS = (
-    *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle"),
+    *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep"),
     *("Workflow", "JobEvents", "EarlyEnds"),
 )
 

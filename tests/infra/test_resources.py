@@ -9,7 +9,7 @@ import pytest
 
 from tests.infra.template import Template, construct_name, matches
 
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep")
 
 
 def function(template: Template, name: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_only_our_rules_may_put_into_the_dead_letter_queue(template: Template) -
     assert template.one("AWS::SQS::Queue")["SqsManagedSseEnabled"] is True
     statements = template.one("AWS::SQS::QueuePolicy")["PolicyDocument"]["Statement"]
     allowed = [item for item in statements if item["Effect"] == "Allow"]
-    assert len(allowed) == 2
+    assert len(allowed) == len(template.of_type("AWS::Events::Rule"))
     for item in allowed:
         assert item["Principal"] == {"Service": "events.amazonaws.com"}
         assert list(item["Condition"]["ArnEquals"]) == ["aws:SourceArn"]
