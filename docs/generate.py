@@ -1,6 +1,6 @@
 """Writes the parts of the documentation that follow from the code: `python -m docs.generate [--check]`.
 
-docs/spec.md is the spec's model in words; docs/failures.md has the default budgets between two marks.
+docs/spec.md is the spec's model in words, docs/events.md that of the events; docs/failures.md has the default budgets between two marks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
+from docs.events_reference import events_reference
 from muster.contract.document import Document
 from muster.contract.spec import DEFAULT_BUDGETS, SPEC_BYTES_MAX, Budget, Rendezvous, Spec
 
@@ -152,7 +153,11 @@ def _default(field: FieldInfo) -> str:
 def main(arguments: list[str]) -> int:
     """Write what has changed; with --check only say so, with 1 when something has."""
     failures = DOCS / "failures.md"
-    pages = {DOCS / "spec.md": spec_reference(), failures: with_budgets(failures.read_text(encoding="utf-8"))}
+    pages = {
+        DOCS / "spec.md": spec_reference(),
+        DOCS / "events.md": events_reference(),
+        failures: with_budgets(failures.read_text(encoding="utf-8")),
+    }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in arguments:
         for path in stale:

@@ -18,7 +18,7 @@ _IMAGE = "<image-of-the-stack>"
 
 def dry_run(spec: Spec) -> list[dict[str, Any]]:
     """The CreateTrainingJob request of every replica's first attempt, by rank."""
-    complete = spec if spec.image is not None else spec.model_copy(update={"image": _IMAGE})
+    complete = spec if spec.image or spec.algorithm_name else spec.model_copy(update={"image": _IMAGE})
     plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
     return [training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)]
 

@@ -80,7 +80,7 @@ def _decide(run: ActiveRun, rank: int, attempts: tuple[Attempt, ...], end: End) 
     """Asked again whenever the record's swap was lost: everything it does may be done twice."""
     spec = run.plan.spec
     stopping = end.failure_class is not None and run.documents.fence() is not None
-    judgement = judge(spec, attempts, end.failure_class, stopping=stopping)
+    judgement = judge(spec.of_rank(rank), attempts, end.failure_class, stopping=stopping)
     if isinstance(judgement, Lost):
         lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
         judgement = weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from muster.contract.errors import DocumentError
 from muster.contract.failures import FailureClass, classify_end
 from muster.contract.fence import Fence
-from muster.contract.layout import s3_uri
 from muster.contract.record import Attempt, Record
+from muster.contract.request import output_uri
 from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec import Spec
 from muster.contract.status import JobStatus
@@ -120,7 +120,7 @@ def _attempt_result(attempt: Attempt) -> AttemptResult:
 
 
 def _with_manifest(run: ActiveRun, replica: ReplicaResult, deadline: Deadline) -> ReplicaResult:
-    output = s3_uri(run.plan.place.bucket, run.plan.layout.output.rstrip("/"))
+    output = output_uri(run.plan)
     limits = Limits(seconds=min(Limits.seconds, deadline.remaining))
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
