@@ -11,6 +11,7 @@ from constructs import Construct
 
 from infra.attempt_function import AttemptFunction
 from infra.dead_letters import DeadLetters
+from infra.event_bus import EventBus
 from infra.event_rule import EventRule
 from infra.handler_function import HandlerSettings
 from infra.plan_function import PlanFunction
@@ -48,12 +49,18 @@ class MusterStack(Stack):
         )
         bucket = RendezvousBucket(self, "Rendezvous").bucket
         replica_role = ReplicaRole(self, "Replica", bucket=bucket).role
+        bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(bundle)),
             dead_letters=dead_letters,
+            bus=bus,
             log_retention_days=settings.log_retention_days,
-            environment={"MUSTER_BUCKET": bucket.bucket_name, "MUSTER_JOB_PREFIX": settings.job_prefix},
+            environment={
+                "MUSTER_BUCKET": bucket.bucket_name,
+                "MUSTER_JOB_PREFIX": settings.job_prefix,
+                "MUSTER_BUS": bus.event_bus_name,
+            },
         )
         plan = PlanFunction(
             self,
@@ -136,6 +143,7 @@ class MusterStack(Stack):
             ("BucketName", bucket.bucket_name),
             ("JobPrefix", settings.job_prefix),
             ("ReplicaRoleArn", replica_role.role_arn),
+            ("EventBusName", bus.event_bus_name),
             ("DeadLetterQueueUrl", dead_letters.queue_url),
             ("Region", self.region),
         ):

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from muster.control.active_run import Runs
-from muster.control.clients import s3_client, sagemaker_client, stepfunctions_client
+from muster.control.bus import Bus
+from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import SweepEnvironment
 from muster.control.executions import Executions
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
@@ -15,6 +16,7 @@ from muster.control.store import Store
 from muster.control.sweep import SweepRequest, sweep
 
 _environment = read_environment(SweepEnvironment)
+_bus = Bus(events_client(), _environment.bus)
 _jobs = Jobs(sagemaker_client())
 _runs = Runs(Store(s3_client(), _environment.bucket), _jobs)
 _executions = Executions(stepfunctions_client(), _environment.state_machine_arn)
@@ -29,6 +31,7 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         _runs.find,
         _jobs,
         _executions,
+        _bus,
         _environment.job_prefix,
         young_seconds=request.young_seconds,
         deadline=time_left(context),

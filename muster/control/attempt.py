@@ -19,9 +19,11 @@ from muster.contract.request import training_job_request
 from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
+from muster.control.bus import Bus
 from muster.control.conclude import End, conclude
 from muster.control.decide import shortages
 from muster.control.jobs import Job, LaunchRefusedError
+from muster.control.tell import tell_of_conclusion, tell_of_launch
 from muster.control.tokens import Tokens, remaining_delay
 
 # Step Functions: a task token has at most 2,048 characters.
@@ -65,7 +67,7 @@ class _Armed:
     repeated: bool
 
 
-def attempt(run: ActiveRun, tokens: Tokens, request: AttemptRequest) -> Launch:
+def attempt(run: ActiveRun, tokens: Tokens, bus: Bus, request: AttemptRequest) -> Launch:
     """Launch or adopt the attempt's job; complete the token at once where there is nothing to wait for."""
     stopping = run.documents.fence() is not None
     armed = _arm(run, request, stopping=stopping)
@@ -76,10 +78,13 @@ def attempt(run: ActiveRun, tokens: Tokens, request: AttemptRequest) -> Launch:
         return launch
     end = _launch(run, request, armed, stopping=stopping)
     if isinstance(end, Launch):
+        if end is Launch.CREATED:
+            tell_of_launch(bus, run, request.rank, request.attempt)
         return end
     concluded = conclude(run, request.rank, request.attempt, end)
     if concluded is not None:
         tokens.complete(concluded.token, request.run, request.rank, concluded.decision)
+        tell_of_conclusion(bus, run, concluded)
     return Launch.CONCLUDED
 
 

@@ -36,6 +36,9 @@ class End:
 class Conclusion:
     """What follows, and who is to be told. Not fresh: it had been decided before, and is only told again."""
 
+    rank: int
+    attempt: int
+    end: End
     decision: Decision
     token: str
     fresh: bool
@@ -59,7 +62,7 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | Non
     record = run.documents.update_record(rank, change, seen)
     if record is None or record.current.attempt != attempt or record.decision is None:
         return None
-    return Conclusion(record.decision, record.token, fresh)
+    return Conclusion(rank, attempt, end, record.decision, record.token, fresh)
 
 
 def _ended(attempt: Attempt, end: End) -> Attempt:

@@ -19,6 +19,8 @@ class FunctionEnvironment(BaseModel):
     job_prefix: Annotated[
         str, Field(alias="MUSTER_JOB_PREFIX", min_length=1, max_length=PREFIX_MAX, pattern="^[a-zA-Z0-9]+$")
     ]
+    # EventBridge: a bus's name has 1-256 characters.
+    bus: Annotated[str, Field(alias="MUSTER_BUS", min_length=1, max_length=256)]
 
 
 class PlanEnvironment(FunctionEnvironment):

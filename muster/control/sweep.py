@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract.errors import DocumentError
 from muster.contract.strays import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS, ActiveJob, is_own, suspects
 from muster.control.active_run import ActiveRun
+from muster.control.bus import Bus
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.deadline import Deadline
 from muster.control.executions import Execution, Executions
@@ -48,7 +49,14 @@ class Swept:
 
 
 def sweep(
-    find_run: FindRun, jobs: Jobs, executions: Executions, prefix: str, *, young_seconds: float, deadline: Deadline
+    find_run: FindRun,
+    jobs: Jobs,
+    executions: Executions,
+    bus: Bus,
+    prefix: str,
+    *,
+    young_seconds: float,
+    deadline: Deadline,
 ) -> Swept:
     """Settle runs whose end was missed, and stop the jobs of runs that are over."""
     now = datetime.now(UTC)
@@ -61,7 +69,7 @@ def sweep(
     foreign = [job for job, ours in zip(strays, owned, strict=True) if not ours]
     stopped = _stop(jobs, own, troubles)
     ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
-    settled = _settle(find_run, ended, deadline, troubles)
+    settled = _settle(find_run, bus, ended, deadline, troubles)
     return Swept(settled, stopped, tuple(str(job.name) for job in foreign), tuple(troubles))
 
 
@@ -77,13 +85,15 @@ def _stop(jobs: Jobs, own: list[ActiveJob], troubles: list[str]) -> tuple[str, .
     return tuple(name for name in in_parallel(stop, own) if name is not None)
 
 
-def _settle(find_run: FindRun, ended: list[Execution], deadline: Deadline, troubles: list[str]) -> tuple[str, ...]:
+def _settle(
+    find_run: FindRun, bus: Bus, ended: list[Execution], deadline: Deadline, troubles: list[str]
+) -> tuple[str, ...]:
     settled = []
     missed = [(execution, run) for execution in ended if (run := _unsettled(find_run, execution, troubles))]
     for left, (execution, run) in zip(range(len(missed), 0, -1), missed, strict=True):
         try:
             # A run whose jobs take long to stop must not use up the others' time.
-            if clear_up(run, _end_of(execution), Deadline.after(deadline.remaining / left)):
+            if clear_up(run, _end_of(execution), bus, Deadline.after(deadline.remaining / left)):
                 settled.append(run.plan.run)
         except Exception as error:
             troubles.append(f"{run.plan.run}: {error}")

@@ -122,6 +122,7 @@ class Template:
         name = construct_name(logical_id)
         arns = {
             "AWS::S3::Bucket": "arn:aws:s3:::BUCKET",
+            "AWS::Events::EventBus": f"arn:aws:events:REGION:ACCOUNT:event-bus/{name}",
             "AWS::IAM::Role": f"arn:aws:iam::ACCOUNT:role/{name}",
             "AWS::Lambda::Function": f"arn:aws:lambda:REGION:ACCOUNT:function:{name}",
             "AWS::Logs::LogGroup": f"arn:aws:logs:REGION:ACCOUNT:log-group:{name}:*",
@@ -167,7 +168,7 @@ class Template:
 
 # The constructs that infra/stack.py composes; a logical id begins with one of them.
 _CONSTRUCTS = (
-    *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep"),
+    *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Workflow", "JobEvents", "EarlyEnds"),
 )
 

@@ -113,6 +113,7 @@ def test_functions_are_told_what_they_need(template: Template) -> None:
         variables = function(template, name)["Environment"]["Variables"]
         assert variables["MUSTER_BUCKET"] == "BUCKET"
         assert variables["MUSTER_JOB_PREFIX"] == "muster"
+        assert variables["MUSTER_BUS"] == "Events"
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Muster"
         assert variables["POWERTOOLS_SERVICE_NAME"] == f"muster-{name.lower()}"
     plan = function(template, "Plan")["Environment"]["Variables"]
