@@ -110,6 +110,7 @@ def _is_unicode(value: Any) -> bool:
 _STAND_INS = {
     "replicas": REPLICAS_MAX,
     "trainer": "module:function",
+    "algorithm_name": "algorithm",
     "entrypoint": ["program"],
     "on_replica_failure": "continue",
 }

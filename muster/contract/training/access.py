@@ -59,7 +59,7 @@ class AccessFields(Document):
         """What cuts a replica off."""
         if self.enable_network_isolation:
             allowed = "false: true cuts the container off from S3, and the rendezvous would wait for ever"
-            remedy = "leave it out; vpc_config with an S3 endpoint keeps traffic private"
+            remedy = "leave it out; a VPC with an S3 endpoint keeps traffic private"
             yield Problem("enable_network_isolation", "true", remedy, allowed)
         if private_registry and self.vpc_config is None:
             field = "training_image_config.training_repository_access_mode"
