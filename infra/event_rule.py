@@ -14,7 +14,10 @@ DELIVERY_ATTEMPTS = 185  # EventBridge: the most; the hours are the bound
 
 
 class EventRule(Construct):
-    """Events of `pattern` on the default bus, or the ticks of `schedule`, go to `function`."""
+    """Events of `pattern` on `bus` (None: the account's own), or the ticks of `schedule`, go to `function`.
+
+    `message` replaces what the function is sent.
+    """
 
     def __init__(
         self,
@@ -26,6 +29,8 @@ class EventRule(Construct):
         dead_letters: sqs.IQueue,
         pattern: events.EventPattern | None = None,
         schedule: events.Schedule | None = None,
+        message: events.RuleTargetInput | None = None,
+        bus: events.IEventBus | None = None,
     ) -> None:
         super().__init__(scope, construct_id)
         events.Rule(
@@ -34,9 +39,11 @@ class EventRule(Construct):
             description=description,
             event_pattern=pattern,
             schedule=schedule,
+            event_bus=bus,
             targets=[
                 targets.LambdaFunction(
                     function,
+                    event=message,
                     dead_letter_queue=dead_letters,
                     max_event_age=Duration.hours(DELIVERY_HOURS),
                     retry_attempts=DELIVERY_ATTEMPTS,

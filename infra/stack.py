@@ -14,12 +14,14 @@ from infra.dead_letters import DeadLetters
 from infra.event_bus import EventBus
 from infra.event_rule import EventRule
 from infra.handler_function import HandlerSettings
+from infra.inbox_topic import InboxTopic
 from infra.plan_function import PlanFunction
 from infra.react_function import ReactFunction
 from infra.rendezvous_bucket import RendezvousBucket
 from infra.replica_role import ReplicaRole
 from infra.settings import STACK_NAME, StackSettings
 from infra.settle_function import SettleFunction
+from infra.start_function import StartFunction
 from infra.stop_function import StopFunction
 from infra.sweep_function import SweepFunction
 from infra.workflow import Workflow
@@ -47,7 +49,8 @@ class MusterStack(Stack):
             description="Muster: N independent SageMaker training jobs as one DiLoCo run",
             analytics_reporting=False,
         )
-        bucket = RendezvousBucket(self, "Rendezvous").bucket
+        inbox = InboxTopic(self, "Inbox").topic
+        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox).bucket
         replica_role = ReplicaRole(self, "Replica", bucket=bucket).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
@@ -105,6 +108,7 @@ class MusterStack(Stack):
             state_machine=state_machine,
             hours=settings.sweep_hours,
         )
+        StartFunction(self, "Start", settings=handlers, bucket=bucket, inbox=inbox, state_machine=state_machine)
         EventRule(
             self,
             "JobEvents",

@@ -8,14 +8,14 @@ from typing import Any
 from muster.control.active_run import Runs
 from muster.control.bus import Bus
 from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
-from muster.control.environment import SweepEnvironment
+from muster.control.environment import ExecutionsEnvironment
 from muster.control.executions import Executions
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.store import Store
 from muster.control.sweep import SweepRequest, sweep
 
-_environment = read_environment(SweepEnvironment)
+_environment = read_environment(ExecutionsEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _jobs = Jobs(sagemaker_client())
 _runs = Runs(Store(s3_client(), _environment.bucket), _jobs)

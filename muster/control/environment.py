@@ -31,8 +31,8 @@ class PlanEnvironment(FunctionEnvironment):
     default_image: Annotated[str | None, Field(alias="MUSTER_DEFAULT_IMAGE", min_length=1, max_length=255)] = None
 
 
-class SweepEnvironment(FunctionEnvironment):
-    """What sweep is told besides."""
+class ExecutionsEnvironment(FunctionEnvironment):
+    """What sweep and start are told besides."""
 
     state_machine_arn: Annotated[
         str, Field(alias="MUSTER_STATE_MACHINE_ARN", min_length=20, max_length=2_048, pattern="^arn:")

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from botocore.exceptions import ClientError
+
+from muster.contract.errors import RunNameTakenError
 from muster.contract.names import run_name
+from muster.control.aws_errors import error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -30,6 +34,23 @@ class Executions:
     def __init__(self, stepfunctions: SFNClient, state_machine_arn: str) -> None:
         self._stepfunctions = stepfunctions
         self._machine = state_machine_arn
+
+    def start(self, name: str, document: str) -> bool:
+        """Start the run `name` with the input `document`. False: this very run had been started before.
+
+        Raises:
+            RunNameTakenError: the name belongs to a run with another input.
+        """
+        try:
+            self._stepfunctions.start_execution(stateMachineArn=self._machine, name=name, input=document)
+        except ClientError as error:
+            if error_code(error) != "ExecutionAlreadyExists":
+                raise
+            arn = f"{self._machine.replace(':stateMachine:', ':execution:', 1)}:{name}"
+            if self._stepfunctions.describe_execution(executionArn=arn).get("input") != document:
+                raise RunNameTakenError(name, arn) from error
+            return False
+        return True
 
     def live_runs(self) -> set[str]:
         """The names of the runs whose executions run."""
