@@ -37,7 +37,7 @@ node_modules/.ready: package.json package-lock.json
 	@touch $@
 
 # A first synthesis installs the functions' packages and unpacks the CDK: later ones take seconds and no network.
-build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt
+build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt infra/bundle.py
 	@echo "Preparing the functions' packages (once)"
 	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
 	@touch $@

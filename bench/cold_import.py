@@ -41,6 +41,7 @@ print(json.dumps(made))
 _ENVIRONMENT = {
     "MUSTER_BUCKET": "muster-bench",
     "MUSTER_JOB_PREFIX": "muster",
+    "MUSTER_BUS": "bus",
     "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/muster-replica",
     "POWERTOOLS_SERVICE_NAME": "muster",
     "POWERTOOLS_METRICS_NAMESPACE": "Muster",

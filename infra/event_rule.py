@@ -14,7 +14,10 @@ DELIVERY_ATTEMPTS = 185  # EventBridge: the most; the hours are the bound
 
 
 class EventRule(Construct):
-    """Events of `pattern` on the default bus go to `function`."""
+    """Events of `pattern` on `bus` (None: the account's own), or the ticks of `schedule`, go to `function`.
+
+    `message` replaces what the function is sent.
+    """
 
     def __init__(
         self,
@@ -22,9 +25,12 @@ class EventRule(Construct):
         construct_id: str,
         *,
         description: str,
-        pattern: events.EventPattern,
         function: lambda_.IFunction,
         dead_letters: sqs.IQueue,
+        pattern: events.EventPattern | None = None,
+        schedule: events.Schedule | None = None,
+        message: events.RuleTargetInput | None = None,
+        bus: events.IEventBus | None = None,
     ) -> None:
         super().__init__(scope, construct_id)
         events.Rule(
@@ -32,9 +38,12 @@ class EventRule(Construct):
             "Rule",
             description=description,
             event_pattern=pattern,
+            schedule=schedule,
+            event_bus=bus,
             targets=[
                 targets.LambdaFunction(
                     function,
+                    event=message,
                     dead_letter_queue=dead_letters,
                     max_event_age=Duration.hours(DELIVERY_HOURS),
                     retry_attempts=DELIVERY_ATTEMPTS,

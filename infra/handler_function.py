@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aws_cdk import Duration
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
@@ -23,12 +24,13 @@ class HandlerSettings:
 
     code: lambda_.Code
     dead_letters: sqs.IQueue
+    bus: events.IEventBus
     log_retention_days: int
     environment: Mapping[str, str]
 
 
 class HandlerFunction(Construct):
-    """`lambdas.{name}.handler` under a role of its own that can do what `statements` say and write its own log."""
+    """`lambdas.{name}.handler` under a role of its own that can do what `statements` say, log and tell."""
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class HandlerFunction(Construct):
                 actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]
             ),
             iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
+            iam.PolicyStatement(actions=["events:PutEvents"], resources=[settings.bus.event_bus_arn]),
         ]
         role = iam.Role(
             self,

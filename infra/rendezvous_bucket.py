@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from constructs import Construct
+
+from muster.contract.start import INBOX, INBOX_SUFFIXES
 
 # The backstop behind the replicas' own retention. Longer than a job can run (28 days), so that nothing disappears
 # under a replica that still needs it.
 RENDEZVOUS_DAYS = 35
 # Longer than the upload of any checkpoint; parts of an upload that nobody finishes cost as much as objects.
 INCOMPLETE_UPLOAD_DAYS = 7
+
+
+def _created(inbox: sns.Topic, suffix: str) -> s3.CfnBucket.TopicConfigurationProperty:
+    rules = [("prefix", INBOX), ("suffix", suffix)]
+    return s3.CfnBucket.TopicConfigurationProperty(
+        event="s3:ObjectCreated:*",
+        topic=inbox.topic_arn,
+        filter=s3.CfnBucket.NotificationFilterProperty(
+            s3_key=s3.CfnBucket.S3KeyFilterProperty(
+                rules=[s3.CfnBucket.FilterRuleProperty(name=name, value=value) for name, value in rules]
+            )
+        ),
+    )
 
 
 class RendezvousBucket(Construct):
@@ -25,7 +42,7 @@ class RendezvousBucket(Construct):
     compared first, and no role may delete under control/.
     """
 
-    def __init__(self, scope: Construct, construct_id: str) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.Topic) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
             self,
@@ -48,6 +65,7 @@ class RendezvousBucket(Construct):
                 ),
             ],
         )
+        self._tell_of_inbox(inbox)
         self._refuse_writes(
             "WrittenOnce",
             ["control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*", "runs/*"],
@@ -56,6 +74,19 @@ class RendezvousBucket(Construct):
         self._refuse_writes(
             "ComparedAndSwapped", ["control/*/replicas/*"], {"s3:if-none-match": "true", "s3:if-match": "true"}
         )
+
+    def _tell_of_inbox(self, inbox: sns.Topic) -> None:
+        """Specs that appear in the inbox are told to its topic.
+
+        Not through EventBridge, which would be told of every object of every round, for $1 per million. The construct's
+        own way would put a function of CDK's into the stack; CloudFormation needs none.
+        """
+        resource = cast(s3.CfnBucket, self.bucket.node.default_child)
+        resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+            topic_configurations=[_created(inbox, suffix) for suffix in INBOX_SUFFIXES]
+        )
+        # S3 tries the topic out when it is told of it.
+        resource.node.add_dependency(inbox.node.find_child("Policy"))
 
     def _refuse_writes(self, sid: str, keys: Sequence[str], absent: Mapping[str, str]) -> None:
         """Nobody writes to `keys` while all the conditions in `absent` are missing from the request."""

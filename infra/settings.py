@@ -29,6 +29,7 @@ LOG_RETENTION_DAYS = (
 # a year (31,536,000 s): below this a long run would die of its own history. Local runs are short.
 REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
 REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
+SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.strays)
 IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
 _SHOWN_MAX = 60
 
@@ -38,7 +39,7 @@ class StackSettings:
     """The choices of a deployment.
 
     `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `replica_image` the
-    image of specs that name none.
+    image of specs that name none; `sweep_hours` the time between two looks for what has outlived its run, 0 for none.
     """
 
     job_prefix: str = "muster"
@@ -46,6 +47,7 @@ class StackSettings:
     target: Platform = Platform.AWS
     rearm_seconds: int = 21_600
     log_retention_days: int = 90
+    sweep_hours: int = 6
 
     @classmethod
     def from_context(cls, read: Callable[[str], object]) -> StackSettings:
@@ -62,6 +64,7 @@ class StackSettings:
             target=target,
             rearm_seconds=_rearm_seconds(read("rearm_seconds"), default.rearm_seconds, REARM_SECONDS_MIN[target]),
             log_retention_days=_log_retention_days(read("log_retention_days"), default.log_retention_days),
+            sweep_hours=_sweep_hours(read("sweep_hours"), default.sweep_hours),
         )
 
 
@@ -106,6 +109,15 @@ def _log_retention_days(value: object, default: int) -> int:
     if days is None or days not in LOG_RETENTION_DAYS:
         raise _refused(value, "log_retention_days", f"one of {', '.join(map(str, LOG_RETENTION_DAYS))}")
     return days
+
+
+def _sweep_hours(value: object, default: int) -> int:
+    if value is None:
+        return default
+    hours = _whole_number(value)
+    if hours is None or not 0 <= hours <= SWEEP_HOURS_MAX:
+        raise _refused(value, "sweep_hours", f"a whole number from 0 (never) to {SWEEP_HOURS_MAX}")
+    return hours
 
 
 def _whole_number(value: object) -> int | None:

@@ -11,15 +11,19 @@ from constructs import Construct
 
 from infra.attempt_function import AttemptFunction
 from infra.dead_letters import DeadLetters
+from infra.event_bus import EventBus
 from infra.event_rule import EventRule
 from infra.handler_function import HandlerSettings
+from infra.inbox_topic import InboxTopic
 from infra.plan_function import PlanFunction
 from infra.react_function import ReactFunction
 from infra.rendezvous_bucket import RendezvousBucket
 from infra.replica_role import ReplicaRole
 from infra.settings import STACK_NAME, StackSettings
 from infra.settle_function import SettleFunction
+from infra.start_function import StartFunction
 from infra.stop_function import StopFunction
+from infra.sweep_function import SweepFunction
 from infra.workflow import Workflow
 
 # On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
@@ -45,14 +49,21 @@ class MusterStack(Stack):
             description="Muster: N independent SageMaker training jobs as one DiLoCo run",
             analytics_reporting=False,
         )
-        bucket = RendezvousBucket(self, "Rendezvous").bucket
+        inbox = InboxTopic(self, "Inbox").topic
+        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox).bucket
         replica_role = ReplicaRole(self, "Replica", bucket=bucket).role
+        bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(bundle)),
             dead_letters=dead_letters,
+            bus=bus,
             log_retention_days=settings.log_retention_days,
-            environment={"MUSTER_BUCKET": bucket.bucket_name, "MUSTER_JOB_PREFIX": settings.job_prefix},
+            environment={
+                "MUSTER_BUCKET": bucket.bucket_name,
+                "MUSTER_JOB_PREFIX": settings.job_prefix,
+                "MUSTER_BUS": bus.event_bus_name,
+            },
         )
         plan = PlanFunction(
             self,
@@ -88,6 +99,16 @@ class MusterStack(Stack):
             rearm_seconds=settings.rearm_seconds,
             log_retention_days=settings.log_retention_days,
         ).state_machine
+        SweepFunction(
+            self,
+            "Sweep",
+            settings=handlers,
+            bucket=bucket,
+            job_prefix=settings.job_prefix,
+            state_machine=state_machine,
+            hours=settings.sweep_hours,
+        )
+        StartFunction(self, "Start", settings=handlers, bucket=bucket, inbox=inbox, state_machine=state_machine)
         EventRule(
             self,
             "JobEvents",
@@ -126,6 +147,7 @@ class MusterStack(Stack):
             ("BucketName", bucket.bucket_name),
             ("JobPrefix", settings.job_prefix),
             ("ReplicaRoleArn", replica_role.role_arn),
+            ("EventBusName", bus.event_bus_name),
             ("DeadLetterQueueUrl", dead_letters.queue_url),
             ("Region", self.region),
         ):

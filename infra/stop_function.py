@@ -6,7 +6,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import listing, objects, run_jobs
+from infra.clear_up_access import clear_up_access
 from infra.handler_function import HandlerFunction, HandlerSettings
 
 
@@ -32,20 +32,5 @@ class StopFunction(Construct):
             # Thousands of jobs at the pace of StopTrainingJob, then a wait for their ends: Lambda's longest.
             timeout=Duration.seconds(900),
             memory_mb=1024,
-            statements=[
-                objects(
-                    bucket,
-                    ["s3:GetObject"],
-                    [
-                        "control/*/plan.json",
-                        "control/*/stopping.json",
-                        "control/*/result.json",
-                        "control/*/replicas/*",
-                        "output/*",
-                    ],
-                ),
-                objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
-                listing(bucket, ["control/*"]),
-                *run_jobs(Stack.of(self), job_prefix),
-            ],
+            statements=clear_up_access(Stack.of(self), bucket, job_prefix),
         ).function

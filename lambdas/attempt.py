@@ -7,7 +7,8 @@ from typing import Any
 from muster.control.active_run import Runs
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws_errors import is_passing
-from muster.control.clients import s3_client, sagemaker_client, stepfunctions_client
+from muster.control.bus import Bus
+from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.jobs import Jobs
@@ -15,6 +16,7 @@ from muster.control.store import Store
 from muster.control.tokens import Tokens
 
 _environment = read_environment(FunctionEnvironment)
+_bus = Bus(events_client(), _environment.bus)
 _tokens = Tokens(stepfunctions_client())
 _runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
 
@@ -26,7 +28,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:
-        launch = attempt(_runs.require(request.run), _tokens, request)
+        launch = attempt(_runs.require(request.run), _tokens, _bus, request)
     except Exception as error:
         # The token's failure makes the workflow try again now; raising would do so only on AWS, and with a traceback.
         logger.exception("failed")

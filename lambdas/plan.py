@@ -6,16 +6,19 @@ from typing import Any
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.plan import Place
-from muster.control.clients import s3_client
+from muster.control.bus import Bus
+from muster.control.clients import events_client, s3_client
 from muster.control.environment import PlanEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.plan import PlanRequest, make_plan
 from muster.control.store import Store
+from muster.control.tell import refusal, tell_of_start
 
 # Step Functions: a Fail state's cause has at most 32,768 characters.
 _CAUSE_MAX = 32_768
 
 _environment = read_environment(PlanEnvironment)
+_bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
 _place = Place(bucket=_environment.bucket, role_arn=_environment.role_arn, job_prefix=_environment.job_prefix)
 
@@ -31,7 +34,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     except (SpecError, RunNameTakenError) as error:
         logger.warning("refused", extra={"error": str(error)})
         count("RunRefused")
+        _bus.emit(refusal(request.execution_arn, error))
         return {"accepted": False, "error": error.code, "cause": str(error)[:_CAUSE_MAX]}
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
     count("RunStarted")
+    tell_of_start(_bus, plan)
     return {"accepted": True, "run": plan.run, "ranks": list(range(plan.spec.replicas))}

@@ -6,7 +6,8 @@ from typing import Any
 
 from muster.contract.record import Next
 from muster.control.active_run import Runs
-from muster.control.clients import s3_client, sagemaker_client, stepfunctions_client
+from muster.control.bus import Bus
+from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.jobs import Jobs
@@ -15,6 +16,7 @@ from muster.control.store import Store
 from muster.control.tokens import Tokens
 
 _environment = read_environment(FunctionEnvironment)
+_bus = Bus(events_client(), _environment.bus)
 _tokens = Tokens(stepfunctions_client())
 _runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
 
@@ -32,7 +34,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
     """What was done about the event. An error makes Lambda deliver it again, and at last to the dead-letter queue."""
     change = read_event(JobStateChange, event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)
-    reaction = react(change, _environment.job_prefix, _runs.find, _tokens)
+    reaction = react(change, _environment.job_prefix, _runs.find, _tokens, _bus)
     if reaction.name is not None:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)
     decision = reaction.decision

@@ -8,14 +8,17 @@ from pydantic import BaseModel, Field
 
 from muster.contract.names import RUN_MAX
 from muster.control.active_run import Runs
-from muster.control.clients import s3_client, sagemaker_client
+from muster.control.bus import Bus
+from muster.control.clients import events_client, s3_client, sagemaker_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.settle import settle
 from muster.control.store import Store
+from muster.control.tell import tell_of_end
 
 _environment = read_environment(FunctionEnvironment)
+_bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
 _runs = Runs(_store, Jobs(sagemaker_client()))
 
@@ -33,8 +36,9 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
     request = read_event(SettleRequest, event)
     logger.append_keys(run_id=request.run)
     run = _runs.require(request.run)
-    result = settle(run, time_left(context))
+    result = settle(run, time_left(context)).result
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
+    tell_of_end(_bus, run, result)
     count(f"Run{result.verdict.value.capitalize()}")
     return {
         "run": result.run,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from muster.contract.events import QuorumLost
 from muster.contract.fence import Fence
 from muster.contract.result import Verdict
 from muster.control import clock
 from muster.control.active_run import Runs
+from muster.control.bus import Bus
 from muster.control.clear_up import ExecutionEnded, clear_up
-from muster.control.clients import s3_client, sagemaker_client
+from muster.control.clients import events_client, s3_client, sagemaker_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
@@ -17,6 +19,7 @@ from muster.control.stop import StopRequest, raise_fence_and_stop
 from muster.control.store import Store
 
 _environment = read_environment(FunctionEnvironment)
+_bus = Bus(events_client(), _environment.bus)
 _runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
 
 
@@ -29,7 +32,11 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, str]:
     request = read_event(StopRequest, event)
     logger.append_keys(run_id=request.run)
     fence = Fence(verdict=Verdict.FAILED, reason=request.reason, at=clock.now())
-    raise_fence_and_stop(_runs.require(request.run), fence)
+    run = _runs.require(request.run)
+    # Every replica that is lost asks for the stop; who raises the fence tells of it.
+    if run.documents.raise_fence(fence) is fence:
+        _bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
+    raise_fence_and_stop(run, fence)
     logger.info("stopping", extra={"reason": request.reason})
     count("RunStopping")
     return {"stop": "asked"}
@@ -37,6 +44,6 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, str]:
 
 def _after_the_end(ended: ExecutionEnded, context: Context) -> dict[str, str]:
     logger.append_keys(run_id=ended.run)
-    cleared = clear_up(_runs.find(ended.run), ended, time_left(context))
+    cleared = clear_up(_runs.find(ended.run), ended, _bus, time_left(context))
     logger.info("cleared up" if cleared else "not a run of ours", extra={"status": ended.status})
     return {"stop": "verified" if cleared else "nothing to stop"}

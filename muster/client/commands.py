@@ -32,14 +32,15 @@ Region = Annotated[
 
 
 def plan(spec: SpecPath, *, json: Json = False) -> None:
-    """Show the requests that a spec would send. Calls nothing."""
-    from muster.client.dry_run import dry_run, summary  # noqa: PLC0415
+    """Show the requests that a spec would send, the quota it needs and what it may cost. Calls nothing."""
+    from muster.client.dry_run import dry_run  # noqa: PLC0415
+    from muster.client.dry_run_text import dry_run_text  # noqa: PLC0415
 
-    requests = dry_run(_read_spec(spec))
+    dry = dry_run(_read_spec(spec))
     if json:
-        print_json({"requests": requests})
+        print_json(dry.document())
     else:
-        _console().print(summary(requests), soft_wrap=True, markup=False, highlight=False)
+        _console().print(dry_run_text(dry), soft_wrap=True, markup=False, highlight=False)
 
 
 def launch(

@@ -1,14 +1,18 @@
-"""The requests that a spec would send, without a cloud."""
+"""What a spec would send, need and cost, without a cloud."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from muster.client.estimate import Cost, Quota, cost, quotas
+from muster.client.instance_types import unknown_types
+from muster.client.prices import PriceTable, shipped_prices
 from muster.contract.plan import Place, Plan
 from muster.contract.request import training_job_request
 from muster.contract.spec import Spec
+from muster.contract.training.overrides import override_of
+from muster.contract.training.ranks import show_ranks
 
 # What is known only at the launch. Angle brackets: nobody can take them for real values.
 _RUN = "<run>"
@@ -16,17 +20,65 @@ _PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster"
 _IMAGE = "<image-of-the-stack>"
 
 
-def dry_run(spec: Spec) -> list[dict[str, Any]]:
-    """The CreateTrainingJob request of every replica's first attempt, by rank."""
-    complete = spec if spec.image is not None else spec.model_copy(update={"image": _IMAGE})
+@dataclass(frozen=True)
+class Group:
+    """Ranks whose requests differ in nothing but the rank."""
+
+    ranks: tuple[int, ...]
+    instance_types: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The ranks as a spec names them."""
+        return show_ranks(self.ranks)
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """Everything that can be said of a run before it starts."""
+
+    requests: list[dict[str, Any]]  # CreateTrainingJob of every replica's first attempt, by rank
+    groups: list[Group]
+    quotas: list[Quota]
+    cost: Cost
+    prices: PriceTable
+    remarks: list[str]
+
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "requests": self.requests,
+            "groups": [{"ranks": group.text, "instance_types": group.instance_types} for group in self.groups],
+            "quotas": [asdict(quota) for quota in self.quotas],
+            "cost": {
+                **asdict(self.cost),
+                "currency": "USD",
+                "estimate": True,
+                "prices": {"as_of": self.prices.as_of, "region": self.prices.region, "source": self.prices.source},
+            },
+            "remarks": self.remarks,
+        }
+
+
+def dry_run(spec: Spec) -> DryRun:
+    """What a launch of `spec` would send, need and cost."""
+    complete = spec if spec.image or spec.algorithm_name else spec.model_copy(update={"image": _IMAGE})
     plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
-    return [training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)]
+    ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
+    prices = shipped_prices()
+    return DryRun(
+        requests=[training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)],
+        groups=_groups(plan.spec),
+        quotas=quotas(ranks),
+        cost=cost(ranks, prices.usd_per_hour),
+        prices=prices,
+        remarks=unknown_types(name for item in ranks for name in item.instance_types),
+    )
 
 
-def summary(requests: Sequence[dict[str, Any]]) -> str:
-    """The first request in full and the names of the others, which differ in rank only."""
-    first, names = requests[0], [request["TrainingJobName"] for request in requests]
-    count = f"{len(names)} training job{'s' if len(names) > 1 else ''}"
-    to_last = f": {names[0]} to {names[-1]}" if len(names) > 1 else f": {names[0]}"
-    remark = "Nothing was sent; what stands in <brackets>, and with it the plan's digest, is known at the launch."
-    return f"{count}{to_last}.\n{remark}\nThe request of rank 0:\n{json.dumps(first, indent=2)}"
+def _groups(spec: Spec) -> list[Group]:
+    found: dict[bytes, list[int]] = {}
+    for rank in range(spec.replicas):
+        override = override_of(rank, spec.overrides)
+        found.setdefault(override.to_json() if override else b"", []).append(rank)
+    return [Group(tuple(ranks), spec.of_rank(ranks[0]).instance_types) for ranks in found.values()]

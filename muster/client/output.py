@@ -22,6 +22,7 @@ def print_error(error: MusterError, *, as_json: bool) -> None:
         document: dict[str, Any] = {"code": error.code, "message": str(error)}
         if isinstance(error, SpecError):
             document["problems"] = [
-                {"field": item.field, "found": item.found, "remedy": item.remedy} for item in error.problems
+                {"field": item.field, "found": item.found, "allowed": item.allowed, "remedy": item.remedy}
+                for item in error.problems
             ]
         print_json({"error": document})

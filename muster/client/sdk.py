@@ -11,7 +11,7 @@ import boto3
 
 from muster.client.cloud import Cloud
 from muster.client.errors import NoResultError, UnfinishedRunError, UnreachableError, WaitTimeoutError
-from muster.client.execution import execution_input, execution_name
+from muster.client.execution import execution_name
 from muster.client.observe import Observer, read_result
 from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunStatus
@@ -20,6 +20,7 @@ from muster.contract.names import run_name
 from muster.contract.result import Result
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
+from muster.contract.start import execution_input
 
 POLL_SECONDS = 2.0
 # A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.

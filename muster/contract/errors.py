@@ -17,14 +17,15 @@ class MusterError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a document: where, what was found, what to write instead."""
+    """One thing wrong with a document: where, what was found, what to do, and where it helps what is allowed."""
 
     field: str
     found: str
     remedy: str
+    allowed: str = ""
 
     def __str__(self) -> str:
-        return f"{self.field}: found {self.found}; {self.remedy}"
+        return "; ".join(part for part in (f"{self.field}: found {self.found}", self.allowed, self.remedy) if part)
 
 
 class SpecError(MusterError):

@@ -41,16 +41,36 @@ class JobEnd:
 # SageMaker ends the reason with the code; what stands before it is the user's own text, which may say the same words.
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
 
+# Secondary statuses that are the end of a job, and its cause. MaxRuntimeExceeded ends as Stopped and
+# MaxWaitTimeExceeded as Stopped or Failed: neither is a cancellation.
+_SECONDARIES: dict[str, FailureClass] = {
+    "MaxRuntimeExceeded": FailureClass.TIMEOUT,
+    "MaxWaitTimeExceeded": FailureClass.SPOT,
+    "Interrupted": FailureClass.SPOT,
+}
+# AWS Batch's guide knows a Stopped job that timed out while pending for capacity, but not how its status is spelled.
+_PENDING = "MaxPending"
+
 # The beginnings of FailureReason that SageMaker documents or that users report, most telling first.
 _REASONS: tuple[tuple[str, FailureClass], ...] = (
     ("capacityerror", FailureClass.CAPACITY),
+    ("unable to provision requested ml compute capacity", FailureClass.CAPACITY),
     ("insufficient capacity", FailureClass.CAPACITY),
+    ("insufficientinstancecapacity", FailureClass.CAPACITY),
     ("resourcelimitexceeded", FailureClass.QUOTA),
+    ("account-level service limit", FailureClass.QUOTA),
+    ("throttlingexception", FailureClass.THROTTLE),
     ("internalservererror", FailureClass.INFRASTRUCTURE),
     ("internal error", FailureClass.INFRASTRUCTURE),
+    ("hardware failure", FailureClass.INFRASTRUCTURE),
     ("algorithmerror", FailureClass.USER_CODE),
     ("clienterror", FailureClass.INVALID_REQUEST),
 )
+
+# A ClientError that another try may not meet: S3 or the registry answered that it was asked too fast.
+_TRANSIENT_CLIENT_ERRORS = ("rate exceeded", "throttlingexception", "slowdown", "please reduce your request rate")
+# An AlgorithmError that is none: what the driver says of a broken GPU, in words that no program makes up.
+_BROKEN_HARDWARE = ("uncorrectable ecc error", "gpu has fallen off the bus")
 
 _EXITS: dict[int, FailureClass] = {
     ReplicaExit.BAD_INPUT: FailureClass.INVALID_REQUEST,
@@ -65,6 +85,9 @@ _REQUEST_ERRORS: dict[str, FailureClass] = {
     "ThrottlingException": FailureClass.THROTTLE,
     "Throttling": FailureClass.THROTTLE,
     "TooManyRequestsException": FailureClass.THROTTLE,
+    "RequestLimitExceeded": FailureClass.THROTTLE,
+    "InternalFailure": FailureClass.INFRASTRUCTURE,
+    "ServiceUnavailable": FailureClass.INFRASTRUCTURE,
     "CapacityError": FailureClass.CAPACITY,
     "ValidationException": FailureClass.INVALID_REQUEST,
     "ResourceNotFound": FailureClass.INVALID_REQUEST,
@@ -84,11 +107,10 @@ def classify_end(end: JobEnd) -> FailureClass | None:
         raise ValueError(message)
     if end.status is JobStatus.COMPLETED:
         return None
-    # MaxRuntimeExceeded ends as Stopped and MaxWaitTimeExceeded as Stopped or Failed: neither is a cancellation.
-    if end.secondary == "MaxRuntimeExceeded":
-        return FailureClass.TIMEOUT
-    if end.secondary in {"MaxWaitTimeExceeded", "Interrupted"}:
-        return FailureClass.SPOT
+    if end.secondary in _SECONDARIES:
+        return _SECONDARIES[end.secondary]
+    if end.secondary.startswith(_PENDING):
+        return FailureClass.CAPACITY
     if end.status is JobStatus.STOPPED:
         return FailureClass.STOPPED_BY_USER
     return _classify_reason(end.reason)
@@ -103,8 +125,19 @@ def _classify_reason(reason: str) -> FailureClass:
     text = reason.casefold()
     for beginning, failure_class in _REASONS:
         if text.startswith(beginning):
-            return _classify_exit(reason) if failure_class is FailureClass.USER_CODE else failure_class
+            return _look_behind(failure_class, reason)
     return next((c for wording, c in _REASONS if wording in text), FailureClass.UNKNOWN)
+
+
+def _look_behind(failure_class: FailureClass, reason: str) -> FailureClass:
+    """The class of a reason that begins as `failure_class` does: two beginnings stand for more than one thing."""
+    text = reason.casefold()
+    if failure_class is FailureClass.USER_CODE:
+        broken = any(wording in text for wording in _BROKEN_HARDWARE)
+        return FailureClass.INFRASTRUCTURE if broken else _classify_exit(reason)
+    if failure_class is FailureClass.INVALID_REQUEST and any(item in text for item in _TRANSIENT_CLIENT_ERRORS):
+        return FailureClass.THROTTLE
+    return failure_class
 
 
 def _classify_exit(reason: str) -> FailureClass:

@@ -62,9 +62,14 @@ def run_name(execution_name: str) -> str:
     """
     if is_run_name(execution_name):
         return execution_name
-    digest = hashlib.sha256(execution_name.encode()).hexdigest()[:_DIGEST_LENGTH]
-    head = re.sub(r"[^a-zA-Z0-9]+", "-", execution_name)[: RUN_MAX - _DIGEST_LENGTH - 1].strip("-")
-    return f"{head}-{digest}" if head else digest
+    return identified_run_name(execution_name, execution_name)
+
+
+def identified_run_name(head: str, identity: str) -> str:
+    """A run's name that begins like `head` as far as it may, and is the same for the same `identity` alone."""
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_LENGTH]
+    readable = re.sub(r"[^a-zA-Z0-9]+", "-", head)[: RUN_MAX - _DIGEST_LENGTH - 1].strip("-")
+    return f"{readable}-{digest}" if readable else digest
 
 
 def run_job_prefix(prefix: str, run: str) -> str:

@@ -9,45 +9,33 @@ from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
 from muster.contract.plan import Plan
 from muster.contract.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_RANK, ENV_RUN
+from muster.contract.spec import Spec
+from muster.contract.training.channels import channels_request
 
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
-CHECKPOINT_DIR = "/opt/ml/checkpoints"
 
 
-def training_job_request(plan: Plan, rank: int, attempt: int) -> dict[str, Any]:
+def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> dict[str, Any]:
     """The request that launches attempt `attempt` of replica `rank`.
 
-    Network isolation stays off: it would cut the container off from the bucket, and the rendezvous would wait for ever.
+    `shortages` is how many earlier attempts found no capacity or no quota: the next fallback type is taken after each.
     """
-    spec, place, layout = plan.spec, plan.place, plan.layout
-    entrypoint = REPLICA_ENTRYPOINT if spec.entrypoint is None else spec.entrypoint
-    algorithm: dict[str, Any] = {
-        "TrainingImage": spec.image,
-        "TrainingInputMode": "File",
-        "ContainerEntrypoint": entrypoint,
-    }
-    if spec.arguments:
-        algorithm["ContainerArguments"] = spec.arguments
-    stopping: dict[str, int] = {"MaxRuntimeInSeconds": spec.max_runtime_seconds}
-    if spec.spot:
-        stopping["MaxWaitTimeInSeconds"] = spec.max_wait_seconds or spec.max_runtime_seconds
-    return {
+    spec, place, layout = plan.spec.of_rank(rank), plan.place, plan.layout
+    checkpoints = s3_uri(place.bucket, layout.checkpoints(rank).rstrip("/"))
+    request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
-        "RoleArn": place.role_arn,
-        "AlgorithmSpecification": algorithm,
-        "OutputDataConfig": {"S3OutputPath": s3_uri(place.bucket, layout.output.rstrip("/"))},
-        "CheckpointConfig": {
-            "S3Uri": s3_uri(place.bucket, layout.checkpoints(rank).rstrip("/")),
-            "LocalPath": CHECKPOINT_DIR,
-        },
-        "ResourceConfig": {
-            "InstanceType": spec.instance_type,
-            "InstanceCount": 1,
-            "VolumeSizeInGB": spec.volume_gb,
-        },
-        "StoppingCondition": stopping,
+        "RoleArn": spec.role_arn or place.role_arn,
+        "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments),
+        "HyperParameters": spec.hyper_parameters,
+        "InputDataConfig": channels_request(spec.input_data_config),
+        "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
+        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.run}/r{rank}"),
+        "ResourceConfig": spec.resource_request(shortages),
+        "StoppingCondition": spec.stopping_request(),
         "EnableManagedSpotTraining": spec.spot,
-        "EnableNetworkIsolation": False,
+        "RetryStrategy": spec.retry_strategy and spec.retry_strategy.request(),
+        **spec.access_request(),
+        **spec.observation_request(),
         "Environment": {
             **spec.environment,
             ENV_DOCUMENT: s3_uri(place.bucket, layout.document),
@@ -57,6 +45,20 @@ def training_job_request(plan: Plan, rank: int, attempt: int) -> dict[str, Any]:
         },
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }
+    # An empty InputDataConfig would be refused: what says nothing is left out. False says something.
+    return {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
+
+
+def output_uri(plan: Plan) -> str:
+    """Below which SageMaker makes one folder per job: S3OutputPath of every request of the run."""
+    return str(plan.spec.output_request(s3_uri(plan.place.bucket, plan.layout.output.rstrip("/")))["S3OutputPath"])
+
+
+def _entrypoint(spec: Spec) -> list[str] | None:
+    """The program: the user's, the replica's for a trainer, or an algorithm's own."""
+    if spec.entrypoint is not None:
+        return spec.entrypoint
+    return REPLICA_ENTRYPOINT if spec.trainer is not None else None
 
 
 def job_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:

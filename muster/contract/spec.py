@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -12,6 +12,15 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.failures import FailureClass
+from muster.contract.training.access import AccessFields
+from muster.contract.training.algorithm import AlgorithmFields
+from muster.contract.training.channels import CHANNELS_MAX, channel_problems
+from muster.contract.training.observation import ObservationFields
+from muster.contract.training.overrides import Override, Overrides, override_of, rank_problems
+from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, ResourceFields
+from muster.contract.training.storage import StorageFields
+from muster.contract.training.time_limits import TimeFields
+from muster.contract.training.values import Argument, EnvironmentKey, EnvironmentValue, Says, TagKey, TagValue
 
 # Step Functions: the input of an execution and of a task has at most 262,144 bytes; the rest is for the names that
 # the workflow puts beside the spec.
@@ -19,16 +28,7 @@ SPEC_BYTES_MAX = 260_000
 DEPTH_MAX = 64  # of nesting: far below where a JSON parser gives up
 RESERVED_ENVIRONMENT = 8  # of CreateTrainingJob's 100 entries; ours begin with MUSTER_
 RESERVED_TAGS = 6  # of CreateTrainingJob's 50
-MAX_RUNTIME_SECONDS = 2_419_200  # CreateTrainingJob: MaxRuntimeInSeconds, 28 days, all retries together
-
-# CreateTrainingJob: Environment has keys of [a-zA-Z_]\w*, keys and values of at most 512 characters.
-EnvironmentKey = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=512)]
-EnvironmentValue = Annotated[str, Field(max_length=512)]
-# CreateTrainingJob: Tags have keys of 1-128 and values of at most 256 characters.
-TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$")]
-TagValue = Annotated[str, Field(max_length=256, pattern=r"^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$")]
-# CreateTrainingJob: an item of ContainerEntrypoint or ContainerArguments has 1-256 characters on one line.
-Argument = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\r\n]*$")]
+ENVIRONMENT_MAX = 100 - RESERVED_ENVIRONMENT
 
 
 class OnReplicaFailure(StrEnum):
@@ -89,58 +89,41 @@ class Rendezvous(Document):
     )
 
 
-class Spec(Document):
-    """One run: what every replica executes, on what, and what its failures mean."""
+class Spec(AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
+    """One run: what every replica executes, on what, and what its failures mean.
 
-    name: str | None = Field(
-        default=None,
-        max_length=names.RUN_MAX,
-        pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$",
-        description="the run's name",
-    )
+    What concerns a training job stands in the parts that it is made of; here stands what makes a run of them.
+    """
+
+    name: Annotated[
+        str | None,
+        Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
+        Says("letters, digits and single hyphens between them"),
+    ] = Field(default=None, description="the run's name")
     replicas: int = Field(ge=1, le=names.REPLICAS_MAX, description="how many replicas train together")
-    image: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=255,
-        pattern=r"^\S+$",
-        description="container image; default the stack's",
-    )
-    trainer: str | None = Field(
-        default=None,
-        max_length=256,
-        pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$",
-        description="the function that trains, as `package.module:function`",
-    )
+    trainer: Annotated[
+        str | None,
+        Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),
+        Says("package.module:function"),
+    ] = Field(default=None, description="the function that trains, as `package.module:function`")
     kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="the trainer's keyword arguments")
     entrypoint: list[Argument] | None = Field(
         default=None,
         min_length=1,
         max_length=100,
-        description="the container's own program, instead of a trainer",
+        description="the container's own program, instead of a trainer (ContainerEntrypoint)",
     )
-    arguments: list[Argument] = Field(default_factory=list, max_length=100, description="the entrypoint's arguments")
-    instance_type: str = Field(
-        default="ml.m5.xlarge", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="SageMaker instance type"
-    )
-    volume_gb: int = Field(default=30, ge=1, le=65_536, description="storage volume of each instance, GiB")
-    max_runtime_seconds: int = Field(
-        default=86_400, ge=1, le=MAX_RUNTIME_SECONDS, description="limit of one attempt, restarts included"
-    )
-    spot: bool = Field(default=False, description="managed spot training")
-    max_wait_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_RUNTIME_SECONDS,
-        description="limit of runtime and waiting for spot together",
+    arguments: list[Argument] = Field(
+        default_factory=list, max_length=100, description="the entrypoint's arguments (ContainerArguments)"
     )
     environment: dict[EnvironmentKey, EnvironmentValue] = Field(
-        default_factory=dict,
-        max_length=100 - RESERVED_ENVIRONMENT,
-        description="environment of the container",
+        default_factory=dict, max_length=ENVIRONMENT_MAX, description="environment of the container"
     )
     tags: dict[TagKey, TagValue] = Field(
         default_factory=dict, max_length=50 - RESERVED_TAGS, description="tags of every training job"
+    )
+    overrides: Overrides = Field(
+        default_factory=dict, description="what some ranks have differently, by ranks like `0-3` or `0,2,8-11`"
     )
     reruns: dict[FailureClass, Budget] = Field(
         default_factory=dict, description="budget per failure class; classes left out keep their default"
@@ -181,24 +164,30 @@ class Spec(Document):
     def _disagreements(self) -> Iterator[Problem]:
         yield from self._program_problems()
         yield from self._membership_problems()
-        if self.max_wait_seconds is not None and not self.spot:
-            yield Problem("max_wait_seconds", "a wait without spot", "set spot: true or leave it out")
-        if self.max_wait_seconds is not None and self.max_wait_seconds < self.max_runtime_seconds:
-            remedy = f"at least max_runtime_seconds ({self.max_runtime_seconds}): it includes the runtime"
-            yield Problem("max_wait_seconds", str(self.max_wait_seconds), remedy)
+        yield from self.algorithm_problems()
+        yield from self.storage_problems(trainer=self.trainer is not None)
+        yield from self.resource_problems(spot=self.spot)
+        yield from self.time_problems()
+        access = self.training_image_config
+        yield from self.access_problems(
+            private_registry=access is not None and access.training_repository_access_mode == "Vpc"
+        )
+        yield from self.observation_problems()
+        yield from self._channel_problems(self, "input_data_config")
         for failure_class, budget in self.reruns.items():
             if budget.max_delay_seconds < budget.delay_seconds:
-                remedy = f"at least delay_seconds ({budget.delay_seconds})"
-                yield Problem(f"reruns.{failure_class}.max_delay_seconds", str(budget.max_delay_seconds), remedy)
-        for key in self.environment:
-            if key.startswith("MUSTER_"):
-                yield Problem(f"environment.{key}", "a reserved name", "choose one that does not begin with MUSTER_")
+                allowed = f"at least delay_seconds ({budget.delay_seconds})"
+                field = f"reruns.{failure_class}.max_delay_seconds"
+                yield Problem(field, str(budget.max_delay_seconds), "raise it", allowed)
+        yield from _reserved_names(self.environment, "environment")
         for key in self.tags:
             if key.casefold().startswith(("muster:", "aws:")):
-                yield Problem(f"tags.{key}", "a reserved key", "choose one that begins with neither aws: nor muster:")
+                remedy = "choose one that begins with neither aws: nor muster:"
+                yield Problem(f"tags.{key}", "a reserved key", remedy)
+        yield from self._override_problems()
 
     def _program_problems(self) -> Iterator[Problem]:
-        if self.trainer is None and self.entrypoint is None:
+        if self.trainer is None and self.entrypoint is None and self.algorithm_name is None:
             remedy = "name the function to call, as package.module:function"
             yield Problem("trainer", "neither trainer nor entrypoint", remedy)
         if self.trainer is not None and self.entrypoint is not None:
@@ -211,21 +200,73 @@ class Spec(Document):
     def _membership_problems(self) -> Iterator[Problem]:
         least = self.min_replicas
         if least is not None and least > self.replicas:
-            yield Problem("min_replicas", str(least), f"at most replicas ({self.replicas})")
+            yield Problem("min_replicas", str(least), "lower it", f"at most replicas ({self.replicas})")
         elif least is not None and least < self.replicas and self.on_replica_failure is OnReplicaFailure.TERMINATE:
             found = f"{least} of {self.replicas} while on_replica_failure is terminate"
             yield Problem("min_replicas", found, "set on_replica_failure: continue, or leave min_replicas out")
         members = self.rendezvous.min_participants
         if members is not None and members > self.replicas:
-            yield Problem("rendezvous.min_participants", str(members), f"at most replicas ({self.replicas})")
+            allowed = f"at most replicas ({self.replicas})"
+            yield Problem("rendezvous.min_participants", str(members), "lower it", allowed)
+
+    def _override_problems(self) -> Iterator[Problem]:
+        yield from rank_problems(self.overrides, self.replicas)
+        for ranks, override in self.overrides.items():
+            field = f"overrides.{ranks}"
+            yield from _reserved_names(override.environment, f"{field}.environment")
+            if override.fallback_instance_types is not None and override.instance_type is None:
+                remedy = "name the type that they stand in for"
+                yield Problem(f"{field}.fallback_instance_types", "no instance_type", remedy, "only with instance_type")
+            merged = self._overridden(override)
+            entries = len(merged.environment)
+            if entries > ENVIRONMENT_MAX:
+                allowed = f"at most {ENVIRONMENT_MAX} entries, the run's own included"
+                yield Problem(
+                    f"{field}.environment", f"{entries} entries", f"remove {entries - ENVIRONMENT_MAX}", allowed
+                )
+            channels = len(merged.input_data_config)
+            if channels > CHANNELS_MAX:
+                allowed = f"at most {CHANNELS_MAX} channels, the run's own included"
+                yield Problem(
+                    f"{field}.input_data_config", f"{channels} channels", f"remove {channels - CHANNELS_MAX}", allowed
+                )
+            if override.instance_type is not None:
+                for problem in merged.resource_problems(spot=self.spot):
+                    yield Problem(f"{field}.{problem.field}", problem.found, problem.remedy, problem.allowed)
+            yield from self._channel_problems(override, f"{field}.input_data_config")
+
+    def _channel_problems(self, part: Spec | Override, field: str) -> Iterator[Problem]:
+        vpc = self.vpc_config is not None
+        return channel_problems(part.input_data_config, self.training_input_mode, field, vpc=vpc)
+
+    def of_rank(self, rank: int) -> Spec:
+        """The spec as it holds for one rank: the run's, with the rank's override in it."""
+        override = override_of(rank, self.overrides)
+        return self if override is None else self._overridden(override)
+
+    def _overridden(self, override: Override) -> Spec:
+        update: dict[str, Any] = {
+            "environment": {**self.environment, **override.environment},
+            "input_data_config": override.channels(self.input_data_config),
+            "overrides": {},
+        }
+        if override.instance_type is not None:
+            update |= {
+                "instance_type": override.instance_type,
+                "fallback_instance_types": override.fallback_instance_types or [],
+                "instance_preferences": None,
+            }
+        return self.model_copy(update=update)
 
     def resolved(self) -> Spec:
         """The spec with every default written out, so that a later version's defaults change nothing in it."""
         rendezvous = self.rendezvous.model_copy(update={"min_participants": self.min_participants})
+        instance_type = self.instance_type or (None if self.instance_preferences else DEFAULT_INSTANCE_TYPE)
         return self.model_copy(
             update={
                 "reruns": {failure_class: self.budget(failure_class) for failure_class in FailureClass},
                 "min_replicas": self.quorum,
+                "instance_type": instance_type,
                 "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self.spot else None,
                 "rendezvous": rendezvous,
             }
@@ -244,6 +285,12 @@ class Spec(Document):
     def budget(self, failure_class: FailureClass) -> Budget:
         """The budget for a class: the spec's, else the default."""
         return self.reruns.get(failure_class, DEFAULT_BUDGETS[failure_class])
+
+
+def _reserved_names(environment: Iterable[str], field: str) -> Iterator[Problem]:
+    for key in environment:
+        if key.startswith("MUSTER_"):
+            yield Problem(f"{field}.{key}", "a reserved name", "choose one that does not begin with MUSTER_")
 
 
 class DisagreementError(ValueError):

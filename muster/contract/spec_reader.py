@@ -6,9 +6,10 @@ import difflib
 import math
 import re
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from muster.contract.errors import Problem, SpecError
 from muster.contract.failures import FailureClass
@@ -16,12 +17,13 @@ from muster.contract.names import REPLICAS_MAX
 from muster.contract.spec import (
     DEPTH_MAX,
     SPEC_BYTES_MAX,
-    Budget,
     DisagreementError,
     OnReplicaFailure,
-    Rendezvous,
     Spec,
 )
+from muster.contract.spec_words import KEY, says, section
+from muster.contract.training.hints import hint
+from muster.contract.training.values import Says
 
 
 def parse_spec_text(text: str) -> Spec:
@@ -67,7 +69,8 @@ def parse_spec(value: Any) -> Spec:
         items = error.errors(include_url=False)
         problems = [problem for item in items for problem in _problems(item)]
         faulty = {str(item["loc"][0]) for item in items if item["loc"]}
-        rest = _disagreements(_without(sound, faulty)) if faulty else []
+        # What disagrees with a faulty field is not known before that is right.
+        rest = [p for p in _disagreements(_without(sound, faulty)) if not _names(p, faulty)] if faulty else []
         raise SpecError([*problems, *rest, *unstorable]) from None
     if unstorable:
         raise SpecError(unstorable)
@@ -107,6 +110,7 @@ def _is_unicode(value: Any) -> bool:
 _STAND_INS = {
     "replicas": REPLICAS_MAX,
     "trainer": "module:function",
+    "algorithm_name": "algorithm",
     "entrypoint": ["program"],
     "on_replica_failure": "continue",
 }
@@ -127,7 +131,11 @@ def _disagreements(rest: dict[Any, Any]) -> list[Problem]:
     return []
 
 
-_PARTS_SHOWN = 6  # of a nested field: the whole way down to a value may be longer than any message
+def _names(problem: Problem, faulty: set[str]) -> bool:
+    return any(re.search(rf"\b{re.escape(name)}\b", str(problem)) for name in faulty)
+
+
+_PARTS_SHOWN = 8  # of a nested field: the whole way down to a value may be longer than any message
 
 _TYPES = {
     "int_type": "a whole number",
@@ -145,58 +153,65 @@ def _problems(item: Any) -> list[Problem]:
     if isinstance(context.get("error"), DisagreementError):
         return list(context["error"].problems)
     kind, location, found = item["type"], item["loc"], item["input"]
-    # pydantic marks the key of a mapping by the pseudo-part [key].
-    parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != "[key]"]
+    # pydantic marks the key of a mapping by a part of its own.
+    parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != KEY]
     field = ".".join(parts[:_PARTS_SHOWN]) or "the spec"
     if kind == "extra_forbidden":
-        return [Problem(field, "an unknown field", _suggest(parts))]
+        return [Problem(field, "an unknown field", _suggest(location))]
     if kind == "missing":
         return [Problem(field, "nothing", "it is required")]
-    return [Problem(field, _show(found), _allowed(kind, context, field))]
+    words = says(location)
+    if kind in _BOUNDS:
+        return [_bound(kind, context, field, found, words)]
+    if kind == "string_pattern_mismatch":
+        return [Problem(field, _show(found), words.remedy or "correct it", words.allowed)]
+    return [Problem(field, _show(found), _remedy(kind, context, field))]
 
 
-def _allowed(kind: str, context: dict[str, Any], field: str) -> str:
+def _remedy(kind: str, context: dict[str, Any], field: str) -> str:
     if kind in _TYPES:
         return f"write {_TYPES[kind]}"
-    if kind in {"enum", "is_instance_of"}:
-        choices = FailureClass if field.startswith("reruns.") else OnReplicaFailure
-        return "choose one of " + ", ".join(choice.value for choice in choices)
-    bounds = {
-        "greater_than_equal": ("ge", "at least {}"),
-        "greater_than": ("gt", "more than {}"),
-        "less_than_equal": ("le", "at most {}"),
-        "string_too_long": ("max_length", "at most {} characters"),
-        "string_too_short": ("min_length", "at least {} characters"),
-        "too_long": ("max_length", "at most {} entries"),
-        "too_short": ("min_length", "at least {} entries"),
-    }
-    if kind in bounds:
-        key, wording = bounds[kind]
-        return wording.format(context[key])
-    if kind == "string_pattern_mismatch":
-        return _PATTERNS[field.partition(".")[0]]
-    return "it cannot be stored as JSON" if kind.startswith("json") or "json" in kind else f"it is not allowed ({kind})"
+    if kind in {"enum", "is_instance_of", "literal_error"}:
+        return f"choose one of {_choices(kind, context, field)}"
+    return "it cannot be stored as JSON" if "json" in kind else f"it is not allowed ({kind})"
 
 
-_PATTERNS = {
-    "name": "letters, digits and single hyphens between them",
-    "trainer": "write package.module:function",
-    "instance_type": "write it like ml.g5.2xlarge",
-    "image": "an image's name has no white space",
-    "environment": "a name has letters, digits and underscores and does not begin with a digit",
-    "entrypoint": "one line, without a line break",
-    "arguments": "one line, without a line break",
-    "tags": "letters, digits, spaces and _ . : / = + - @ are allowed",
+# Kind of error -> the limit's name in pydantic's context, its wording, what to do.
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least {:,}", "raise it"),
+    "greater_than": ("gt", "more than {:,}", "raise it"),
+    "less_than_equal": ("le", "at most {:,}", "lower it"),
+    "string_too_long": ("max_length", "at most {:,} characters", "remove {:,}"),
+    "string_too_short": ("min_length", "at least {:,} characters", "write the whole value, or leave the field out"),
+    "too_long": ("max_length", "at most {:,} entries", "remove {:,}"),
+    "too_short": ("min_length", "at least {:,} entries", "add one, or leave the field out"),
 }
 
 
-def _suggest(parts: list[str]) -> str:
-    sections: dict[str, type[BaseModel]] = {"reruns": Budget, "rendezvous": Rendezvous}
-    known = sections.get(parts[0], Spec) if len(parts) > 1 else Spec
-    near = difflib.get_close_matches(parts[-1], known.model_fields, n=1, cutoff=0.5)
+def _bound(kind: str, context: dict[str, Any], field: str, found: Any, words: Says) -> Problem:
+    name, allowed, remedy = _BOUNDS[kind]
+    limit = context[name]
+    shown = f"{len(found):,} entries" if kind == "too_long" else _show(found)
+    if kind in {"too_long", "string_too_long"}:
+        remedy = remedy.format(len(found) - limit)
+    return Problem(field, shown, words.remedy or remedy, allowed.format(limit))
+
+
+def _choices(kind: str, context: dict[str, Any], field: str) -> str:
+    if kind == "literal_error":
+        return str(context["expected"]).replace("'", "").replace(" or ", ", ")
+    choices = FailureClass if field.startswith("reruns.") else OnReplicaFailure
+    return ", ".join(choice.value for choice in choices)
+
+
+def _suggest(location: Sequence[int | str]) -> str:
+    name, known = str(location[-1]), list((section(location) or Spec).model_fields)
+    if (said := hint(name)) is not None:
+        return said
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]}?"
-    return "known here are " + ", ".join(known.model_fields)
+    return "known here are " + ", ".join(known)
 
 
 def _show(value: Any) -> str:

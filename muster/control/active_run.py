@@ -9,8 +9,9 @@ from muster.contract.names import JobName
 from muster.contract.plan import Plan
 from muster.contract.request import own_tags
 from muster.contract.status import JobStatus
+from muster.contract.strays import ActiveJob
 from muster.control.documents import RunDocuments
-from muster.control.jobs import Jobs, Listed
+from muster.control.jobs import Jobs
 from muster.control.store import Store
 
 
@@ -33,7 +34,7 @@ class ActiveRun:
         """
         return own_tags(self.plan, rank, attempt).items() <= tags.items()
 
-    def own_jobs(self, status: JobStatus) -> list[Listed]:
+    def own_jobs(self, status: JobStatus) -> list[ActiveJob]:
         """This run's jobs in `status`; jobs of others under its names are left out."""
         listed = self.jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)
         return [job for job in listed if self.owns(self.jobs.tags(job.arn), job.name.rank, job.name.attempt)]

@@ -19,8 +19,11 @@ from muster.contract.request import training_job_request
 from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
+from muster.control.bus import Bus
 from muster.control.conclude import End, conclude
+from muster.control.decide import shortages
 from muster.control.jobs import Job, LaunchRefusedError
+from muster.control.tell import tell_of_conclusion, tell_of_launch
 from muster.control.tokens import Tokens, remaining_delay
 
 # Step Functions: a task token has at most 2,048 characters.
@@ -64,7 +67,7 @@ class _Armed:
     repeated: bool
 
 
-def attempt(run: ActiveRun, tokens: Tokens, request: AttemptRequest) -> Launch:
+def attempt(run: ActiveRun, tokens: Tokens, bus: Bus, request: AttemptRequest) -> Launch:
     """Launch or adopt the attempt's job; complete the token at once where there is nothing to wait for."""
     stopping = run.documents.fence() is not None
     armed = _arm(run, request, stopping=stopping)
@@ -73,12 +76,15 @@ def attempt(run: ActiveRun, tokens: Tokens, request: AttemptRequest) -> Launch:
         launch, decision = answer
         tokens.complete(request.token, request.run, request.rank, decision)
         return launch
-    end = _launch(run, request, repeated=armed.repeated, stopping=stopping)
+    end = _launch(run, request, armed, stopping=stopping)
     if isinstance(end, Launch):
+        if end is Launch.CREATED:
+            tell_of_launch(bus, run, request.rank, request.attempt)
         return end
     concluded = conclude(run, request.rank, request.attempt, end)
     if concluded is not None:
         tokens.complete(concluded.token, request.run, request.rank, concluded.decision)
+        tell_of_conclusion(bus, run, concluded)
     return Launch.CONCLUDED
 
 
@@ -132,17 +138,18 @@ def _answer_at_once(request: AttemptRequest, record: Record | None) -> tuple[Lau
     return Launch.REFUSED, Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
 
 
-def _launch(run: ActiveRun, request: AttemptRequest, *, repeated: bool, stopping: bool) -> Launch | End:
+def _launch(run: ActiveRun, request: AttemptRequest, armed: _Armed, *, stopping: bool) -> Launch | End:
     """See to it that the job exists; its end where it has ended, or cannot be."""
     name = str(run.job_name(request.rank, request.attempt))
     # A job that an earlier call made is looked up first: it is the likely case, and creating it again would be refused.
-    job = run.jobs.find(name) if repeated else None
+    job = run.jobs.find(name) if armed.repeated else None
     if job is not None:
         return _adopt(run, request, job)
     if stopping:
         return _not_created(FailureClass.STOPPED_BY_USER, "the run was stopped before the launch")
     try:
-        created = run.jobs.create(training_job_request(run.plan, request.rank, request.attempt))
+        shortage = shortages(armed.record.attempts) if armed.record else 0
+        created = run.jobs.create(training_job_request(run.plan, request.rank, request.attempt, shortage))
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused: the answer of an earlier one may have been lost.
         job = run.jobs.find(name)

@@ -13,9 +13,11 @@ from muster.contract.names import run_name
 from muster.contract.result import Verdict
 from muster.control import clock
 from muster.control.active_run import ActiveRun
+from muster.control.bus import Bus
 from muster.control.deadline import Deadline
 from muster.control.settle import settle
 from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
+from muster.control.tell import tell_of_end
 
 _FOR_LOOKING = 0.8  # of the time that there is
 
@@ -23,7 +25,7 @@ _FOR_LOOKING = 0.8  # of the time that there is
 class ExecutionEnded(BaseModel):
     """The detail of `Step Functions Execution Status Change`, as far as Muster reads it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     execution_arn: Annotated[str, Field(min_length=1, max_length=2_048, alias="executionArn")]
     name: Annotated[str, Field(min_length=1, max_length=80)]
@@ -43,9 +45,13 @@ class ExecutionEnded(BaseModel):
 
 
 def clear_up(
-    run: ActiveRun | None, ended: ExecutionEnded, deadline: Deadline, pause: Callable[[float], None] = time.sleep
+    run: ActiveRun | None,
+    ended: ExecutionEnded,
+    bus: Bus,
+    deadline: Deadline,
+    pause: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """See an ended execution's jobs gone, and settle its run. False: it had no run.
+    """See an ended execution's jobs gone, settle its run, and tell of that. False: it had no run.
 
     Raises:
         StillRunningError: jobs are left at the deadline; the run is settled as far as it can be.
@@ -67,7 +73,10 @@ def clear_up(
         verify_stopped(run, Deadline.after(deadline.remaining * _FOR_LOOKING, deadline.monotonic), pause)
     except StillRunningError as error:
         trouble = error
-    settle(run, deadline)
+    settlement = settle(run, deadline)
+    # The workflow tells of the runs that it has settled itself.
+    if settlement.fresh:
+        tell_of_end(bus, run, settlement.result)
     if trouble is not None:
         raise trouble
     return True

@@ -10,6 +10,7 @@ from botocore.config import Config
 from muster.control.parallel import PARALLEL
 
 if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_stepfunctions import SFNClient
@@ -28,6 +29,10 @@ _CONFIG = Config(
 )
 
 
+# Telling others is worth a second try and no long wait: the run goes on without it.
+_CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=2, read_timeout=5)
+
+
 def s3_client() -> S3Client:
     """An S3 client."""
     return boto3.client("s3", config=_CONFIG)
@@ -41,3 +46,8 @@ def sagemaker_client() -> SageMakerClient:
 def stepfunctions_client() -> SFNClient:
     """A Step Functions client."""
     return boto3.client("stepfunctions", config=_CONFIG)
+
+
+def events_client() -> EventBridgeClient:
+    """An EventBridge client, for putting events."""
+    return boto3.client("events", config=_CONFIG_FOR_EVENTS)

@@ -36,6 +36,9 @@ class End:
 class Conclusion:
     """What follows, and who is to be told. Not fresh: it had been decided before, and is only told again."""
 
+    rank: int
+    attempt: int
+    end: End
     decision: Decision
     token: str
     fresh: bool
@@ -59,7 +62,7 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | Non
     record = run.documents.update_record(rank, change, seen)
     if record is None or record.current.attempt != attempt or record.decision is None:
         return None
-    return Conclusion(record.decision, record.token, fresh)
+    return Conclusion(rank, attempt, end, record.decision, record.token, fresh)
 
 
 def _ended(attempt: Attempt, end: End) -> Attempt:
@@ -80,7 +83,7 @@ def _decide(run: ActiveRun, rank: int, attempts: tuple[Attempt, ...], end: End) 
     """Asked again whenever the record's swap was lost: everything it does may be done twice."""
     spec = run.plan.spec
     stopping = end.failure_class is not None and run.documents.fence() is not None
-    judgement = judge(spec, attempts, end.failure_class, stopping=stopping)
+    judgement = judge(spec.of_rank(rank), attempts, end.failure_class, stopping=stopping)
     if isinstance(judgement, Lost):
         lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
         judgement = weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))

@@ -9,6 +9,8 @@ from muster.contract.names import ATTEMPT_MAX
 from muster.contract.record import Attempt, Decision, Next
 from muster.contract.spec import Budget, OnReplicaFailure, Spec
 
+_SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
+
 
 @dataclass(frozen=True)
 class Lost:
@@ -20,24 +22,38 @@ class Lost:
 def judge(
     spec: Spec, attempts: tuple[Attempt, ...], failure_class: FailureClass | None, *, stopping: bool
 ) -> Decision | Lost:
-    """What follows the end of the last of `attempts`, which ended in `failure_class` (None: it succeeded)."""
+    """What follows the end of the last of `attempts`, which ended in `failure_class` (None: it succeeded).
+
+    `spec` is the spec of the replica's rank.
+    """
     current = attempts[-1]
     if failure_class is None:
         return Decision(next=Next.DONE, attempt=current.attempt)
     if stopping:
         return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")
-    budget = spec.budget(failure_class)
+    budget, types = spec.budget(failure_class), spec.alternatives
     # The earlier attempts that ended in this class are the reruns that it has had.
     spent = sum(attempt.failure_class is failure_class for attempt in attempts[:-1])
     if spent < budget.max_reruns and current.attempt < ATTEMPT_MAX:
         return Decision(
             next=Next.RERUN,
             attempt=current.attempt + 1,
-            delay_seconds=rerun_delay(budget, spent),
+            delay_seconds=0 if _untried_type(types, attempts, failure_class) else rerun_delay(budget, spent // types),
             reason=str(failure_class),
         )
     allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
     return Lost(f"{failure_class} ({allowed})")
+
+
+def shortages(attempts: tuple[Attempt, ...]) -> int:
+    """How many of `attempts` found no instance of their type: for each the next fallback's turn has come."""
+    return sum(attempt.failure_class in _SHORTAGES for attempt in attempts)
+
+
+def _untried_type(types: int, attempts: tuple[Attempt, ...], failure_class: FailureClass) -> bool:
+    """Whether the rerun takes a type that was not asked for since the last wait: then waiting gains nothing."""
+    # The current attempt is a shortage too, but not classified yet.
+    return failure_class in _SHORTAGES and (shortages(attempts[:-1]) + 1) % types != 0
 
 
 def weigh_loss(spec: Spec, attempt: int, lost: Lost, replicas_lost: int) -> Decision:

@@ -19,6 +19,8 @@ class FunctionEnvironment(BaseModel):
     job_prefix: Annotated[
         str, Field(alias="MUSTER_JOB_PREFIX", min_length=1, max_length=PREFIX_MAX, pattern="^[a-zA-Z0-9]+$")
     ]
+    # EventBridge: a bus's name has 1-256 characters.
+    bus: Annotated[str, Field(alias="MUSTER_BUS", min_length=1, max_length=256)]
 
 
 class PlanEnvironment(FunctionEnvironment):
@@ -27,3 +29,11 @@ class PlanEnvironment(FunctionEnvironment):
     # CreateTrainingJob: RoleArn has 20-2,048 characters.
     role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
     default_image: Annotated[str | None, Field(alias="MUSTER_DEFAULT_IMAGE", min_length=1, max_length=255)] = None
+
+
+class ExecutionsEnvironment(FunctionEnvironment):
+    """What sweep and start are told besides."""
+
+    state_machine_arn: Annotated[
+        str, Field(alias="MUSTER_STATE_MACHINE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]

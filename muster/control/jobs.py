@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from muster.contract.failures import FailureClass, JobEnd, classify_request_error
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.status import JobStatus
+from muster.contract.strays import ActiveJob
 from muster.control import clock
 from muster.control.aws_errors import error_code, error_message, http_status
 
@@ -38,14 +39,6 @@ class Job:
     def end(self) -> JobEnd | None:
         """Its end, where it has ended."""
         return JobEnd(JobStatus(self.status), self.secondary, self.reason) if self.status in _ENDS else None
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A training job as List shows it."""
-
-    name: JobName
-    arn: str
 
 
 class LaunchRefusedError(Exception):
@@ -116,14 +109,24 @@ class Jobs:
             if job is not None and job.status == JobStatus.IN_PROGRESS:
                 raise
 
-    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[Listed]:
+    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[ActiveJob]:
         """The jobs that hold a name of this run and are in `status`, whoever made them."""
+        # A name may contain another run's prefix: only its parts tell whose it is.
+        for job in self._listed(prefix, run_job_prefix(prefix, run), status):
+            if job.name.run == run:
+                yield job
+
+    def active(self, prefix: str) -> list[ActiveJob]:
+        """The jobs of any run that hold a name under `prefix` and run, whoever made them."""
+        return list(self._listed(prefix, f"{prefix}-", JobStatus.IN_PROGRESS))
+
+    def _listed(self, prefix: str, contained: str, status: JobStatus) -> Iterator[ActiveJob]:
+        # ListTrainingJobs: at most 100 a page, and 10 by default.
         pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
-            NameContains=run_job_prefix(prefix, run), StatusEquals=status.value
+            NameContains=contained, StatusEquals=status.value, PaginationConfig={"PageSize": 100}
         )
         for page in pages:
             for summary in page["TrainingJobSummaries"]:
-                # A name may contain another run's prefix: only its parts tell whose it is.
                 name = JobName.parse(summary["TrainingJobName"], prefix)
-                if name is not None and name.run == run:
-                    yield Listed(name, summary["TrainingJobArn"])
+                if name is not None:
+                    yield ActiveJob(name, summary["TrainingJobArn"], summary["CreationTime"])

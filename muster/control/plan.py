@@ -53,8 +53,8 @@ def _with_defaults(spec: Spec, default_image: str | None, execution_name: str) -
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or give the execution the same name"))
-    image = spec.image or default_image
-    if image is None:
+    image = spec.image or (default_image if spec.algorithm_name is None else None)
+    if image is None and spec.algorithm_name is None:
         remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
         problems.append(Problem("image", "neither an image nor a default of the stack", remedy))
     if problems:

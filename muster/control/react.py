@@ -27,8 +27,10 @@ from muster.contract.record import Decision, Record, Transition
 from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
+from muster.control.bus import Bus
 from muster.control.conclude import End, conclude
 from muster.control.documents import Seen
+from muster.control.tell import tell_of_conclusion
 from muster.control.tokens import Tokens
 
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
@@ -93,7 +95,9 @@ class Reaction:
     decision: Decision | None = None
 
 
-def react(event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRun | None], tokens: Tokens) -> Reaction:
+def react(
+    event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRun | None], tokens: Tokens, bus: Bus
+) -> Reaction:
     """Record the change; at the attempt's end decide and tell the workflow."""
     name = JobName.parse(event.TrainingJobName, prefix)
     if name is None:
@@ -107,7 +111,7 @@ def react(event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRu
     if not _is_ours(run, event, name, proven=bool(seen.record.current.status)):
         return Reaction("dropped: the job is not ours", name)
     if event.TrainingJobStatus in _TERMINAL:
-        return _end(run, tokens, event, name, seen)
+        return _end(run, tokens, bus, event, name=name, seen=seen)
     return _note(run, event, name, seen)
 
 
@@ -150,7 +154,7 @@ def _history(event: JobStateChange) -> tuple[Transition, ...]:
     )
 
 
-def _end(run: ActiveRun, tokens: Tokens, event: JobStateChange, name: JobName, seen: Seen) -> Reaction:
+def _end(run: ActiveRun, tokens: Tokens, bus: Bus, event: JobStateChange, *, name: JobName, seen: Seen) -> Reaction:
     job_end = JobEnd(JobStatus(event.TrainingJobStatus), event.SecondaryStatus, event.FailureReason or "")
     at = clock.from_epoch_milliseconds(event.LastModifiedTime) if event.LastModifiedTime else clock.now()
     artifacts = event.ModelArtifacts.S3ModelArtifacts if event.ModelArtifacts else None
@@ -159,6 +163,7 @@ def _end(run: ActiveRun, tokens: Tokens, event: JobStateChange, name: JobName, s
     if concluded is None:
         return Reaction("dropped: a newer attempt is at work", name)
     tokens.complete(concluded.token, name.run, name.rank, concluded.decision)
+    tell_of_conclusion(bus, run, concluded)
     if not concluded.fresh:
         return Reaction("told again: it was concluded before", name)
     return Reaction("concluded", name, concluded.decision)

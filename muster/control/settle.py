@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
 from muster.contract.failures import FailureClass, classify_end
 from muster.contract.fence import Fence
-from muster.contract.layout import s3_uri
 from muster.contract.record import Attempt, Record
+from muster.contract.request import output_uri
 from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec import Spec
 from muster.contract.status import JobStatus
@@ -19,14 +20,21 @@ from muster.control.manifest import Limits, ManifestError, resolve_manifest
 from muster.control.parallel import in_parallel
 
 
-def settle(run: ActiveRun, deadline: Deadline) -> Result:
+class Settlement(NamedTuple):
+    """What came of a run. Fresh: this call wrote it down."""
+
+    result: Result
+    fresh: bool
+
+
+def settle(run: ActiveRun, deadline: Deadline) -> Settlement:
     """The run's settlement: the one that is there, else a new one. Of two at once the first stands.
 
     At the `deadline` manifests that were not found yet are given up, and said to be.
     """
     existing = run.documents.result()
     if existing is not None:
-        return existing
+        return Settlement(existing, fresh=False)
     stop_strays(run)
     fence = run.documents.fence()
     replicas = in_parallel(lambda rank: _replica(run, rank, fence, deadline), range(run.plan.spec.replicas))
@@ -41,8 +49,8 @@ def settle(run: ActiveRun, deadline: Deadline) -> Result:
         parameters_identical=_identical(replicas),
     )
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
-        return result
-    return run.documents.result() or result
+        return Settlement(result, fresh=True)
+    return Settlement(run.documents.result() or result, fresh=False)
 
 
 def stop_strays(run: ActiveRun) -> None:
@@ -120,7 +128,7 @@ def _attempt_result(attempt: Attempt) -> AttemptResult:
 
 
 def _with_manifest(run: ActiveRun, replica: ReplicaResult, deadline: Deadline) -> ReplicaResult:
-    output = s3_uri(run.plan.place.bucket, run.plan.layout.output.rstrip("/"))
+    output = output_uri(run.plan)
     limits = Limits(seconds=min(Limits.seconds, deadline.remaining))
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)

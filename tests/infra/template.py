@@ -122,14 +122,17 @@ class Template:
         name = construct_name(logical_id)
         arns = {
             "AWS::S3::Bucket": "arn:aws:s3:::BUCKET",
+            "AWS::Events::EventBus": f"arn:aws:events:REGION:ACCOUNT:event-bus/{name}",
             "AWS::IAM::Role": f"arn:aws:iam::ACCOUNT:role/{name}",
             "AWS::Lambda::Function": f"arn:aws:lambda:REGION:ACCOUNT:function:{name}",
             "AWS::Logs::LogGroup": f"arn:aws:logs:REGION:ACCOUNT:log-group:{name}:*",
+            "AWS::SNS::Topic": f"arn:aws:sns:REGION:ACCOUNT:{name}",
             "AWS::SQS::Queue": f"arn:aws:sqs:REGION:ACCOUNT:{name}",
             "AWS::StepFunctions::StateMachine": f"arn:aws:states:REGION:ACCOUNT:stateMachine:{name}",
         }
-        # A state machine's Ref is its ARN; what else is referred to by Ref goes by its name.
-        as_arn = attribute == "Arn" or (kind == "AWS::StepFunctions::StateMachine" and attribute == "Ref")
+        # The Ref of a state machine or a topic is its ARN; what else is referred to by Ref goes by its name.
+        known_by_arn = {"AWS::StepFunctions::StateMachine", "AWS::SNS::Topic"}
+        as_arn = attribute == "Arn" or (kind in known_by_arn and attribute == "Ref")
         if kind in arns and as_arn:
             return arns[kind]
         return "BUCKET" if kind == "AWS::S3::Bucket" else name
@@ -167,7 +170,8 @@ class Template:
 
 # The constructs that infra/stack.py composes; a logical id begins with one of them.
 _CONSTRUCTS = (
-    *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle"),
+    *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
+    *("Inbox", "Start"),
     *("Workflow", "JobEvents", "EarlyEnds"),
 )
 

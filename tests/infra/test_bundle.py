@@ -102,6 +102,7 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
     environment = {
         "MUSTER_BUCKET": "bucket",
         "MUSTER_JOB_PREFIX": "muster",
+        "MUSTER_BUS": "bus",
         "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/replica",
         "POWERTOOLS_SERVICE_NAME": "muster",
         "POWERTOOLS_METRICS_NAMESPACE": "Muster",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.infra.template import Template, construct_name, matches
 
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start")
 
 
 def function(template: Template, name: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_nobody_overwrites_what_is_written_once_or_a_record_unseen(template: Tem
     written = [
         r for s in template.statements if "s3:PutObject" in s.actions and s.role != "Replica" for r in s.resources
     ]
-    held = [*once["Resource"], compared["Resource"]]
+    held = [*once["Resource"], compared["Resource"], "arn:aws:s3:::BUCKET/inbox/*.error.txt"]
     assert not [resource for resource in written if not any(matches(resource, pattern) for pattern in held)]
 
 
@@ -70,9 +70,10 @@ def test_only_our_rules_may_put_into_the_dead_letter_queue(template: Template) -
     assert template.one("AWS::SQS::Queue")["SqsManagedSseEnabled"] is True
     statements = template.one("AWS::SQS::QueuePolicy")["PolicyDocument"]["Statement"]
     allowed = [item for item in statements if item["Effect"] == "Allow"]
-    assert len(allowed) == 2
+    senders = [*template.of_type("AWS::Events::Rule"), *template.of_type("AWS::SNS::Subscription")]
+    assert len(allowed) == len(senders)
     for item in allowed:
-        assert item["Principal"] == {"Service": "events.amazonaws.com"}
+        assert item["Principal"]["Service"] in {"events.amazonaws.com", "sns.amazonaws.com"}
         assert list(item["Condition"]["ArnEquals"]) == ["aws:SourceArn"]
 
 
@@ -113,6 +114,7 @@ def test_functions_are_told_what_they_need(template: Template) -> None:
         variables = function(template, name)["Environment"]["Variables"]
         assert variables["MUSTER_BUCKET"] == "BUCKET"
         assert variables["MUSTER_JOB_PREFIX"] == "muster"
+        assert variables["MUSTER_BUS"] == "Events"
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Muster"
         assert variables["POWERTOOLS_SERVICE_NAME"] == f"muster-{name.lower()}"
     plan = function(template, "Plan")["Environment"]["Variables"]

@@ -83,7 +83,9 @@ def test_neither_a_child_nor_another_state_machine_wakes_stop(template: Template
     assert not matches(template, "EarlyEnds", sample("execution_aborted", stateMachineArn=arn))
 
 
-@pytest.mark.parametrize(("name", "function"), [("JobEvents", "React"), ("EarlyEnds", "Stop")])
+@pytest.mark.parametrize(
+    ("name", "function"), [("JobEvents", "React"), ("EarlyEnds", "Stop"), ("Sweep", "Sweep"), ("Start", "Start")]
+)
 def test_a_rule_has_patience_a_dead_letter_queue_and_the_right_to_call(
     template: Template, name: str, function: str
 ) -> None:
@@ -92,6 +94,10 @@ def test_a_rule_has_patience_a_dead_letter_queue_and_the_right_to_call(
     assert target["DeadLetterConfig"]["Arn"].endswith(":DeadLetters")
     assert target["RetryPolicy"]["MaximumEventAgeInSeconds"] == 6 * 3600
     permissions = [template.resolve(p["Properties"]) for p in template.of_type("AWS::Lambda::Permission").values()]
-    [permission] = [p for p in permissions if p["FunctionName"] == target["Arn"]]
-    assert permission["Principal"] == "events.amazonaws.com"
+    from_events = [p for p in permissions if p["Principal"] == "events.amazonaws.com"]
+    [permission] = [p for p in from_events if p["FunctionName"] == target["Arn"]]
     assert permission["SourceArn"]
+
+
+def test_the_sweep_comes_every_six_hours_unless_told_otherwise(template: Template) -> None:
+    assert rule(template, "Sweep")["ScheduleExpression"] == "rate(6 hours)"

@@ -41,6 +41,8 @@ def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> N
         ("rearm_seconds", 1.5, "a whole number"),
         ("rearm_seconds", True, "a whole number"),
         ("rearm_seconds", "9" * 5_000, "a whole number"),
+        ("sweep_hours", "-1", "from 0 (never) to 168"),
+        ("sweep_hours", 169, "from 0 (never) to 168"),
         ("log_retention_days", "8", "one of 1, 3, 5, 7"),
         ("log_retention_days", [30], "one of 1, 3, 5, 7"),
     ],

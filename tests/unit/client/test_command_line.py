@@ -57,7 +57,7 @@ def test_json_gives_errors_as_a_document_too() -> None:
     answer = muster("plan", "-", "--json", stdin="replicas: 0\ntrainer: m:f\n")
     error = json.loads(answer.stdout)["error"]
     assert (answer.returncode, error["code"]) == (2, "Muster.SpecError")
-    assert error["problems"] == [{"field": "replicas", "found": "0", "remedy": "at least 1"}]
+    assert error["problems"] == [{"field": "replicas", "found": "0", "allowed": "at least 1", "remedy": "raise it"}]
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from muster.client.dry_run import dry_run, summary
-from muster.client.execution import execution_input, execution_name
+from muster.client.execution import execution_name
 from muster.client.jobs import Execution
 from muster.contract.errors import SpecError
 from muster.contract.names import is_run_name
 from muster.contract.spec_reader import parse_spec
+from muster.contract.start import execution_input
 
 
 def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
@@ -39,13 +39,6 @@ def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
     spec = parse_spec({"replicas": 1, "trainer": "m:f", "kwargs": {"text": "x" * 262_144}})
     with pytest.raises(SpecError, match="keep data in S3"):
         execution_input(spec)
-
-
-def test_a_dry_run_shows_one_request_for_each_replica_and_marks_what_it_cannot_know() -> None:
-    requests = dry_run(parse_spec({"replicas": 3, "trainer": "m:f", "instance_type": "ml.g5.xlarge"}))
-    assert [request["TrainingJobName"] for request in requests] == [f"muster-<run>-r{rank}-a1" for rank in range(3)]
-    assert requests[0]["AlgorithmSpecification"]["TrainingImage"] == "<image-of-the-stack>"
-    assert "3 training jobs: muster-<run>-r0-a1 to muster-<run>-r2-a1" in summary(requests)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,64 @@ C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
         (F, "Failed", "ClientError: Cannot pull the image", FailureClass.INVALID_REQUEST),
         (F, "Failed", "Please try again: ResourceLimitExceeded for ml.p5", FailureClass.QUOTA),
         (F, "Failed", "", FailureClass.UNKNOWN),
+        # AWS Batch user guide: the two ways in which SageMaker says that there was no capacity.
+        (
+            F,
+            "Failed",
+            (
+                "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML "
+                "instance type."
+            ),
+            FailureClass.CAPACITY,
+        ),
+        (S, "MaxPendingTimeExceeded", "", FailureClass.CAPACITY),
+        # SageMaker developer guide, cluster repairs: a repair that failed.
+        (F, "Failed", "Repairing training cluster due to hardware failure", FailureClass.INFRASTRUCTURE),
+        # Reported by users.
+        (F, "MaxRuntimeExceeded", "", FailureClass.TIMEOUT),
+        (F, "Failed", "AlgorithmError: Exit Code: 1", FailureClass.USER_CODE),
+        (F, "Failed", "AlgorithmError: , exit code: 137", FailureClass.USER_CODE),
+        (F, "Failed", "AlgorithmError: framework error: \nTraceback (most recent call last):", FailureClass.USER_CODE),
+        (
+            F,
+            "Failed",
+            "AlgorithmError: RuntimeError: CUDA error: uncorrectable ECC error encountered, exit code: 1",
+            FailureClass.INFRASTRUCTURE,
+        ),
+        (
+            F,
+            "Failed",
+            (
+                "ClientError: Cannot pull algorithm container. Either the image does not exist or its permissions are "
+                "incorrect."
+            ),
+            FailureClass.INVALID_REQUEST,
+        ),
+        (
+            F,
+            "Failed",
+            "ClientError: SageMaker was unable to assume the role 'arn:aws:iam::123456789012:role/SageMakerRole'",
+            FailureClass.INVALID_REQUEST,
+        ),
+        (
+            F,
+            "Failed",
+            "ClientError: Data download failed:NoSuchKey (404): The requested key does not exist",
+            FailureClass.INVALID_REQUEST,
+        ),
+        (
+            F,
+            "Failed",
+            "ClientError: Please use an instance type with more memory, or reduce the size of training data",
+            FailureClass.INVALID_REQUEST,
+        ),
+        (F, "Failed", "ClientError: Data download failed: SlowDown (503): Please reduce", FailureClass.THROTTLE),
+        (
+            F,
+            "Failed",
+            "The account-level service limit 'ml.p3.2xlarge for training job usage' is 0 Instances",
+            FailureClass.QUOTA,
+        ),
         (F, "SomethingNew", "The moon is full", FailureClass.UNKNOWN),
     ],
 )
@@ -54,6 +112,9 @@ def test_stopping_is_no_end(status):
         ("ThrottlingException", FailureClass.THROTTLE),
         ("ValidationException", FailureClass.INVALID_REQUEST),
         ("AccessDeniedException", FailureClass.INVALID_REQUEST),
+        ("RequestLimitExceeded", FailureClass.THROTTLE),
+        ("ResourceNotFound", FailureClass.INVALID_REQUEST),
+        ("ServiceUnavailable", FailureClass.INFRASTRUCTURE),
         ("SomethingNew", FailureClass.UNKNOWN),
     ],
 )

@@ -4,7 +4,7 @@ from muster.contract.errors import ConfigurationError
 from muster.control.environment import FunctionEnvironment, PlanEnvironment
 from muster.control.function import read_environment
 
-GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "PATH": "/bin"}
+GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus", "PATH": "/bin"}
 ROLE = {"MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica"}
 
 
@@ -16,7 +16,7 @@ def test_what_the_stack_sets_is_read():
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({}, ["MUSTER_BUCKET", "MUSTER_JOB_PREFIX", "MUSTER_REPLICA_ROLE_ARN"]),
+        ({}, ["MUSTER_BUCKET", "MUSTER_JOB_PREFIX", "MUSTER_BUS", "MUSTER_REPLICA_ROLE_ARN"]),
         ({**GOOD, **ROLE, "MUSTER_BUCKET": ""}, ["MUSTER_BUCKET"]),
         ({**GOOD, **ROLE, "MUSTER_JOB_PREFIX": "has-hyphen"}, ["MUSTER_JOB_PREFIX"]),
         ({**GOOD, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from docs.events_reference import events_reference
 from docs.generate import BEGIN, DOCS, END, budget_table, spec_reference, with_budgets
+from muster.contract.events import OUT
 from muster.contract.failures import FailureClass
 from muster.contract.spec import Spec
 
@@ -26,3 +28,11 @@ def test_every_failure_class_is_explained_beside_its_budget() -> None:
     for failure_class in FailureClass:
         assert f"| `{failure_class}` |" in budget_table()
         assert f"| `{failure_class}` |" in explained
+
+
+def test_the_page_of_the_events_is_up_to_date_and_names_every_field_of_every_event() -> None:
+    page = (DOCS / "events.md").read_text(encoding="utf-8")
+    assert page == events_reference(), "run `python -m docs.generate`"
+    for event in OUT:
+        section = page.partition(f"### {event.detail_type}\n")[2].partition("\n### ")[0]
+        assert [name for name in event.model_fields if f"| `{name}` |" not in section] == []

@@ -1,0 +1,29 @@
+"""What the two functions share that end a run early: stop and sweep."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+
+from infra.access import listing, objects, run_jobs
+
+
+def clear_up_access(stack: Stack, bucket: s3.IBucket, job_prefix: str) -> list[iam.PolicyStatement]:
+    """Fence a run, see its jobs gone and settle it."""
+    return [
+        objects(
+            bucket,
+            ["s3:GetObject"],
+            [
+                "control/*/plan.json",
+                "control/*/stopping.json",
+                "control/*/result.json",
+                "control/*/replicas/*",
+                "output/*",
+            ],
+        ),
+        objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
+        listing(bucket, ["control/*"]),
+        *run_jobs(stack, job_prefix),
+    ]

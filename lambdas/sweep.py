@@ -1,0 +1,43 @@
+"""Sweep: woken by a schedule; nothing outlives its run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from muster.control.active_run import Runs
+from muster.control.bus import Bus
+from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
+from muster.control.environment import ExecutionsEnvironment
+from muster.control.executions import Executions
+from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
+from muster.control.jobs import Jobs
+from muster.control.store import Store
+from muster.control.sweep import SweepRequest, sweep
+
+_environment = read_environment(ExecutionsEnvironment)
+_bus = Bus(events_client(), _environment.bus)
+_jobs = Jobs(sagemaker_client())
+_runs = Runs(Store(s3_client(), _environment.bucket), _jobs)
+_executions = Executions(stepfunctions_client(), _environment.state_machine_arn)
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
+    """What was found and done."""
+    request = read_event(SweepRequest, event)
+    swept = sweep(
+        _runs.find,
+        _jobs,
+        _executions,
+        _bus,
+        _environment.job_prefix,
+        young_seconds=request.young_seconds,
+        deadline=time_left(context),
+    )
+    found = asdict(swept)
+    (logger.warning if any(found.values()) else logger.info)("swept", extra=found)
+    count("StrayJobsStopped", len(swept.stopped))
+    count("RunsSettledLate", len(swept.settled))
+    return found

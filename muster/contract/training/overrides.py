@@ -1,0 +1,68 @@
+"""What some ranks have differently: a matrix of placements in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.contract.document import Document
+from muster.contract.errors import Problem
+from muster.contract.training.channels import CHANNELS_MAX, Channel
+from muster.contract.training.ranks import Ranks, parse_ranks
+from muster.contract.training.resources import FALLBACKS_MAX
+from muster.contract.training.values import EnvironmentKey, EnvironmentValue, InstanceType
+
+Overrides = dict[Ranks, "Override"]
+
+
+class Override(Document):
+    """What replaces, or is added to, the run's own values for some ranks."""
+
+    instance_type: InstanceType | None = Field(
+        default=None, description="replaces instance_type and with it the run's fallbacks or preferences"
+    )
+    fallback_instance_types: Annotated[list[InstanceType] | None, Field(max_length=FALLBACKS_MAX)] = Field(
+        default=None, description="replaces fallback_instance_types; needs instance_type"
+    )
+    environment: dict[EnvironmentKey, EnvironmentValue] = Field(
+        default_factory=dict, description="added to the environment, or replaces values in it"
+    )
+    input_data_config: list[Channel] = Field(
+        default_factory=list,
+        max_length=CHANNELS_MAX,
+        description="added to the channels, or replaces those of its names",
+    )
+
+    def channels(self, common: list[Channel]) -> list[Channel]:
+        """The channels of a rank: the run's in their order, replaced where named here, and then the new ones."""
+        own = {channel.channel_name: channel for channel in self.input_data_config}
+        replaced = [own.pop(channel.channel_name, channel) for channel in common]
+        return [*replaced, *own.values()]
+
+
+def override_of(rank: int, overrides: Mapping[str, Override]) -> Override | None:
+    """The override of a rank; no rank has two."""
+    return next((item for ranks, item in overrides.items() if any(rank in part for part in parse_ranks(ranks))), None)
+
+
+def rank_problems(overrides: Mapping[str, Override], replicas: int) -> Iterator[Problem]:
+    """Ranks that do not exist, or that are named twice."""
+    seen: dict[int, str] = {}
+    for text in overrides:
+        parts = parse_ranks(text)
+        field = f"overrides.{text}"
+        if any(not part for part in parts):
+            yield Problem(field, "a range that runs backwards", "write the lower rank first", "ranges like 0-3")
+        # Bounded before it is walked: what is beyond the last rank is one problem, not thousands.
+        beyond = max((part[-1] for part in parts if part), default=0)
+        if beyond >= replicas:
+            yield Problem(
+                field, f"rank {beyond}", "name ranks that exist, or raise replicas", f"ranks 0 to {replicas - 1}"
+            )
+            continue
+        twice = next((rank for part in parts for rank in part if seen.setdefault(rank, text) != text), None)
+        if twice is not None:
+            remedy = f"take it out of one of the two (it is in {seen[twice]!r} as well)"
+            yield Problem(field, f"rank {twice} a second time", remedy, "each rank once")

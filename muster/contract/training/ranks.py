@@ -1,0 +1,33 @@
+"""Sets of ranks as people write them: `0-3`, `5`, `0,2,8-11`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.contract.training.values import Says
+
+Ranks = Annotated[
+    str,
+    Field(max_length=256, pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"),
+    Says("ranks like 0-3 or 0,2,8-11"),
+]
+
+
+def parse_ranks(text: str) -> list[range]:
+    """The ranges of `text`, which is of the form of `Ranks`; one that runs backwards is empty."""
+    bounds = (part.partition("-") for part in text.split(","))
+    return [range(int(first), int(last or first) + 1) for first, _, last in bounds]
+
+
+def show_ranks(ranks: Iterable[int]) -> str:
+    """The shortest text for sorted, distinct `ranks`."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and parts[-1][-1] == rank - 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    return ",".join("-".join(map(str, part)) for part in parts)

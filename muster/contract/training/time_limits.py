@@ -1,0 +1,54 @@
+"""StoppingCondition, managed spot training, RetryStrategy: how long an attempt may take, and what is retried in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from muster.contract.document import Document
+from muster.contract.errors import Problem
+from muster.contract.training.section import Section
+
+MAX_RUNTIME_SECONDS = 2_419_200  # StoppingCondition: MaxRuntimeInSeconds, 28 days, all retries together
+
+
+class RetryStrategy(Section):
+    """SageMaker's own retries within one attempt."""
+
+    maximum_retry_attempts: int = Field(ge=1, le=30, description="retries after an InternalServerError")
+
+
+class TimeFields(Document):
+    """How long an attempt may take."""
+
+    max_runtime_seconds: int = Field(
+        default=86_400, ge=1, le=MAX_RUNTIME_SECONDS, description="limit of one attempt, restarts included"
+    )
+    spot: bool = Field(default=False, description="managed spot training (EnableManagedSpotTraining)")
+    max_wait_seconds: int | None = Field(
+        default=None, ge=1, le=MAX_RUNTIME_SECONDS, description="limit of runtime and waiting for spot together"
+    )
+    max_pending_seconds: int | None = Field(
+        default=None, ge=1_800, le=2_419_200, description="limit of waiting for capacity (MaxPendingTimeInSeconds)"
+    )
+    retry_strategy: RetryStrategy | None = Field(
+        default=None, description="SageMaker's own retries within one attempt; `reruns` are Muster's"
+    )
+
+    def time_problems(self) -> Iterator[Problem]:
+        """How the limits disagree."""
+        if self.max_wait_seconds is not None and not self.spot:
+            yield Problem("max_wait_seconds", "a wait without spot", "set spot: true or leave it out", "only with spot")
+        if self.max_wait_seconds is not None and self.max_wait_seconds < self.max_runtime_seconds:
+            allowed = f"at least max_runtime_seconds ({self.max_runtime_seconds}): it includes the runtime"
+            yield Problem("max_wait_seconds", str(self.max_wait_seconds), "raise it", allowed)
+
+    def stopping_request(self) -> dict[str, int]:
+        """StoppingCondition."""
+        members = {
+            "MaxRuntimeInSeconds": self.max_runtime_seconds,
+            "MaxWaitTimeInSeconds": (self.max_wait_seconds or self.max_runtime_seconds) if self.spot else None,
+            "MaxPendingTimeInSeconds": self.max_pending_seconds,
+        }
+        return {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,110 @@
+"""Start: an event, an object in the inbox or a schedule asks for a run.
+
+The name of the execution follows from what asked, so that an event that comes twice starts nothing twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
+from muster.contract.events import RunRequested
+from muster.contract.names import identified_run_name
+from muster.contract.spec import Spec
+from muster.contract.spec_reader import parse_spec, parse_spec_text
+from muster.contract.start import execution_input
+from muster.control.bus import Bus
+from muster.control.executions import Executions
+from muster.control.inbox import Inbox
+from muster.control.tell import refusal
+
+
+class Schedule(BaseModel):
+    """What a schedule of the stack sends: its name, its moment, and the spec or the key of one in the inbox."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    at: str
+    spec: Any = None
+    spec_key: str | None = None
+
+
+class Started(StrEnum):
+    """What came of a wish for a run."""
+
+    STARTED = "started"  # or it runs already: Step Functions does not tell the two apart
+    KNOWN = "started before"
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn: the object is gone or was replaced"
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Starts the runs that are asked for, and says why one is not."""
+
+    executions: Executions
+    inbox: Inbox
+    bus: Bus
+
+    def from_inbox(self, key: str, etag: str) -> Started:
+        """An object has appeared in the inbox."""
+        stem = key.rpartition("/")[2].partition(".")[0]
+        try:
+            text = self.inbox.read(key, etag)
+            if text is None:
+                return Started.WITHDRAWN
+            started = self._start(parse_spec_text(text), identified_run_name(stem, f"{key}\n{etag}"))
+        except (SpecError, RunNameTakenError) as error:
+            self.inbox.complain(key, str(error))
+            return self._refuse(self.inbox.uri(key), error)
+        self.inbox.forget_complaint(key)
+        return started
+
+    def from_event(self, event_id: str, detail: Any) -> Started:
+        """Somebody has put Run Requested on the bus."""
+        try:
+            spec = self._requested(detail)
+            return self._start(spec, identified_run_name("requested", event_id))
+        except (SpecError, RunNameTakenError) as error:
+            return self._refuse(event_id, error)
+
+    def from_schedule(self, schedule: Schedule) -> Started:
+        """A schedule's moment has come. `at` is EventBridge's time of the tick, the same for every copy of it."""
+        moment = "".join(character for character in schedule.at if character.isdigit())[:12]
+        name = f"{schedule.name}-{moment}"
+        try:
+            spec = self._read(schedule.spec_key) if schedule.spec_key else parse_spec(schedule.spec)
+            if spec.name is not None:
+                remedy = "leave it out: every run of a schedule has a name of its own"
+                raise SpecError([Problem("name", repr(spec.name), remedy)])
+            return self._start(spec, name)
+        except (SpecError, RunNameTakenError) as error:
+            return self._refuse(name, error)
+
+    def _requested(self, detail: Any) -> Spec:
+        try:
+            wanted = RunRequested.model_validate(detail)
+        except ValidationError:
+            wanted = RunRequested()
+        if (wanted.spec is None) == (wanted.spec_uri is None):
+            raise SpecError([Problem("detail", "not one of the two", 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
+        return parse_spec(wanted.spec) if wanted.spec_uri is None else self._read(self.inbox.key_of(wanted.spec_uri))
+
+    def _read(self, key: str) -> Spec:
+        text = self.inbox.read(key)
+        if text is None:
+            raise SpecError([Problem("the spec", "no object", f"put it at {self.inbox.uri(key)}")])
+        return parse_spec_text(text)
+
+    def _start(self, spec: Spec, name: str) -> Started:
+        began = self.executions.start(spec.name or name, execution_input(spec))
+        return Started.STARTED if began else Started.KNOWN
+
+    def _refuse(self, request: str, error: MusterError) -> Started:
+        self.bus.emit(refusal(request, error))
+        return Started.REFUSED

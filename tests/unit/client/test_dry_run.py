@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from muster.client.dry_run import dry_run
+from muster.client.dry_run_text import dry_run_text
+from muster.client.estimate import cost, quotas
+from muster.client.instance_types import unknown_types
+from muster.client.prices import shipped_prices
+from muster.contract.spec import Spec
+from muster.contract.spec_reader import parse_spec
+
+PRICES = {"ml.m5.xlarge": 1.0, "ml.g5.xlarge": 2.0, "ml.p5.48xlarge": 50.0}
+
+
+def ranks(**fields: object) -> list[Spec]:
+    spec = parse_spec({"replicas": 4, "trainer": "m:f", **fields})
+    return [spec.of_rank(rank) for rank in range(spec.replicas)]
+
+
+def needs(**fields: object) -> dict[str, tuple[int, int]]:
+    return {quota.name: (quota.instances, quota.for_fallbacks) for quota in quotas(ranks(**fields))}
+
+
+def test_a_dry_run_shows_one_request_for_each_replica_and_marks_what_it_cannot_know() -> None:
+    dry = dry_run(parse_spec({"replicas": 3, "trainer": "m:f", "instance_type": "ml.g5.xlarge"}))
+    assert [request["TrainingJobName"] for request in dry.requests] == [f"muster-<run>-r{rank}-a1" for rank in range(3)]
+    assert dry.requests[0]["AlgorithmSpecification"]["TrainingImage"] == "<image-of-the-stack>"
+    assert "3 training jobs: muster-<run>-r0-a1 to muster-<run>-r2-a1" in dry_run_text(dry)
+
+
+def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
+    own = {"instance_type": "ml.g5.xlarge"}
+    dry = dry_run(parse_spec({"replicas": 6, "trainer": "m:f", "overrides": {"1": own, "3-4": own, "5": {}}}))
+    assert [group.text for group in dry.groups] == ["0,2", "1,3-4", "5"]
+    text = dry_run_text(dry)
+    assert "The request of rank 1 (ranks 1,3-4 differ in the rank only):" in text
+    assert text.count('"TrainingJobName"') == 3
+    assert dry.document()["groups"][1] == {"ranks": "1,3-4", "instance_types": ("ml.g5.xlarge",)}
+
+
+def test_quota_is_named_as_service_quotas_names_it() -> None:
+    assert needs() == {"ml.m5.xlarge for training job usage": (4, 0)}
+    assert needs(spot=True) == {"ml.m5.xlarge for spot training job usage": (4, 0)}
+    assert needs(keep_alive_period_in_seconds=60)["ml.m5.xlarge for training warm pool usage"] == (4, 0)
+
+
+def test_fallbacks_want_quota_in_their_turn_and_preferences_at_once() -> None:
+    on_demand = "{} for training job usage".format
+    assert needs(fallback_instance_types=["ml.g5.xlarge"], overrides={"0": {"instance_type": "ml.g5.xlarge"}}) == {
+        on_demand("ml.m5.xlarge"): (3, 0),
+        on_demand("ml.g5.xlarge"): (1, 3),
+    }
+    preferences = [{"instance_type": "ml.g5.xlarge"}, {"instance_type": "ml.m5.xlarge"}]
+    assert needs(instance_preferences=preferences) == {
+        on_demand("ml.g5.xlarge"): (4, 0),
+        on_demand("ml.m5.xlarge"): (4, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "per_hour", "attempt", "total"),
+    [
+        # By default: 20 reruns for spot, 5 for infrastructure, 1 for an unknown end.
+        ({}, 4.0, 4.0, 4.0 * 27),
+        ({"overrides": {"0-1": {"instance_type": "ml.p5.48xlarge"}}}, 102.0, 102.0, 102.0 * 27),
+        ({"fallback_instance_types": ["ml.g5.xlarge"]}, 4.0, 8.0, 8.0 * 27),
+        ({"keep_alive_period_in_seconds": 1_800}, 4.0, 6.0, 6.0 * 27),
+        ({"reruns": {"capacity": {"max_reruns": 900}, "spot": {"max_reruns": 0}}}, 4.0, 4.0, 4.0 * 7),
+        ({"reruns": {"spot": {"max_reruns": 998}}}, 4.0, 4.0, 4.0 * 999),
+    ],
+)
+def test_what_a_run_costs(fields: dict[str, object], per_hour: float, attempt: float, total: float) -> None:
+    found = cost(ranks(max_runtime_seconds=3_600, **fields), PRICES)
+    assert (found.per_hour, found.attempt_ceiling, found.ceiling) == pytest.approx((per_hour, attempt, total))
+
+
+def test_a_type_without_a_price_makes_the_cost_unknown_and_is_named() -> None:
+    found = cost(ranks(fallback_instance_types=["ml.new.xlarge"]), PRICES)
+    assert (found.per_hour, found.ceiling, found.unpriced) == (None, None, ("ml.new.xlarge",))
+    text = dry_run_text(dry_run(parse_spec({"replicas": 1, "trainer": "m:f", "instance_type": "ml.g55.xlarge"})))
+    assert "has no ml.g55.xlarge" in text
+    assert "Note: ml.g55.xlarge is not among the types that this release of botocore knows; did you mean" in text
+
+
+def test_the_shipped_prices_are_of_types_that_exist_and_say_their_date() -> None:
+    prices = shipped_prices()
+    assert unknown_types(prices.usd_per_hour) == []
+    assert all(price > 0 for price in prices.usd_per_hour.values())
+    document = dry_run(parse_spec({"replicas": 1, "trainer": "m:f"})).document()["cost"]
+    assert (document["estimate"], document["prices"]["as_of"]) == (True, prices.as_of)

@@ -1,0 +1,114 @@
+"""Runs that nobody started by hand: an object in the inbox, an event on the bus, a schedule."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from muster.contract.events import RUN_REQUESTED
+from tests.stack.deployed import Deployed, wait_for
+from tests.stack.listening import Listener
+
+SPEC = {"replicas": 1, "entrypoint": ["python", "-c", "pass"]}
+
+
+@pytest.fixture(scope="module")
+def listener(deployed_stack: Deployed) -> Listener:
+    return Listener(deployed_stack)
+
+
+def put(stack, key: str, body: str) -> str:
+    return stack.s3.put_object(Bucket=stack.bucket, Key=key, Body=body.encode())["ETag"].strip('"')
+
+
+def read(stack, key: str) -> str | None:
+    try:
+        return stack.s3.get_object(Bucket=stack.bucket, Key=key)["Body"].read().decode()
+    except stack.s3.exceptions.NoSuchKey:
+        return None
+
+
+def executions(stack, beginning: str) -> list[dict[str, Any]]:
+    pages = stack.stepfunctions.get_paginator("list_executions").paginate(stateMachineArn=stack.machine)
+    return [e for page in pages for e in page["executions"] if e["name"].startswith(beginning)]
+
+
+def ended(stack, beginning: str) -> dict[str, Any]:
+    """The only execution whose name begins so, once it has ended."""
+    [execution] = wait_for(
+        f"the end of {beginning}", lambda: [e for e in executions(stack, beginning) if e["status"] != "RUNNING"]
+    )
+    return execution
+
+
+def request(stack, **detail: Any) -> str:
+    """Put Run Requested on the bus; its id."""
+    entry = {
+        "EventBusName": stack.outputs["EventBusName"],
+        "Source": "team.nightly",
+        "DetailType": RUN_REQUESTED,
+        "Detail": json.dumps(detail),
+    }
+    return stack.cloud.client("events").put_events(Entries=[entry])["Entries"][0]["EventId"]
+
+
+def test_a_spec_in_the_inbox_is_started_once_however_often_s3_says_so(stack):
+    etag = put(stack, "inbox/team/digits run.yaml", "replicas: 1\nentrypoint: [python, -c, pass]\n")
+    assert ended(stack, "digits-run-")["status"] == "SUCCEEDED"
+    found = {"key": "inbox/team/digits+run.yaml", "eTag": etag}
+    message = json.dumps({"Records": [{"s3": {"object": found}}]})
+    assert stack.invoke("Start", {"Records": [{"Sns": {"Message": message}}]}) == {"outcomes": ["started before"]}
+    assert len(executions(stack, "digits-run-")) == 1
+
+
+def test_what_is_wrong_with_a_spec_lies_beside_it_until_it_is_right(stack, listener):
+    put(stack, "inbox/broken.json", '{"replicas": "4", "trainer": "no colon"}')
+    complaint = wait_for("the complaint", lambda: read(stack, "inbox/broken.json.error.txt"))
+    for problem in ("replicas: found '4'; write a whole number", "trainer: found 'no colon'"):
+        assert problem in complaint
+    refused = listener.wait("Run Refused", request=f"s3://{stack.bucket}/inbox/broken.json")
+    assert len(refused["problems"]) == 2
+    assert executions(stack, "broken-") == []
+    put(stack, "inbox/broken.json", json.dumps(SPEC))
+    assert ended(stack, "broken-")["status"] == "SUCCEEDED"
+    assert read(stack, "inbox/broken.json.error.txt") is None
+
+
+def test_an_event_that_asks_for_a_run_gets_it(stack):
+    key = "inbox/by-uri.txt"  # no name of the inbox: only the event starts it
+    put(stack, key, json.dumps({**SPEC, "name": "by-uri"}))
+    request(stack, spec={**SPEC, "name": "by-value"})
+    request(stack, spec_uri=f"s3://{stack.bucket}/{key}")
+    assert ended(stack, "by-value")["status"] == "SUCCEEDED"
+    assert ended(stack, "by-uri")["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("detail", "problem"),
+    [
+        ({"spec": {"replicas": 1}}, "trainer: found neither trainer nor entrypoint"),
+        ({}, 'write {"spec": {…}} or {"spec_uri": "s3://…"}'),
+        ({"spec_uri": "s3://elsewhere/inbox/run.yaml"}, "put the spec under s3://"),
+    ],
+    ids=["broken spec", "no spec", "another bucket"],
+)
+def test_an_event_that_cannot_be_obeyed_is_answered(stack, listener, detail, problem):
+    event = request(stack, **detail)
+    assert problem in " ".join(listener.wait("Run Refused", request=event)["problems"])
+
+
+def test_a_name_that_another_run_has_is_refused(stack, listener):
+    request(stack, spec={**SPEC, "name": "taken"})
+    ended(stack, "taken")
+    event = request(stack, spec={**SPEC, "name": "taken", "replicas": 2})
+    assert listener.wait("Run Refused", request=event)["error"] == "Muster.RunNameTakenError"
+
+
+def test_a_schedule_starts_one_run_for_each_of_its_moments(stack):
+    tick = {"schedule": {"name": "nightly", "at": "2026-05-04T03:00:00Z", "spec": SPEC}}
+    assert stack.invoke("Start", tick) == {"outcomes": ["started"]}
+    assert ended(stack, "nightly-202605040300")["status"] == "SUCCEEDED"
+    assert stack.invoke("Start", tick) == {"outcomes": ["started before"]}
+    assert len(executions(stack, "nightly-")) == 1

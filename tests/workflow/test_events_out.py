@@ -1,0 +1,67 @@
+"""What the stack tells on its bus, heard by a queue that knows nothing of Muster."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.contract.events import EVENT_VERSION
+from muster.local.faults import CallError, LostInstance
+from tests.stack.deployed import Deployed
+from tests.stack.listening import Listener
+
+
+@pytest.fixture(scope="module")
+def listener(deployed_stack: Deployed) -> Listener:
+    return Listener(deployed_stack)
+
+
+def test_a_run_that_lost_an_instance_is_told_from_start_to_end(stack, listener):
+    stack.cloud.faults.add(LostInstance(job="*-r0-a1"))
+    run = stack.start(stack.gated("told", per="attempt"))
+    stack.open_gate("told", 2)
+    run.wait()
+    started = listener.wait("Run Started", run=run.name)
+    assert (started["replicas"], started["execution_arn"]) == (1, run.execution_arn)
+    assert started["version"] == EVENT_VERSION
+    assert listener.wait("Replica Launched", run=run.name, attempt=1)["job"] == run.job(0, 1)
+    rerun = listener.wait("Replica Rerun", run=run.name)
+    assert (rerun["rank"], rerun["attempt"], rerun["failure_class"]) == (0, 1, "infrastructure")
+    assert "InternalServerError" in rerun["reason"]
+    assert listener.wait("Replica Launched", run=run.name, attempt=2)
+    ended = listener.wait("Run Succeeded", run=run.name)
+    assert (ended["reason"], ended["reruns"]) == ("1 of 1 replicas succeeded", 1)
+    assert ended["result"] == f"s3://{stack.bucket}/{run.layout.result}"
+
+
+def test_the_loss_of_the_quorum_is_told_once_and_so_is_the_end(stack, listener):
+    run = stack.start(stack.gated("quorum", exit_code=1, replicas=3))
+    stack.open_gate("quorum")
+    assert run.wait()["status"] == "FAILED"
+    assert "replica" in listener.wait("Quorum Lost", run=run.name)["reason"]
+    failed = listener.wait("Run Failed", run=run.name)
+    assert failed["reason"] == run.result().reason
+    # A copy would say so by its id; here there is none.
+    assert len(listener.events("Quorum Lost", run=run.name)) == 1
+    assert len(listener.events("Run Failed", run=run.name)) == 1
+
+
+def test_a_cancelled_run_is_told_as_stopped(stack, listener):
+    run = stack.start(stack.gated("cancelled"))
+    run.wait_for_status(0, 1, "Training")
+    stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
+    assert listener.wait("Run Stopped", run=run.name)["reason"] == "the execution was stopped"
+
+
+def test_a_refused_spec_is_told_with_all_its_problems(stack, listener):
+    run = stack.start({"replicas": "4", "trainer": "no colon"})
+    run.wait()
+    refused = listener.wait("Run Refused", request=run.execution_arn)
+    assert refused["error"] == "Muster.SpecError"
+    assert [problem.partition(":")[0] for problem in refused["problems"]] == ["replicas", "trainer"]
+
+
+def test_a_bus_that_takes_nothing_delays_no_run(stack, listener):
+    stack.cloud.faults.add(CallError(service="events", operation="PutEvents", count=None))
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert listener.events("Run Succeeded", run=run.name) == []
