@@ -1,6 +1,6 @@
 """A loopback S3 that is not the bottleneck: objects are files in memory, bodies leave by sendfile.
 
-It knows what the store's client asks: GET with ranges, HEAD, PUT with If-None-Match, DELETE, multipart uploads; path
+It knows what the store's client asks: GET with ranges, HEAD, PUT with If-None-Match, LIST, DELETE, multipart uploads; path
 style, no TLS, no check of signatures. Every request becomes one line of a log, by which bytes and requests are counted.
 MiniStack, which the tests use, moves 150 to 280 MB/s, less than one replica does: it would be what is measured.
 """
@@ -108,6 +108,12 @@ class _Folder:
             return sorted(path.glob("part-*"))
         return [path] if path.exists() else []
 
+    def keys(self, bucket: str, prefix: str) -> list[tuple[str, int]]:
+        """Keys below `prefix` (which ends with a slash) and their sizes, sorted."""
+        root = self._objects / bucket
+        files = [path for path in (root / prefix).rglob("*") if path.is_file()]
+        return sorted((path.relative_to(root).as_posix(), path.stat().st_size) for path in files)
+
 
 class _Connection:
     """One client's connection, request after request."""
@@ -152,7 +158,7 @@ class _Connection:
                 self._folder.path(request.key).unlink(missing_ok=True)
                 return self._send(204)
             case _:
-                return self._get(request)
+                return self._list(request) if "list-type" in request.query else self._get(request)
 
     def _put(self, request: _Request) -> tuple[int, int]:
         aside = self._folder.aside()
@@ -178,6 +184,8 @@ class _Connection:
 
     def _post(self, request: _Request) -> tuple[int, int]:
         bucket, _, key = request.key.partition("/")
+        if "delete" in request.query:
+            return self._delete_many(request)
         if "uploads" in request.query:
             upload = uuid.uuid4().hex
             self._folder.upload(upload).mkdir()
@@ -185,14 +193,35 @@ class _Connection:
                 f"<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><UploadId>{upload}</UploadId>"
             )
             return self._send(200, f"{body}</InitiateMultipartUploadResult>".encode())
-        left = request.length - len(request.body_start)
-        while left:  # the list of parts: all that were uploaded are meant
-            left -= len(self._socket.recv(left))
+        self._body(request)  # the list of parts: all that were uploaded are meant
         source, target = self._folder.upload(request.query["uploadId"][0]), self._folder.path(request.key)
         target.parent.mkdir(parents=True, exist_ok=True)
         source.replace(target)
         body = f"<CompleteMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>1</ETag>"
         return self._send(200, f"{body}</CompleteMultipartUploadResult>".encode())
+
+    def _body(self, request: _Request) -> bytes:
+        body = request.body_start
+        while len(body) < request.length:
+            body += self._socket.recv(request.length - len(body))
+        return body
+
+    def _delete_many(self, request: _Request) -> tuple[int, int]:
+        for key in re.findall(r"<Key>([^<]*)</Key>", self._body(request).decode()):
+            self._folder.path(f"{request.key.strip('/')}/{key}").unlink(missing_ok=True)
+        return self._send(200, b"<DeleteResult></DeleteResult>")
+
+    def _list(self, request: _Request) -> tuple[int, int]:
+        """All keys on one page."""
+        prefix = request.query["prefix"][0]
+        found = self._folder.keys(request.key.strip("/"), prefix)
+        entries = "".join(
+            f"<Contents><Key>{key}</Key><LastModified>2000-01-01T00:00:00.000Z</LastModified>"
+            f"<ETag>1</ETag><Size>{size}</Size></Contents>"
+            for key, size in found
+        )
+        body = f"<ListBucketResult><KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>{entries}"
+        return self._send(200, f"{body}</ListBucketResult>".encode())
 
     def _get(self, request: _Request) -> tuple[int, int]:
         parts = self._folder.parts(request.key)
