@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.replica.codecs import codec_named
-from muster.replica.meeting import CONNECTIONS, Meeting
+from muster.replica.meeting import CONNECTIONS, POLL_FIRST_SECONDS, POLL_GROWTH, POLL_MAX_SECONDS, Meeting
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import ObjectMissingError, Store
@@ -28,9 +29,7 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 120.0
 _ITEM = np.dtype(np.float32).itemsize
-_POLL_FIRST_SECONDS = 0.02
-_POLL_MAX_SECONDS = 1.0
-_POLL_GROWTH = 1.5
+_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,16 @@ class Place:
     def all(self, function: Callable[[int], T], ranks: Iterable[int]) -> list[T]:
         """`function` of every rank, side by side."""
         return list(self.pool.map(function, ranks))
+
+    def one_by_one(self, function: Callable[[int], T], ranks: Iterable[int]) -> Iterator[T]:
+        """`function` of every rank, in order, two at a time: what is large is not held all at once."""
+        ahead: deque[Future[T]] = deque()
+        for rank in ranks:
+            ahead.append(self.pool.submit(function, rank))
+            if len(ahead) == _AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
     @property
     def others(self) -> list[int]:
@@ -96,7 +105,7 @@ class AllGather(Scheme):
         place = self._place
         place.store.create(f"all-gather/{round_}/{place.rank}", _raw(gradient))
         mean = gradient.copy()
-        for part in place.all(lambda rank: _wait_for(place.store, f"all-gather/{round_}/{rank}"), place.others):
+        for part in place.one_by_one(lambda rank: _wait_for(place.store, f"all-gather/{round_}/{rank}"), place.others):
             mean += part
         mean /= np.float32(place.replicas)
         return mean
@@ -164,10 +173,10 @@ def _raw(values: Floats) -> memoryview:
 
 def _wait_for(store: Store, key: str) -> Floats:
     """The object, as soon as it is there."""
-    pause = _POLL_FIRST_SECONDS
+    pause = POLL_FIRST_SECONDS
     while True:
         try:
             return np.frombuffer(store.read(key).body, np.float32)
         except ObjectMissingError:
             time.sleep(pause)
-            pause = min(_POLL_MAX_SECONDS, pause * _POLL_GROWTH)
+            pause = min(POLL_MAX_SECONDS, pause * POLL_GROWTH)

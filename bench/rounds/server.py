@@ -1,7 +1,8 @@
 """A loopback S3 that is not the bottleneck: objects are files in memory, bodies leave by sendfile.
 
-It knows what the store's client asks: GET with ranges, HEAD, PUT with If-None-Match, DELETE, multipart uploads; path
-style, no TLS, no check of signatures. Every request becomes one line of a log, by which bytes and requests are counted.
+It knows what the store's client asks: GET with ranges, HEAD, LIST, PUT with If-None-Match, deletions and multipart
+uploads, path style. No TLS, no check of signatures. Every request becomes one line of a log, by which bytes and requests
+are counted.
 MiniStack, which the tests use, moves 150 to 280 MB/s, less than one replica does: it would be what is measured.
 """
 
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 LOG = "requests.log"
 WORKERS = 3  # processes: Python parses one head at a time in each, bodies move in the kernel
 _HEAD_BYTES_MAX = 65_536
+_PART = "part-"
 _RECEIVE_BYTES = 1 << 20
 _REASONS = {200: "OK", 204: "No Content", 206: "Partial Content", 404: "Not Found", 412: "Precondition Failed"}
 _FIXED = 'Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\nETag: "1"\r\n'
@@ -105,8 +108,23 @@ class _Folder:
         """The files that make an object, none where it does not exist."""
         path = self.path(key)
         if path.is_dir():
-            return sorted(path.glob("part-*"))
+            return sorted(path.glob(f"{_PART}*"))
         return [path] if path.exists() else []
+
+    def keys(self, bucket: str, prefix: str) -> list[tuple[str, int]]:
+        """Keys below `prefix` (which ends with a slash) and their sizes, sorted."""
+        root = self._objects / bucket
+        sizes: Counter[str] = Counter()
+        for path in (root / prefix).rglob("*"):
+            if path.is_file():
+                whole = path.parent if path.name.startswith(_PART) else path
+                sizes[whole.relative_to(root).as_posix()] += path.stat().st_size
+        return sorted(sizes.items())
+
+    def delete(self, key: str) -> None:
+        """Remove an object; none is no error."""
+        for path in self.parts(key):
+            path.unlink(missing_ok=True)
 
 
 class _Connection:
@@ -149,17 +167,17 @@ class _Connection:
             case "POST":
                 return self._post(request)
             case "DELETE":
-                self._folder.path(request.key).unlink(missing_ok=True)
+                self._folder.delete(request.key)
                 return self._send(204)
             case _:
-                return self._get(request)
+                return self._list(request) if "list-type" in request.query else self._get(request)
 
     def _put(self, request: _Request) -> tuple[int, int]:
         aside = self._folder.aside()
         self._receive(request, aside)
         if "uploadId" in request.query:
             number = int(request.query["partNumber"][0])
-            aside.replace(self._folder.upload(request.query["uploadId"][0]) / f"part-{number:05d}")
+            aside.replace(self._folder.upload(request.query["uploadId"][0]) / f"{_PART}{number:05d}")
             return self._send(200)
         exclusive = request.headers.get("if-none-match") == "*"
         return self._send(200 if self._folder.publish(aside, request.key, exclusive=exclusive) else 412)
@@ -178,6 +196,8 @@ class _Connection:
 
     def _post(self, request: _Request) -> tuple[int, int]:
         bucket, _, key = request.key.partition("/")
+        if "delete" in request.query:
+            return self._delete_many(request)
         if "uploads" in request.query:
             upload = uuid.uuid4().hex
             self._folder.upload(upload).mkdir()
@@ -185,14 +205,37 @@ class _Connection:
                 f"<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><UploadId>{upload}</UploadId>"
             )
             return self._send(200, f"{body}</InitiateMultipartUploadResult>".encode())
-        left = request.length - len(request.body_start)
-        while left:  # the list of parts: all that were uploaded are meant
-            left -= len(self._socket.recv(left))
+        self._body(request)  # the list of parts: all that were uploaded are meant
         source, target = self._folder.upload(request.query["uploadId"][0]), self._folder.path(request.key)
         target.parent.mkdir(parents=True, exist_ok=True)
         source.replace(target)
         body = f"<CompleteMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>1</ETag>"
         return self._send(200, f"{body}</CompleteMultipartUploadResult>".encode())
+
+    def _body(self, request: _Request) -> bytes:
+        body = request.body_start
+        while len(body) < request.length:
+            body += self._socket.recv(request.length - len(body))
+        return body
+
+    def _delete_many(self, request: _Request) -> tuple[int, int]:
+        found = re.findall(r"<Key>([^<]*)</Key>", self._body(request).decode())
+        for key in found:
+            self._folder.delete(f"{request.key.strip('/')}/{key}")
+        deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in found)
+        return self._send(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
+
+    def _list(self, request: _Request) -> tuple[int, int]:
+        """All keys on one page."""
+        prefix = request.query["prefix"][0]
+        found = self._folder.keys(request.key.strip("/"), prefix)
+        entries = "".join(
+            f"<Contents><Key>{key}</Key><LastModified>2000-01-01T00:00:00.000Z</LastModified>"
+            f"<ETag>1</ETag><Size>{size}</Size></Contents>"
+            for key, size in found
+        )
+        body = f"<ListBucketResult><KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>{entries}"
+        return self._send(200, f"{body}</ListBucketResult>".encode())
 
     def _get(self, request: _Request) -> tuple[int, int]:
         parts = self._folder.parts(request.key)

@@ -66,4 +66,4 @@ def train(
             )
             losses.clear()
     outer.finish()
-    context.metrics.log(round=outer.round, heldout=learner.held_out_loss())
+    context.metrics.log(round=outer.round, heldout=learner.held_out_loss(), final=1)

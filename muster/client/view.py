@@ -73,6 +73,8 @@ def headline(status: RunStatus) -> str:
     words = [f"{status.run}: {status.state}", elapsed(status), _rounds(status)]
     if status.reruns:
         words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
+    if status.excluded:
+        words.append(f"{status.excluded} contribution{'s' if status.excluded > 1 else ''} excluded")
     return ", ".join(words)
 
 

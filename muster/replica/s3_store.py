@@ -42,7 +42,7 @@ PARTS_AT_ONCE = 16
 # In parts an object takes two more requests, one after the other: less than that and they gain nothing.
 MULTIPART_BYTES = 6 * PART_BYTES
 # What comes in is handed on in chunks of this size: few enough for the interpreter's lock, small enough for the cache.
-STREAM_BYTES = 256 * 1024
+STREAM_BYTES = 2**20
 # The names under which a private certificate authority is given, to AWS clients and to everything else.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 

@@ -185,6 +185,17 @@ def test_deletion_against_a_joiner_that_reads_the_snapshot(world: World) -> None
     assert joiner.error is None
 
 
+@pytest.mark.parametrize("kind", [keys.REDUCED, keys.CONTRIBUTIONS])
+def test_corrupted_objects_reach_no_parameters(kind: str) -> None:
+    # The first: every reader computes the shard anew. The second: the sender's values are left out by an amendment.
+    damaged = f"{kind}00000002/" + ("" if kind == keys.REDUCED else "00001")
+    world = explore(Setting(rounds=4, snapshot_rounds=2, poisoned=damaged), fair)
+    assert world.problems == []
+    assert any(world.store.written[key] != body for key, body in world.sound.items())
+    assert commit_of(world, 3).excluded_total == (kind == keys.CONTRIBUTIONS)
+    assert world.store.exists(keys.commit(2, 1)) == (kind == keys.CONTRIBUTIONS)
+
+
 @pytest.mark.parametrize("hour", [-3_600.0, 3_600.0])
 def test_clock_skew_of_an_hour(hour: float) -> None:
     setting = Setting(rounds=4, snapshot_rounds=2)

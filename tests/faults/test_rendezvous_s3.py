@@ -40,7 +40,7 @@ def bucket(workshop: Workshop, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatc
     objects = f"arn:aws:s3:::{workshop.bucket}/rendezvous/*"
     key = workshop.access_key(
         [
-            {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": objects},
+            {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], "Resource": objects},
             {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": f"arn:aws:s3:::{workshop.bucket}"},
         ]
     )
@@ -51,7 +51,7 @@ def bucket(workshop: Workshop, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatc
 
 def test_replicas_meet_in_s3_and_one_that_dies_is_replaced(bucket: str, workshop: Workshop, tmp_path: Path) -> None:
     layout = RunLayout(workshop.name("run"))
-    run = S3Run(tmp_path, count=SHARDED, bucket=bucket, prefix=layout.rendezvous)
+    run = S3Run(tmp_path, count=SHARDED, snapshot_rounds=1, bucket=bucket, prefix=layout.rendezvous)
     victim = run.start(1, faults=Faults(before_create=kill_at("reduced/00000002")))
     others = [run.start(0), run.start(2)]
     with all_ended([victim, *others]):
@@ -61,6 +61,8 @@ def test_replicas_meet_in_s3_and_one_that_dies_is_replaced(bucket: str, workshop
     assert finals == {run.replayed_by_hand()}
     commits = workshop.keys(layout.commits)
     assert commits == [layout.rendezvous + keys.commit(round_) for round_ in range(1, run.rounds + 1)]
+    data = workshop.keys(layout.rendezvous + keys.CONTRIBUTIONS) + workshop.keys(layout.rendezvous + keys.REDUCED)
+    assert {key.split("/")[-2] for key in data} == {"00000004"}, "the snapshot of round 3 covers all before it"
     newest = Commit.from_json(workshop.read(commits[-1]), commits[-1])
     assert [(member.rank, member.attempt, member.metrics) for member in newest.members] == [
         (0, 1, {"loss": 0.5}),

@@ -1,0 +1,121 @@
+"""Training: the GPT example by four processes over a local directory, against data parallel and torchft's DiLoCo.
+
+All with the same model, data, seeds, inner optimizer and number of tokens; DiLoCo and torchft's with the same outer
+settings. Processes are started as SageMaker starts them (`python -m muster.replica`), each with one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from threading import Event
+from typing import Any
+
+from bench.table import Row
+from examples.char_gpt.baselines import data_parallel
+from examples.char_gpt.learning import Settings
+from muster.contract.run_document import RunDocument
+
+REPLICAS = 4
+SYNC_EVERY = 50
+SETTINGS: dict[str, Any] = {"steps": 250, "width": 48, "layers": 2, "batch_size": 8}
+# DiLoCo's own outer settings are made for hundreds of rounds; five need less momentum. The same for all who have one.
+OUTER = {"sync_every": SYNC_EVERY, "outer_learning_rate": 0.9, "outer_momentum": 0.5}
+OURS, TORCHFT = "examples.char_gpt.trainer:train", "bench.char_gpt_torchft:train"
+TIMEOUT_SECONDS = 300
+
+_METRIC = re.compile(r"(\w+)=(\S+)")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a run's replicas printed."""
+
+    loss: float
+    utilisations: list[float]
+
+
+def run() -> list[Row]:
+    """One row for each comparison."""
+    settings = Settings(**SETTINGS)
+    fp32 = _train(OURS, {})
+    four_bit = _train(OURS, {"codec": "int4"})
+    # The transfer goes on beside half of the inner steps.
+    overlapped = _train(OURS, {"delay": 25, "alpha": 0.5})
+    torchft = _train(TORCHFT, {})
+    synchronous = data_parallel(settings, REPLICAS, settings.steps, Event())[-1][1]
+    tokens = settings.steps * settings.batch_size * settings.length * REPLICAS
+    same = f"{REPLICAS} replicas, H = {SYNC_EVERY}, {tokens:,} characters"
+    blocked = 1 - fmean(overlapped.utilisations)
+    return [
+        Row("DiLoCo's loss / torchft's DiLoCo's", fp32.loss / torchft.loss, "", "<= 1.02", note=same),
+        Row("4-bit loss / fp32 loss", four_bit.loss / fp32.loss, "", "<= 1.01", note="int4 with error feedback"),
+        Row("held-out loss, DiLoCo fp32", fp32.loss, "nats", peer=torchft.loss, note="peer: torchft's DiLoCo"),
+        Row("held-out loss, DiLoCo 4-bit", four_bit.loss, "nats", peer=fp32.loss, note="peer: fp32"),
+        Row("held-out loss, data parallel", synchronous, "nats", note="the same tokens, exchanged in every step"),
+        Row("held-out loss, overlapped", overlapped.loss, "nats", note="25 steps' delay, alpha 0.5"),
+        Row("blocked / wall, overlapped", blocked, "", "< 0.05", note="waits for slower replicas included"),
+        Row(
+            "blocked / wall, not overlapped",
+            1 - fmean(fp32.utilisations),
+            "",
+            note="waits for slower replicas included",
+        ),
+    ]
+
+
+def _train(trainer: str, settings: dict[str, Any]) -> Training:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(REPLICAS) as pool:
+        root = Path(folder)
+        document = RunDocument(
+            run="bench",
+            plan_digest="0",
+            replicas=REPLICAS,
+            trainer=trainer,
+            kwargs={**SETTINGS, **OUTER, **settings},
+            rendezvous_uri=f"{(root / 'rendezvous').as_uri()}/",
+            min_participants=REPLICAS,
+            grace_seconds=30,
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+        (root / "run.json").write_bytes(document.to_json())
+        printed = list(pool.map(lambda rank: _replica(root, rank), range(REPLICAS)))
+    lines = [dict(_METRIC.findall(line)) for output in printed for line in output.splitlines()]
+    losses = {float(line["heldout"]) for line in lines if line.get("final") == "1"}
+    if len(losses) != 1:
+        message = f"the replicas of {trainer} ended with different losses: {sorted(losses)}"
+        raise RuntimeError(message)
+    return Training(losses.pop(), [float(line["utilisation"]) for line in lines if "utilisation" in line])
+
+
+def _replica(root: Path, rank: int) -> str:
+    base = root / f"replica-{rank}"
+    base.mkdir()
+    environment = {
+        **os.environ,
+        "MUSTER_DOCUMENT": (root / "run.json").as_uri(),
+        "MUSTER_RUN": "bench",
+        "MUSTER_RANK": str(rank),
+        "MUSTER_ATTEMPT": "1",
+        "SAGEMAKER_BASE_DIR": str(base),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "muster.replica"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        message = f"replica {rank} ended with {done.returncode}: {done.stderr[-2000:]}"
+        raise RuntimeError(message)
+    return done.stdout

@@ -1,0 +1,71 @@
+"""How far data may go, and what housekeeping does when the store refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from muster.contract.commit import Commit, Exclusion, Member
+from muster.replica import keys
+from muster.replica.local_store import LocalStore
+from muster.replica.retention import horizon
+from muster.replica.transport import StoreDeniedError
+from tests.unit.replica.peers import Faults, FaultyStore, Run, all_ended
+
+
+def commit(named: Sequence[int], excluded: Sequence[int] = (), epochs: Sequence[int] = (1, 1, 1)) -> Commit:
+    return Commit(
+        run="r",
+        round=9,
+        committed_at="",
+        count=1,
+        members=tuple(
+            Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8) for rank in named
+        ),
+        excluded=tuple(Exclusion(rank=rank, reason="NaN") for rank in excluded),
+        epochs=tuple(epochs),
+    )
+
+
+@pytest.mark.parametrize(
+    ("round_", "complete", "expected"),
+    [
+        (commit([0, 1, 2]), [8, 4], 8),
+        (commit([0, 1, 2]), [], 0),
+        (commit([0, 1], excluded=[2]), [8, 4], 8),
+        # A rank that never came holds nothing; one that came and is not named holds an interval.
+        (commit([0, 1], epochs=(1, 1, 0)), [8, 4], 8),
+        (commit([0, 1]), [8, 4], 4),
+        (commit([0, 1]), [8], 0),
+    ],
+)
+def test_data_go_up_to_a_snapshot_that_everybody_has_passed(round_: Commit, complete: list[int], expected: int) -> None:
+    assert horizon(round_, complete) == expected
+
+
+class Undeletable(FaultyStore):
+    """A store whose role may not delete."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        raise StoreDeniedError(keys[0], "AccessDenied")
+
+
+class FrugalRun(Run):
+    """A run whose replicas may not delete."""
+
+    @property
+    def store(self) -> Undeletable:
+        return Undeletable(LocalStore(self.root), Faults())
+
+
+def test_a_role_that_may_not_delete_trains_on_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = FrugalRun(tmp_path, rounds=5, snapshot_rounds=1)
+    with caplog.at_level(logging.WARNING, "muster.replica"):
+        peers = run.start_all()
+        with all_ended(peers):
+            assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
+    assert "event=not-swept" in caplog.text
+    assert (tmp_path / keys.contribution(1, 0, 1)).exists()
