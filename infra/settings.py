@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from infra.schedules import ScheduledRun, read_schedules
 from muster.contract.errors import ConfigurationError
 from muster.contract.names import PREFIX_MAX
 
@@ -39,7 +40,8 @@ class StackSettings:
     """The choices of a deployment.
 
     `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `replica_image` the
-    image of specs that name none; `sweep_hours` the time between two looks for what has outlived its run, 0 for none.
+    image of specs that name none; `sweep_hours` the time between two looks for what has outlived its run, 0 for none;
+    `schedules` start runs by the clock; `notify_email` is told how runs end.
     """
 
     job_prefix: str = "muster"
@@ -48,6 +50,8 @@ class StackSettings:
     rearm_seconds: int = 21_600
     log_retention_days: int = 90
     sweep_hours: int = 6
+    schedules: tuple[ScheduledRun, ...] = ()
+    notify_email: str | None = None
 
     @classmethod
     def from_context(cls, read: Callable[[str], object]) -> StackSettings:
@@ -64,6 +68,8 @@ class StackSettings:
             target=target,
             rearm_seconds=_rearm_seconds(read("rearm_seconds"), default.rearm_seconds, REARM_SECONDS_MIN[target]),
             log_retention_days=_log_retention_days(read("log_retention_days"), default.log_retention_days),
+            schedules=read_schedules(read("schedules")),
+            notify_email=_notify_email(read("notify_email")),
             sweep_hours=_sweep_hours(read("sweep_hours"), default.sweep_hours),
         )
 
@@ -118,6 +124,14 @@ def _sweep_hours(value: object, default: int) -> int:
     if hours is None or not 0 <= hours <= SWEEP_HOURS_MAX:
         raise _refused(value, "sweep_hours", f"a whole number from 0 (never) to {SWEEP_HOURS_MAX}")
     return hours
+
+
+def _notify_email(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"[^@\s]{1,64}@[^@\s]{1,189}", value):
+        raise _refused(value, "notify_email", "one address, like team@example.com")
+    return value
 
 
 def _whole_number(value: object) -> int | None:

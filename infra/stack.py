@@ -15,6 +15,7 @@ from infra.event_bus import EventBus
 from infra.event_rule import EventRule
 from infra.handler_function import HandlerSettings
 from infra.inbox_topic import InboxTopic
+from infra.notify_function import NotifyFunction
 from infra.plan_function import PlanFunction
 from infra.react_function import ReactFunction
 from infra.rendezvous_bucket import RendezvousBucket
@@ -108,7 +109,16 @@ class MusterStack(Stack):
             state_machine=state_machine,
             hours=settings.sweep_hours,
         )
-        StartFunction(self, "Start", settings=handlers, bucket=bucket, inbox=inbox, state_machine=state_machine)
+        StartFunction(
+            self,
+            "Start",
+            settings=handlers,
+            bucket=bucket,
+            inbox=inbox,
+            state_machine=state_machine,
+            schedules=settings.schedules,
+        )
+        people = NotifyFunction(self, "Notify", settings=handlers, email=settings.notify_email).topic
         EventRule(
             self,
             "JobEvents",
@@ -148,6 +158,7 @@ class MusterStack(Stack):
             ("JobPrefix", settings.job_prefix),
             ("ReplicaRoleArn", replica_role.role_arn),
             ("EventBusName", bus.event_bus_name),
+            ("NotificationTopicArn", people.topic_arn),
             ("DeadLetterQueueUrl", dead_letters.queue_url),
             ("Region", self.region),
         ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -14,6 +16,7 @@ from constructs import Construct
 from infra.access import listing, objects
 from infra.event_rule import EventRule
 from infra.handler_function import HandlerFunction, HandlerSettings
+from infra.schedules import ScheduledRun
 from muster.contract.events import RUN_REQUESTED
 
 
@@ -29,6 +32,7 @@ class StartFunction(Construct):
         bucket: s3.IBucket,
         inbox: sns.ITopic,
         state_machine: sfn.StateMachine,
+        schedules: Sequence[ScheduledRun],
     ) -> None:
         super().__init__(scope, construct_id)
         executions = Stack.of(self).format_arn(
@@ -65,3 +69,15 @@ class StartFunction(Construct):
             function=self.function,
             dead_letters=settings.dead_letters,
         )
+        for schedule in schedules:
+            spec = {"spec": schedule.spec} if schedule.spec_key is None else {"spec_key": schedule.spec_key}
+            wish = {"name": schedule.name, "at": events.EventField.time, **spec}
+            EventRule(
+                self,
+                f"Schedule-{schedule.name}",
+                description=f"Muster: {schedule.name}, {schedule.expression}",
+                schedule=events.Schedule.expression(schedule.expression),
+                message=events.RuleTargetInput.from_object({"schedule": wish}),
+                function=self.function,
+                dead_letters=settings.dead_letters,
+            )

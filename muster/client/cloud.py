@@ -20,6 +20,7 @@ from muster.contract import names
 from muster.contract.errors import RunNameTakenError
 from muster.contract.failures import FailureClass, JobEnd, classify_end
 from muster.contract.status import JobStatus
+from muster.contract.strays import ActiveJob
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -117,6 +118,34 @@ class Cloud:
             summaries = [summary for page in pages for summary in page["TrainingJobSummaries"]]
         jobs = (Job.from_summary(summary, self.stack.job_prefix, run) for summary in summaries)
         return [job for job in jobs if job is not None]
+
+    def active_jobs(self) -> list[ActiveJob]:
+        """The running jobs under any name that this stack makes, whoever made them."""
+        with translated():
+            pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
+                NameContains=f"{self.stack.job_prefix}-",
+                StatusEquals=JobStatus.IN_PROGRESS.value,
+                PaginationConfig={"PageSize": _PAGE},
+            )
+            summaries = [summary for page in pages for summary in page["TrainingJobSummaries"]]
+        named = ((names.JobName.parse(item["TrainingJobName"], self.stack.job_prefix), item) for item in summaries)
+        return [
+            ActiveJob(name, item["TrainingJobArn"], item["CreationTime"]) for name, item in named if name is not None
+        ]
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """The tags of a job."""
+        with translated():
+            pages = self._sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+            return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+
+    def live_runs(self) -> set[str]:
+        """The names of the runs whose executions run."""
+        with translated():
+            pages = self._stepfunctions.get_paginator("list_executions").paginate(
+                stateMachineArn=self.stack.state_machine_arn, statusFilter="RUNNING"
+            )
+            return {names.run_name(item["name"]) for page in pages for item in page["executions"]}
 
     def failure_class(self, job: str) -> FailureClass | None:
         """Why the ended job named `job` did not succeed (DescribeTrainingJob: only it tells the reason)."""

@@ -124,6 +124,26 @@ def cancel(
         typer.echo(f"Cancelled {named.name}: its jobs are being stopped. See `muster status {named.name}`.")
 
 
+def doctor(
+    *,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show jobs that have outlived their run. Stops nothing."""
+    found = _muster(stack, profile, region).doctor()
+    if json:
+        print_json({"strays": found.strays, "foreign": found.foreign})
+        return
+    for job in found.strays:
+        typer.echo(f"{job}: its run has no running execution; the stack's next sweep stops it")
+    for job in found.foreign:
+        typer.echo(f"{job}: has a name of Muster's and was made by somebody else; it is left alone")
+    if not (found.strays or found.foreign):
+        typer.echo("Nothing has outlived its run.")
+
+
 def _read_spec(path: str) -> Spec:
     from muster.contract.spec_reader import parse_spec_text  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 
 from muster.client.cloud import Cloud
+from muster.client.doctor import Diagnosis, examine
 from muster.client.errors import NoResultError, UnfinishedRunError, UnreachableError, WaitTimeoutError
 from muster.client.execution import execution_name
 from muster.client.observe import Observer, read_result
@@ -21,6 +22,7 @@ from muster.contract.result import Result
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 from muster.contract.start import execution_input
+from muster.contract.strays import YOUNG_SECONDS
 
 POLL_SECONDS = 2.0
 # A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.
@@ -53,6 +55,14 @@ class Muster:
         name = execution_name(checked)
         self._cloud.start_execution(name, execution_input(checked))
         return self.run(name)
+
+    def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
+        """What has outlived its run; nothing is changed. A job younger than `young_seconds` is not judged.
+
+        Raises:
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        return examine(self._cloud, young_seconds)
 
     def run(self, name: str) -> Run:
         """The run named `name`, whether it exists or not: its methods will tell."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sns import SNSClient
     from mypy_boto3_stepfunctions import SFNClient
 
 # With exponential back-off and full jitter between them: about 15 s on average, 31 s at most. What lasts longer goes
@@ -51,3 +52,8 @@ def stepfunctions_client() -> SFNClient:
 def events_client() -> EventBridgeClient:
     """An EventBridge client, for putting events."""
     return boto3.client("events", config=_CONFIG_FOR_EVENTS)
+
+
+def sns_client() -> SNSClient:
+    """An SNS client."""
+    return boto3.client("sns", config=_CONFIG)

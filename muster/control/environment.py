@@ -37,3 +37,9 @@ class ExecutionsEnvironment(FunctionEnvironment):
     state_machine_arn: Annotated[
         str, Field(alias="MUSTER_STATE_MACHINE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
     ]
+
+
+class NotifyEnvironment(FunctionEnvironment):
+    """What notify is told besides."""
+
+    topic_arn: Annotated[str, Field(alias="MUSTER_TOPIC_ARN", min_length=10, max_length=2_048, pattern="^arn:")]

@@ -24,13 +24,13 @@ from muster.control.tell import refusal
 
 
 class Schedule(BaseModel):
-    """What a schedule of the stack sends: its name, its moment, and the spec or the key of one in the inbox."""
+    """What a schedule of the stack sends: its name, its moment, and a spec's text or the key of one in the inbox."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     at: str
-    spec: Any = None
+    spec: str = ""
     spec_key: str | None = None
 
 
@@ -78,7 +78,7 @@ class Starter:
         moment = "".join(character for character in schedule.at if character.isdigit())[:12]
         name = f"{schedule.name}-{moment}"
         try:
-            spec = self._read(schedule.spec_key) if schedule.spec_key else parse_spec(schedule.spec)
+            spec = self._read(schedule.spec_key) if schedule.spec_key else parse_spec_text(schedule.spec)
             if spec.name is not None:
                 remedy = "leave it out: every run of a schedule has a name of its own"
                 raise SpecError([Problem("name", repr(spec.name), remedy)])

@@ -12,7 +12,7 @@ from tests.infra.template import Template, app_environment, run_app
 
 BUCKET = "arn:aws:s3:::BUCKET"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify")
 ROLES = (*FUNCTIONS, "Workflow", "Replica")
 CONTROL_KEYS = [
     "control/run/plan.json",

@@ -84,7 +84,8 @@ def test_neither_a_child_nor_another_state_machine_wakes_stop(template: Template
 
 
 @pytest.mark.parametrize(
-    ("name", "function"), [("JobEvents", "React"), ("EarlyEnds", "Stop"), ("Sweep", "Sweep"), ("Start", "Start")]
+    ("name", "function"),
+    [("JobEvents", "React"), ("EarlyEnds", "Stop"), ("Sweep", "Sweep"), ("Start", "Start"), ("Notify", "Notify")],
 )
 def test_a_rule_has_patience_a_dead_letter_queue_and_the_right_to_call(
     template: Template, name: str, function: str

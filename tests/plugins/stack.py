@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 # machine to come before it.
 REARM_SECONDS = 12
 
+# Far away: a run of its own accord would disturb the tests.
+SCHEDULES = {
+    "nightly": {
+        "at": "cron(0 3 1 1 ? 2199)",
+        "spec": {"replicas": 1, "entrypoint": ["python", "-c", "print('<time>')"]},
+    }
+}
+
 
 @pytest.fixture(scope="session")
 def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
@@ -28,7 +37,11 @@ def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploye
         outputs = deploy(
             cloud.environment(),
             target=Platform.LOCAL,
-            context={"replica_image": "muster-local/python:latest", "rearm_seconds": REARM_SECONDS},
+            context={
+                "replica_image": "muster-local/python:latest",
+                "rearm_seconds": REARM_SECONDS,
+                "schedules": json.dumps(SCHEDULES),
+            },
             outputs=folder / "outputs.json",
             log=folder / "cdk.log",
         )

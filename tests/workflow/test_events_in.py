@@ -107,8 +107,21 @@ def test_a_name_that_another_run_has_is_refused(stack, listener):
 
 
 def test_a_schedule_starts_one_run_for_each_of_its_moments(stack):
-    tick = {"schedule": {"name": "nightly", "at": "2026-05-04T03:00:00Z", "spec": SPEC}}
+    events = stack.cloud.client("events")
+    [rule] = [item["Name"] for item in events.list_rules()["Rules"] if "Schedulenightly" in item["Name"]]
+    [target] = events.list_targets_by_rule(Rule=rule)["Targets"]
+    assert list(target["InputTransformer"]["InputPathsMap"].values()) == ["$.time"]
+    [field] = target["InputTransformer"]["InputPathsMap"]
+    template = target["InputTransformer"]["InputTemplate"]
+    assert template.count("<") == 1, "EventBridge reads every <word> as a field"
+    tick = json.loads(template.replace(f"<{field}>", '"2026-05-04T03:00:00Z"'))
     assert stack.invoke("Start", tick) == {"outcomes": ["started"]}
     assert ended(stack, "nightly-202605040300")["status"] == "SUCCEEDED"
     assert stack.invoke("Start", tick) == {"outcomes": ["started before"]}
     assert len(executions(stack, "nightly-")) == 1
+
+
+def test_a_schedule_whose_spec_is_not_there_says_so(stack, listener):
+    tick = {"schedule": {"name": "weekly", "at": "2026-05-04T03:00:00Z", "spec_key": "inbox/missing"}}
+    assert stack.invoke("Start", tick) == {"outcomes": ["refused"]}
+    assert "found no object" in listener.wait("Run Refused", request="weekly-202605040300")["problems"][0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from muster.contract.events import EVENT_VERSION
 from muster.local.faults import CallError, LostInstance
-from tests.stack.deployed import Deployed
+from tests.stack.deployed import Deployed, wait_for
 from tests.stack.listening import Listener
 
 
@@ -65,3 +67,27 @@ def test_a_bus_that_takes_nothing_delays_no_run(stack, listener):
     run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"]})
     assert run.wait()["status"] == "SUCCEEDED"
     assert listener.events("Run Succeeded", run=run.name) == []
+
+
+def test_people_are_told_in_words(stack):
+    sqs, sns = stack.cloud.client("sqs"), stack.cloud.client("sns")
+    queue = sqs.create_queue(QueueName="people")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage"}
+    document = {"Version": "2012-10-17", "Statement": [{**policy, "Resource": arn}]}
+    sqs.set_queue_attributes(QueueUrl=queue, Attributes={"Policy": json.dumps(document)})
+    sns.subscribe(TopicArn=stack.outputs["NotificationTopicArn"], Protocol="sqs", Endpoint=arn)
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]})
+    run.wait()
+    subjects: dict[str, str] = {}
+
+    def told() -> bool:
+        for message in sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", []):
+            body = json.loads(message["Body"])
+            subjects[body["Subject"]] = body["Message"]
+        return {f"Muster: {run.name} {end}" for end in ("has failed", "is being stopped")} <= subjects.keys()
+
+    wait_for("both messages to people", told)
+    text = subjects[f"Muster: {run.name} has failed"]
+    assert text.startswith(f"{run.name} has failed.\n\nWhy: ")
+    assert f"`muster result {run.name}`" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from muster.client import Muster
 from muster.contract.plan import Plan
 from muster.contract.request import training_job_request
 from muster.contract.result import Verdict
@@ -37,7 +38,7 @@ def test_a_run_whose_end_nobody_saw_is_settled_by_the_sweep(stack):
     assert stack.invoke("Sweep", NOW)["settled"] == []
 
 
-def test_a_job_that_outlived_its_run_is_stopped_and_no_other(stack):
+def test_a_job_that_outlived_its_run_is_seen_and_stopped_and_no_other(stack, monkeypatch):
     live = stack.start(stack.gated("live"))
     live.wait_for_status(0, 1, "Training")
     over = stack.start(stack.gated("over", per="attempt"))
@@ -48,6 +49,10 @@ def test_a_job_that_outlived_its_run_is_stopped_and_no_other(stack):
     foreign = over.job(0, 3)
     stack.sagemaker.create_training_job(**{**request, "TrainingJobName": foreign})
     assert stack.invoke("Sweep", {})["stopped"] == [], "the execution of a young job may not be listed yet"
+    for variable, value in stack.cloud.environment({}).items():
+        monkeypatch.setenv(variable, value)
+    seen = Muster().doctor(young_seconds=0)
+    assert (seen.strays, seen.foreign) == ((over.job(0, 2),), (foreign,))
     swept = stack.invoke("Sweep", NOW)
     assert (swept["stopped"], swept["foreign"], swept["troubles"]) == ([over.job(0, 2)], [foreign], [])
     over.wait_for_status(0, 2, JobStatus.STOPPED)
