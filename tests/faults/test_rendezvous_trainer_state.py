@@ -108,7 +108,7 @@ def test_a_killed_replica_repeats_and_loses_no_data(
     again = drawn[VICTIM, 2]
     assert again == list(range(again[0], ROUNDS * ITEMS))
     # Drawn again is at most what was drawn for that round: all of it if it counts under the successor's name. What the
-    # first attempt gave may still be committed after the successor has drawn the same; then the successor's is left out.
+    # first attempt gave may still be committed after the successor drew the same; then the successor is left out.
     attempt = {member.rank: member.attempt for member in run.commit(round_).members}[VICTIM]
     assert again[0] in {(round_ - 1) * ITEMS, round_ * ITEMS}
     assert attempt == 1 or again[0] == (round_ - 1) * ITEMS
