@@ -11,8 +11,8 @@ from examples.char_gpt.baselines import Curve
 from muster.contract.layout import RunLayout
 from muster.contract.result import ReplicaOutcome, Result, Verdict
 
-# Above the loss of synchronous data parallel, which exchanges `sync_every` times as often.
-TOLERANCE = 0.05
+# Above the loss of synchronous data parallel, which exchanges in every step and is far ahead in so short a training.
+TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)

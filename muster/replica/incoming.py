@@ -27,9 +27,12 @@ class Incoming:
         self.begin()
         if len(self._rest) < size:
             joined = bytearray(self._rest)
+            self._rest = memoryview(b"")
             while len(joined) < size and (piece := next(self._pieces, None)) is not None:
-                joined += piece
-            self._rest = memoryview(joined)
+                needed = size - len(joined)
+                joined += piece[:needed]
+                self._rest = piece[needed:]
+            return memoryview(joined)
         taken, self._rest = self._rest[:size], self._rest[size:]
         return taken
 

@@ -118,7 +118,7 @@ class Rendezvous:
         """
         self._claim_training()
         self._meeting = replace(self._meeting, codec=codec_named(algorithm.codec))
-        agree_on_options(self._meeting, asdict(algorithm))
+        agree_on_options(self._meeting, {**asdict(algorithm), "snapshot_rounds": self._meeting.snapshot_rounds})
         snapshots = Snapshots(self._meeting, packing.count, packing.layout)
         state = latest_state(snapshots)
         if state is None:

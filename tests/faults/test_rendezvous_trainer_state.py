@@ -107,9 +107,11 @@ def test_a_killed_replica_repeats_and_loses_no_data(
     assert (results[0] == 1).all()
     again = drawn[VICTIM, 2]
     assert again == list(range(again[0], ROUNDS * ITEMS))
-    # Drawn again is at most what was drawn for the round that never came to be.
+    # Drawn again is at most what was drawn for that round: all of it if it counts under the successor's name. What the
+    # first attempt gave may still be committed after the successor drew the same; then the successor is left out.
     attempt = {member.rank: member.attempt for member in run.commit(round_).members}[VICTIM]
-    assert again[0] == (round_ if attempt == 1 else round_ - 1) * ITEMS
+    assert again[0] in {(round_ - 1) * ITEMS, round_ * ITEMS}
+    assert attempt == 1 or again[0] == (round_ - 1) * ITEMS
 
 
 def test_states_are_kept_by_round_and_few_of_them(tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def test_the_latest_attempt_stands_in_the_row_and_the_note_says_why_it_is_a_reru
     assert "1 rerun" in headline(status)
 
 
+def test_the_headline_counts_what_was_excluded() -> None:
+    assert "excluded" not in headline(look())
+    assert "1 contribution excluded" in headline(look().model_copy(update={"excluded": 1}))
+    assert "3 contributions excluded" in headline(look().model_copy(update={"excluded": 3}))
+
+
 def test_a_failed_attempt_whose_replacement_is_not_there_yet_is_being_decided() -> None:
     failed = job(0, 1, "Failed", "Failed")
     row = rows(look(failed, failures={str(failed.name): FailureClass.CAPACITY}))[0]
