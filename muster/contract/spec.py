@@ -104,7 +104,7 @@ class Spec(AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFie
     trainer: Annotated[
         str | None,
         Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),
-        Says("package.module:function"),
+        Says("write package.module:function"),
     ] = Field(default=None, description="the function that trains, as `package.module:function`")
     kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="the trainer's keyword arguments")
     entrypoint: list[Argument] | None = Field(

@@ -95,8 +95,10 @@ def test_lost_event_is_repaired_by_rearming(stack):
 def test_late_event_of_an_old_attempt_is_dropped(stack):
     stack.cloud.faults.add(LostInstance(job="*-r0-a1"))
     run = stack.start(stack.gated("late", per="attempt"))
-    run.wait_for_status(0, 2, "Training")
-    before = run.record()
+    before = wait_for(
+        "attempt 2 in training",
+        lambda: (r := run.record()) and r.current.attempt == 2 and r.current.secondary == "Training" and r,
+    )
     answer = stack.invoke("React", state_change(run, 0, 1, "Completed"))
     assert answer["reaction"] == "dropped: attempt 1 is not the current one"
     assert run.record().attempts == before.attempts
@@ -345,7 +347,7 @@ def test_loss_that_the_policy_allows_leaves_the_others_alone(stack):
 
 def test_losses_below_the_quorum_stop_the_run(stack):
     stack.cloud.faults.add(Crash(job="*-r[01]-*", count=2))
-    run = stack.start(stack.gated("quorum", replicas=3, on_replica_failure="continue", min_replicas=2))
+    run = stack.start(stack.gated("below-quorum", replicas=3, on_replica_failure="continue", min_replicas=2))
     ended = run.wait()
     assert ended["status"] == "FAILED"
     assert "was lost: user-code" in ended["cause"]

@@ -32,10 +32,12 @@ def test_a_run_whose_end_nobody_saw_is_settled_by_the_sweep(stack):
     with silenced(stack, "EarlyEnds"):
         stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
         swept = stack.invoke("Sweep", NOW)
-    assert (swept["settled"], swept["troubles"]) == ([run.name], [])
+    # Of another test a run may be there whose jobs are still being stopped.
+    assert run.name in swept["settled"]
+    assert swept["troubles"] == []
     assert (run.result().verdict, run.result().reason) == (Verdict.STOPPED, "the execution was stopped")
     assert run.statuses() == {"r0-a1": "Stopped"}
-    assert stack.invoke("Sweep", NOW)["settled"] == []
+    assert run.name not in stack.invoke("Sweep", NOW)["settled"]
 
 
 def test_a_job_that_outlived_its_run_is_seen_and_stopped_and_no_other(stack, monkeypatch):
