@@ -61,6 +61,9 @@ def sweep(
     """Settle runs whose end was missed, and stop the jobs of runs that are over."""
     now = datetime.now(UTC)
     troubles: list[str] = []
+    # Runs before jobs: a job that is stopped before its run's fence stands would end for a reason of its own.
+    ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
+    settled = _settle(find_run, bus, ended, deadline, troubles)
     # Jobs before executions: a run that begins in between has no job in the list.
     active = jobs.active(prefix)
     strays = suspects(active, executions.live_runs(), now, young_seconds)
@@ -68,8 +71,6 @@ def sweep(
     own = [job for job, ours in zip(strays, owned, strict=True) if ours]
     foreign = [job for job, ours in zip(strays, owned, strict=True) if not ours]
     stopped = _stop(jobs, own, troubles)
-    ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
-    settled = _settle(find_run, bus, ended, deadline, troubles)
     return Swept(settled, stopped, tuple(str(job.name) for job in foreign), tuple(troubles))
 
 
