@@ -411,9 +411,8 @@ def test_stop_execution_during_training_leaves_no_job(stack):
 def test_one_replica_that_cannot_be_stopped_does_not_shield_the_others(stack):
     run = stack.start(stack.gated("shield", replicas=3))
     for rank in range(3):
-        run.wait_for_status(rank, 1, "Training")
-    etag = stack.s3.head_object(Bucket=stack.bucket, Key=run.layout.record(0))["ETag"]
-    stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.record(0), Body=b"damaged", IfMatch=etag)
+        run.wait_for_record(rank, "Training")
+    stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.record(0), Body=b"damaged")
     stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
     result = run.result()
     assert set(run.statuses().values()) == {"Stopped"}

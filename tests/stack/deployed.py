@@ -163,3 +163,12 @@ class Run:
             return bool({job["TrainingJobStatus"], job["SecondaryStatus"]} & set(statuses))
 
         wait_for(f"{self.job(rank, attempt)} as {'/'.join(statuses)}", look)
+
+    def wait_for_record(self, rank: int, secondary: str) -> None:
+        """Wait until a replica's record has taken in a secondary status: React writes it after the job has it."""
+
+        def look() -> bool:
+            record = self.record(rank)
+            return record is not None and record.current.secondary == secondary
+
+        wait_for(f"{secondary} in the record of rank {rank}", look)
