@@ -21,6 +21,7 @@ from muster.replica.exchange import Exchange
 from muster.replica.grace import ROUNDS_SEEN
 from muster.replica.history import last_committed, latest_state
 from muster.replica.meeting import Meeting, Patience, log
+from muster.replica.metrics import Metrics
 from muster.replica.options import agree_on_options
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.packing import Packing
@@ -51,16 +52,16 @@ class Training(Trained):
 class Rendezvous:
     """This process's place among the replicas."""
 
-    def __init__(self, meeting: Meeting, seat: Seat, metrics: Callable[[], dict[str, float]]) -> None:
-        """`metrics` gives the latest value of each metric: it goes along with every contribution."""
+    def __init__(self, meeting: Meeting, seat: Seat, metrics: Metrics) -> None:
+        """The latest value of each of the `metrics` goes along with every contribution."""
         self._meeting = meeting
         self._seat = seat
-        self._metrics = metrics
+        self.metrics = metrics
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
         self._training: Trained | None = None
 
     @classmethod
-    def open(cls, meeting: Meeting, rank: int, attempt: int, metrics: Callable[[], dict[str, float]]) -> Rendezvous:
+    def open(cls, meeting: Meeting, rank: int, attempt: int, metrics: Metrics) -> Rendezvous:
         """Take the seat of `rank`; every process that held it before is fenced from now on.
 
         Raises:
@@ -167,7 +168,7 @@ class Rendezvous:
                 round_,
                 gradient,
                 weight=weight,
-                metrics=self._metrics(),
+                metrics=self.metrics.latest(),
                 residual=residual,
             )
             before_giving()

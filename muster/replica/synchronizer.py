@@ -47,7 +47,7 @@ class Synchronizer:
         self._begun: Floats | None = None  # where an eager phase began, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
-        self.stopwatch = Stopwatch()
+        self.stopwatch = Stopwatch(rendezvous.metrics)
         self._feedback = ErrorFeedback(packing.count) if codec_named(algorithm.codec).loses else None
         self._residuals = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "residual")
         self._restore_residual()

@@ -16,6 +16,7 @@ import numpy as np
 from muster.replica.algorithm import Algorithm
 from muster.replica.codec import Floats
 from muster.replica.meeting import Meeting
+from muster.replica.metrics import Metrics
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.packing import ArrayPacking
 from muster.replica.rendezvous import Rendezvous
@@ -122,7 +123,7 @@ class Process:
         quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
         meeting = Meeting(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
         meeting = replace(meeting, snapshot_rounds=setting.snapshot_rounds)
-        rendezvous = Rendezvous.open(meeting, self.rank, self.attempt, dict)
+        rendezvous = Rendezvous.open(meeting, self.rank, self.attempt, Metrics())
         start = np.full(setting.count, self.rank, np.float32)
         training = rendezvous.join(ArrayPacking(start), Witnessed(self))
         while (done := training.state.round) < setting.rounds:

@@ -12,6 +12,7 @@ import pytest
 
 from muster.replica.checkpoints import KEPT, Checkpoints
 from muster.replica.diloco import DiLoCo
+from muster.replica.metrics import Metrics
 from muster.replica.plain_state import pack_plain, unpack_plain
 from muster.replica.rendezvous import Rendezvous
 from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run
@@ -40,7 +41,7 @@ class Reader:
 
 def train(run: Run, rank: int, attempt: int, folder: Path, *, faults: Faults, drawn: list[int]) -> np.ndarray[Any, Any]:
     """Every item that is drawn moves an element of its own by 1: the global model counts what entered it."""
-    rendezvous = Rendezvous.open(run.meeting(FaultyStore(run.store, faults)), rank, attempt, dict)
+    rendezvous = Rendezvous.open(run.meeting(FaultyStore(run.store, faults)), rank, attempt, Metrics())
     counts = np.zeros((run.replicas, ROUNDS * ITEMS), np.float32)
     reader = Reader()
     outer = DiLoCo(

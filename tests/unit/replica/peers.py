@@ -18,6 +18,7 @@ from muster.replica.diloco import DiLoCo
 from muster.replica.exchange import Outcome
 from muster.replica.local_store import LocalStore
 from muster.replica.meeting import Meeting
+from muster.replica.metrics import Metrics
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
@@ -158,7 +159,9 @@ class Run:
 
         def work() -> None:
             try:
-                peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, lambda: {"loss": 0.5})
+                metrics = Metrics()
+                metrics.log(loss=0.5)
+                peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, metrics)
                 parameters = np.zeros(self.count, np.float32)
                 outer = DiLoCo(peer.rendezvous, parameters, codec=self.codec)
                 while outer.round < self.rounds:

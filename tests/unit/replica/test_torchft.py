@@ -15,6 +15,7 @@ import torch
 from torchft import local_sgd
 
 from muster.replica.errors import StoppedError
+from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.torch import DiLoCo
 from muster.replica.torchft import Manager
@@ -138,7 +139,7 @@ def test_a_replica_that_is_killed_comes_back_with_the_outer_optimizer_of_the_oth
             raise StoppedError
 
     def replica(rank: int, attempt: int, hook: Callable[[int], None]) -> None:
-        rendezvous = Rendezvous.open(run.meeting(stop=stop), rank, attempt, dict)
+        rendezvous = Rendezvous.open(run.meeting(stop=stop), rank, attempt, Metrics())
         try:
             models.append(train_with_torchft(rendezvous, 7, hook))
         except StoppedError:
