@@ -140,5 +140,5 @@ def test_topk_is_coded_sparse_for_few_and_densely_for_many() -> None:
 
 
 def _means(run: Run, round_: int) -> dict[str, bytes]:
-    folder = run.root / keys.reduced_shards(round_)
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
+    shards = sorted((run.root / keys.REDUCED).glob(f"*/{round_:08d}-*"))
+    return {path.parent.name: path.read_bytes() for path in shards}
