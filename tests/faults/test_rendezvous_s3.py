@@ -63,7 +63,7 @@ def test_replicas_meet_in_s3_and_one_that_dies_is_replaced(bucket: str, workshop
     commits = workshop.keys(layout.commits)
     assert commits == [layout.rendezvous + keys.commit(round_) for round_ in range(1, run.rounds + 1)]
     data = workshop.keys(layout.rendezvous + keys.CONTRIBUTIONS) + workshop.keys(layout.rendezvous + keys.REDUCED)
-    assert {round_of(key) for key in data} == {4}, "the snapshot of round 3 covers all before it"
+    assert {round_of(key) for key in data} <= {3, 4}, "the snapshot of round 2, at least, covers all before it"
     newest = Commit.from_json(workshop.read(commits[-1]), commits[-1])
     assert [(member.rank, member.attempt, member.metrics) for member in newest.members] == [
         (0, 1, {"loss": 0.5}),
