@@ -36,23 +36,29 @@ def horizon(commit: Commit, complete: Iterable[int]) -> int:
 
 
 class Keeper:
-    """The housekeeping of one process. In every round one member, each in its turn, is to do it."""
+    """The housekeeping of one process: of the snapshot in one round of so many as there are members, and of its share
+    of the places (ranks and shards) whenever the horizon moves.
+    """
 
     def __init__(self, snapshots: Snapshots, rank: int) -> None:
         self._snapshots = snapshots
         self._rank = rank
+        self._complete: set[int] = set()
         self._swept = 0
 
     def keep(self, commit: Commit) -> None:
-        """Seal the newest snapshot if all of it is there, and delete what no one needs, if it is this one's turn."""
-        if commit.members[commit.round % len(commit.members)].rank != self._rank:
-            return
-        limit = horizon(commit, (round_ for round_ in self._rounds(commit) if self._is_complete(round_)))
+        """Seal the newest snapshot if all of it is there and it is this one's turn; delete what no one needs."""
+        members = [member.rank for member in commit.members]
+        position = members.index(self._rank)
+        turn = commit.round % len(members) == position
+        limit = horizon(commit, (round_ for round_ in self._rounds(commit) if self._is_complete(round_, turn)))
         if limit <= self._swept:
             return
         self._swept = limit
+        self._complete = {round_ for round_ in self._complete if round_ >= limit}
+        places = range(position, max(len(commit.epochs), self._snapshots.shards(limit)), len(members))
         try:
-            self._sweep(limit)
+            self._sweep(limit, places)
         except (StoreDeniedError, StoreUnavailableError) as error:
             # Nobody needs what is left: the next sweep or the bucket's lifecycle rule takes it along.
             log.warning("round=%d event=not-swept reason=%r", limit, str(error))
@@ -60,24 +66,31 @@ class Keeper:
     def _rounds(self, commit: Commit) -> range:
         return snapshot_rounds(self._snapshots, commit.round - 1, after=0)
 
-    def _is_complete(self, round_: int) -> bool:
-        if self._snapshots.is_sealed(round_):
-            return True
-        if self._snapshots.missing(round_):
-            return False
-        self._snapshots.seal(round_)
-        log.info("round=%d event=snapshot shards=%d", round_, self._snapshots.shards(round_))
+    def _is_complete(self, round_: int, turn: bool) -> bool:
+        if round_ not in self._complete:
+            if not self._snapshots.is_sealed(round_):
+                if not turn or self._snapshots.missing(round_):
+                    return False
+                self._snapshots.seal(round_)
+                log.info("round=%d event=snapshot shards=%d", round_, self._snapshots.shards(round_))
+            self._complete.add(round_)
         return True
 
-    def _sweep(self, limit: int) -> None:
-        """Delete everything up to `limit`, whoever left it there. Contributions first: what can still be read of a
-        round that goes is what was averaged, or nothing.
+    def _sweep(self, limit: int, places: range) -> None:
+        """Delete everything up to `limit` in `places`, whoever left it there. Where members saw the horizon move in
+        different rounds, with other members, a place may be passed over: the next sweep begins where it begins.
         """
-        store = self._snapshots.meeting.store
-        found = [
-            *store.keys(keys.CONTRIBUTIONS, keys.contributions(limit + 1)),
-            *store.keys(keys.REDUCED, keys.reduced_shards(limit + 1)),
-            *store.keys(keys.SNAPSHOTS, keys.snapshot_shards(limit)),
+        meeting = self._snapshots.meeting
+        ends = [
+            end
+            for place in places
+            for end in (
+                (keys.contributions_of(place), limit + 1),
+                (keys.reduced_of(place), limit + 1),
+                (keys.snapshots_of(place), limit),
+            )
         ]
-        store.delete(found)
-        log.info("round=%d event=swept objects=%d", limit, len(found))
+        found = meeting.side_by_side(lambda end: meeting.store.keys(end[0], keys.before(*end)), ends)
+        gone = [key for listed in found for key in listed]
+        meeting.store.delete(gone)
+        log.info("round=%d event=swept objects=%d", limit, len(gone))

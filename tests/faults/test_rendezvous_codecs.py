@@ -144,6 +144,5 @@ def test_topk_is_coded_sparse_for_few_and_densely_for_many() -> None:
 
 def _means(run: Run, round_: int) -> dict[str, bytes]:
     """The records: the headers name the members with their metrics, of which utilisation differs from run to run."""
-    folder = run.root / keys.reduced_shards(round_)
-    shards = (path for path in sorted(folder.iterdir()) if not path.name.startswith("."))
-    return {path.name: path.read_bytes()[HEADER_BYTES:] for path in shards}
+    shards = sorted((run.root / keys.REDUCED).glob(f"*/{round_:08d}-*"))
+    return {path.parent.name: path.read_bytes()[HEADER_BYTES:] for path in shards}

@@ -23,6 +23,7 @@ from muster.replica.outer import GlobalState, Outer
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Bytes, Part, Store
+from tests.rendezvous_keys import is_like
 
 RUN = "test"
 SMALL = 300
@@ -83,11 +84,11 @@ class FaultyStore(Store):
         return self._inner.uri(key)
 
 
-def kill_at(prefix: str) -> Hook:
-    """A hook that ends the process at the first key with `prefix`."""
+def kill_at(pattern: str) -> Hook:
+    """A hook that ends the process at the first key that is like `pattern`."""
 
     def hook(key: str) -> None:
-        if key.startswith(prefix):
+        if is_like(key, pattern):
             raise Killed(key)
 
     return hook
