@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.table import Row
 from muster.replica.meeting import CONNECTIONS
-from muster.replica.s3_store import PART_BYTES
+from muster.replica.transport import PART_BYTES
 
 _PARAMETERS = 10**9
 _FLOAT_BYTES = 4

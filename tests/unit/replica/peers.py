@@ -193,13 +193,14 @@ class Run:
         state = GlobalState(0, np.zeros(self.count, np.float32), np.zeros(self.count, np.float32))
         for round_ in range(1, self.rounds + 1):
             ranks = list(range(self.replicas)) if members is None else members(round_)
-            total = sum(rank + 1 for rank in ranks)
-            mean = np.zeros(self.count, np.float32)
+            average = sum(rank + 1 for rank in ranks) / len(ranks)
+            given = []
             for rank in ranks:
                 # What a trainer gives is the difference of its parameters, rounded where they are.
                 local = state.parameters - gradient_of(rank, round_, self.count)
-                mean += (state.parameters - local) * np.float32((rank + 1) / total)
-            Outer().apply(state, mean)
+                given.append((state.parameters - local) * np.float32((rank + 1) / average))
+            first, *others = given
+            Outer().apply(state, sum(others, first) * np.float32(1 / len(ranks)))
         return state.parameters.tobytes()
 
 
