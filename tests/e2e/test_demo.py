@@ -64,8 +64,7 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert "The run succeeded." in output
 
 
-# As examples/char_gpt/run.yaml, with a model and a number of steps that take seconds: noisy enough for one replica alone
-# to be clearly behind.
+# As examples/char_gpt/run.yaml, in seconds: so noisy that one replica alone is clearly behind.
 SMALL_GPT = """\
 replicas: 4
 trainer: examples.char_gpt.trainer:train
