@@ -9,6 +9,7 @@ from __future__ import annotations
 CONTRIBUTIONS = "contributions/"
 REDUCED = "reduced/"
 SNAPSHOTS = "snapshots/"
+TORCHFT = "torchft/"
 
 # Who uploads what training begins with.
 BEGINNER = "beginner.json"
@@ -66,6 +67,11 @@ def manifest(round_: int) -> str:
     return f"manifests/{round_:08d}.json"
 
 
+def torchft_states_of(shard: int) -> str:
+    """One shard of what torchft's algorithms hold, after all rounds."""
+    return f"{TORCHFT}{shard:05d}/"
+
+
 def torchft_state(round_: int) -> str:
-    """What torchft's algorithms hold after a round."""
-    return f"torchft/{round_:08d}"
+    """What torchft's algorithms hold after a round: one shard."""
+    return before(torchft_states_of(0), round_)

@@ -14,6 +14,7 @@ pytest.importorskip("torchft.local_sgd", reason="make test installs it")
 import torch
 from torchft import local_sgd
 
+from muster.replica import keys
 from muster.replica.errors import StoppedError
 from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
@@ -82,8 +83,9 @@ def test_torchfts_diloco_gives_what_ours_gives_with_one_exchange_per_sync(tmp_pa
     for one, another in zip(models[0].parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one, another, rtol=1e-4, atol=1e-6)
     # Only the last states are kept.
-    assert sorted(path.name for path in (tmp_path / "torchft" / "torchft").iterdir())[-1] == "00000005"
-    assert not (tmp_path / "torchft" / "torchft" / "00000001").exists()
+    states = tmp_path / "torchft" / keys.torchft_states_of(0)
+    assert sorted(path.name for path in states.iterdir())[-1] == "00000005"
+    assert not (states / "00000001").exists()
 
 
 def test_torchfts_local_sgd_averages(tmp_path: Path) -> None:
