@@ -25,8 +25,8 @@ from muster.contract.run_document import RunDocument
 
 REPLICAS = 4
 SYNC_EVERY = 50
-SETTINGS: dict[str, Any] = {"steps": 250, "width": 48, "layers": 2, "batch_size": 8}
-# DiLoCo's own outer settings are made for hundreds of rounds; five need less momentum. The same for all who have one.
+SETTINGS: dict[str, Any] = {"steps": 600, "width": 48, "layers": 2, "batch_size": 8}
+# DiLoCo's own outer momentum is made for hundreds of rounds; twelve need less. The same for all who have one.
 OUTER = {"sync_every": SYNC_EVERY, "outer_learning_rate": 0.9, "outer_momentum": 0.5}
 OURS, TORCHFT = "examples.char_gpt.trainer:train", "bench.char_gpt_torchft:train"
 TIMEOUT_SECONDS = 300
