@@ -42,11 +42,12 @@ class RendezvousBucket(Construct):
     compared first, and no role may delete under control/.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.Topic) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.Topic, name: str | None) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
             self,
             "Bucket",
+            bucket_name=name,
             encryption=s3.BucketEncryption.S3_MANAGED,
             enforce_ssl=True,
             minimum_tls_version=1.2,

@@ -51,8 +51,11 @@ class MusterStack(Stack):
             analytics_reporting=False,
         )
         inbox = InboxTopic(self, "Inbox").topic
-        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox).bucket
-        replica_role = ReplicaRole(self, "Replica", bucket=bucket).role
+        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket_name).bucket
+        replica_role = ReplicaRole(
+            self, "Replica", bucket=bucket, defaults=settings.defaults, arn=settings.replica_role_arn
+        ).role
+        results_key = settings.defaults.kms_key_id
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
@@ -72,7 +75,7 @@ class MusterStack(Stack):
             settings=handlers,
             bucket=bucket,
             replica_role=replica_role,
-            default_image=settings.replica_image,
+            defaults=settings.defaults,
         ).function
         attempt = AttemptFunction(
             self,
@@ -83,9 +86,21 @@ class MusterStack(Stack):
             job_prefix=settings.job_prefix,
         ).function
         react = ReactFunction(self, "React", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
-        stop = StopFunction(self, "Stop", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
+        stop = StopFunction(
+            self,
+            "Stop",
+            settings=handlers,
+            bucket=bucket,
+            job_prefix=settings.job_prefix,
+            results_key=results_key,
+        ).function
         settle = SettleFunction(
-            self, "Settle", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix
+            self,
+            "Settle",
+            settings=handlers,
+            bucket=bucket,
+            job_prefix=settings.job_prefix,
+            results_key=results_key,
         ).function
         state_machine = Workflow(
             self,
@@ -106,6 +121,7 @@ class MusterStack(Stack):
             settings=handlers,
             bucket=bucket,
             job_prefix=settings.job_prefix,
+            results_key=results_key,
             state_machine=state_machine,
             hours=settings.sweep_hours,
         )

@@ -25,6 +25,7 @@ class SweepFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         job_prefix: str,
+        results_key: str | None,
         state_machine: sfn.IStateMachine,
         hours: int,
     ) -> None:
@@ -41,7 +42,7 @@ class SweepFunction(Construct):
             memory_mb=1024,
             environment={"MUSTER_STATE_MACHINE_ARN": machine},
             statements=[
-                *clear_up_access(Stack.of(self), bucket, job_prefix),
+                *clear_up_access(Stack.of(self), bucket, job_prefix, results_key),
                 iam.PolicyStatement(actions=["states:ListExecutions"], resources=[machine]),
             ],
         ).function

@@ -17,7 +17,7 @@ from muster.contract.training.algorithm import AlgorithmFields
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Override, Overrides, override_of, rank_problems
-from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, ResourceFields
+from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, ResourceFields, has_own_disks
 from muster.contract.training.storage import StorageFields
 from muster.contract.training.time_limits import TimeFields
 from muster.contract.training.values import Argument, EnvironmentKey, EnvironmentValue, Says, TagKey, TagValue
@@ -256,6 +256,9 @@ class Spec(AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFie
                 "fallback_instance_types": override.fallback_instance_types or [],
                 "instance_preferences": None,
             }
+            # The run's key is for those of its replicas that have a volume.
+            if all(map(has_own_disks, [override.instance_type, *update["fallback_instance_types"]])):
+                update["volume_kms_key_id"] = None
         return self.model_copy(update=update)
 
     def resolved(self) -> Spec:

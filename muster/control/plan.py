@@ -12,6 +12,7 @@ from muster.contract.plan import Place, Plan
 from muster.contract.run_document import RunDocument
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
+from muster.contract.stack_defaults import StackDefaults
 from muster.control.documents import RunDocuments
 from muster.control.store import Store
 
@@ -28,14 +29,14 @@ class PlanRequest(BaseModel):
     input: Any
 
 
-def make_plan(store: Store, place: Place, default_image: str | None, request: PlanRequest) -> Plan:
+def make_plan(store: Store, place: Place, defaults: StackDefaults, request: PlanRequest) -> Plan:
     """Write the plan and the replicas' document; the same execution gets the same plan however often it asks.
 
     Raises:
         SpecError: the input is no spec that can be run; nothing was written.
         RunNameTakenError: another execution owns the run.
     """
-    spec = _with_defaults(parse_spec(request.input), default_image, request.execution_name)
+    spec = _completed(parse_spec(request.input), defaults, request.execution_name)
     plan = Plan.make(run_name(request.execution_name), request.execution_arn, request.started_at, place, spec)
     documents = RunDocuments(store, plan.run)
     if not store.create(plan.layout.plan, plan.to_json()):
@@ -48,15 +49,14 @@ def make_plan(store: Store, place: Place, default_image: str | None, request: Pl
     return plan
 
 
-def _with_defaults(spec: Spec, default_image: str | None, execution_name: str) -> Spec:
+def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec:
     problems = []
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or give the execution the same name"))
-    image = spec.image or (default_image if spec.algorithm_name is None else None)
-    if image is None and spec.algorithm_name is None:
+    if spec.image is None and defaults.image is None and spec.algorithm_name is None:
         remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
         problems.append(Problem("image", "neither an image nor a default of the stack", remedy))
     if problems:
         raise SpecError(problems)
-    return spec.model_copy(update={"image": image})
+    return defaults.complete(spec)

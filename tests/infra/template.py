@@ -71,7 +71,7 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
     if actual is None:
         return operator.endswith("IfExists")
     name = operator.removesuffix("IfExists")
-    if name == "StringEquals":
+    if name in {"StringEquals", "Bool"}:
         return actual in _strings(wanted)
     if name == "StringLike":
         return any(matches(actual, value) for value in _strings(wanted))

@@ -119,7 +119,7 @@ def test_functions_are_told_what_they_need(template: Template) -> None:
         assert variables["POWERTOOLS_SERVICE_NAME"] == f"muster-{name.lower()}"
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
-    assert plan["MUSTER_DEFAULT_IMAGE"] == "example/image:1"
+    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{}}'
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:
