@@ -23,6 +23,7 @@ class PlanFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         replica_role: iam.IRole,
+        package_uri: str,
         defaults: StackDefaults,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -37,6 +38,7 @@ class PlanFunction(Construct):
             memory_mb=512,
             environment={
                 "MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn,
+                "MUSTER_PACKAGE_URI": package_uri,
                 "MUSTER_DEFAULTS": defaults.to_json().decode(),
             },
             statements=[

@@ -11,6 +11,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from muster.contract.source import EXPIRY_DAYS, SOURCE
 from muster.contract.start import INBOX, INBOX_SUFFIXES
 
 # The backstop behind the replicas' own retention. Longer than a job can run (28 days), so that nothing disappears
@@ -60,6 +61,7 @@ class RendezvousBucket(Construct):
                 s3.LifecycleRule(
                     id="rendezvous-expires", prefix="rendezvous/", expiration=Duration.days(RENDEZVOUS_DAYS)
                 ),
+                s3.LifecycleRule(id="source-expires", prefix=SOURCE, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(
                     id="incomplete-uploads-are-aborted",
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
@@ -73,7 +75,9 @@ class RendezvousBucket(Construct):
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
-            "ComparedAndSwapped", ["control/*/replicas/*"], {"s3:if-none-match": "true", "s3:if-match": "true"}
+            "ComparedAndSwapped",
+            ["control/*/replicas/*", f"{SOURCE}*"],
+            {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 
     def _tell_of_inbox(self, inbox: sns.Topic) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.access import listing, log_group_arn, objects
+from muster.contract.source import SOURCE
 from muster.contract.stack_defaults import StackDefaults
 
 TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -21,14 +23,21 @@ class ReplicaRole(Construct):
     """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, bucket: s3.IBucket, defaults: StackDefaults, arn: str | None
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        bucket: s3.IBucket,
+        package: Asset,
+        defaults: StackDefaults,
+        arn: str | None,
     ) -> None:
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
         if arn is not None:
             self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", arn, mutable=False)
             return
-        statements = [*_statements(stack, bucket), *_network(stack, defaults), *_keys(defaults)]
+        statements = [*_statements(stack, bucket), *_package(package), *_network(stack, defaults), *_keys(defaults)]
         self.role = iam.Role(
             self,
             "Role",
@@ -39,6 +48,19 @@ class ReplicaRole(Construct):
             ),
             inline_policies={"Replica": iam.PolicyDocument(statements=statements)},
         )
+
+
+def _package(package: Asset) -> list[iam.PolicyStatement]:
+    """Reading Muster's replica package as an input channel: SageMaker lists it by its whole key first."""
+    key = package.s3_object_key
+    return [
+        objects(package.bucket, ["s3:GetObject"], [key]),
+        iam.PolicyStatement(
+            actions=["s3:ListBucket"],
+            resources=[package.bucket.bucket_arn],
+            conditions={"StringEquals": {"s3:prefix": key}},
+        ),
+    ]
 
 
 def _network(stack: Stack, defaults: StackDefaults) -> list[iam.PolicyStatement]:
@@ -91,7 +113,7 @@ def _keys(defaults: StackDefaults) -> list[iam.PolicyStatement]:
 
 def _statements(stack: Stack, bucket: s3.IBucket) -> list[iam.PolicyStatement]:
     return [
-        objects(bucket, ["s3:GetObject"], ["runs/*"]),
+        objects(bucket, ["s3:GetObject"], ["runs/*", f"{SOURCE}*"]),
         objects(
             bucket,
             ["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"],
@@ -99,7 +121,7 @@ def _statements(stack: Stack, bucket: s3.IBucket) -> list[iam.PolicyStatement]:
         ),
         # Retention: replicas remove the rounds that no joiner needs any more.
         objects(bucket, ["s3:DeleteObject"], ["rendezvous/*"]),
-        listing(bucket, ["rendezvous/*", "checkpoints/*", "output/*"]),
+        listing(bucket, ["rendezvous/*", "checkpoints/*", "output/*", f"{SOURCE}*"]),
         iam.PolicyStatement(
             # SageMaker makes the group with the first job of the account.
             actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],

@@ -7,6 +7,7 @@ from pathlib import Path
 from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.attempt_function import AttemptFunction
@@ -41,9 +42,15 @@ _PASSING_STATUSES = [
 
 
 class MusterStack(Stack):
-    """The control plane. `bundle` is the functions' code (infra.bundle), `definition` the workflow's file."""
+    """The control plane.
 
-    def __init__(self, scope: Construct, settings: StackSettings, *, bundle: Path, definition: Path) -> None:
+    `bundle` is the functions' code (infra.bundle), `replica_package` what runs beside delivered source
+    (infra.replica_package), `definition` the workflow's file.
+    """
+
+    def __init__(
+        self, scope: Construct, settings: StackSettings, *, bundle: Path, replica_package: Path, definition: Path
+    ) -> None:
         super().__init__(
             scope,
             STACK_NAME,
@@ -52,8 +59,14 @@ class MusterStack(Stack):
         )
         inbox = InboxTopic(self, "Inbox").topic
         bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket_name).bucket
+        package = Asset(self, "ReplicaPackage", path=str(replica_package))
         replica_role = ReplicaRole(
-            self, "Replica", bucket=bucket, defaults=settings.defaults, arn=settings.replica_role_arn
+            self,
+            "Replica",
+            bucket=bucket,
+            package=package,
+            defaults=settings.defaults,
+            arn=settings.replica_role_arn,
         ).role
         results_key = settings.defaults.kms_key_id
         bus = EventBus(self, "Events").bus
@@ -75,6 +88,7 @@ class MusterStack(Stack):
             settings=handlers,
             bucket=bucket,
             replica_role=replica_role,
+            package_uri=package.s3_object_url,
             defaults=settings.defaults,
         ).function
         attempt = AttemptFunction(

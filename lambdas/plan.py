@@ -21,7 +21,12 @@ _CAUSE_MAX = 32_768
 _environment = read_environment(PlanEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
-_place = Place(bucket=_environment.bucket, role_arn=_environment.role_arn, job_prefix=_environment.job_prefix)
+_place = Place(
+    bucket=_environment.bucket,
+    role_arn=_environment.role_arn,
+    job_prefix=_environment.job_prefix,
+    package_uri=_environment.package_uri,
+)
 _defaults = StackDefaults.from_json(_environment.defaults, "MUSTER_DEFAULTS")
 
 

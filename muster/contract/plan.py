@@ -19,6 +19,7 @@ class Place(Document):
     bucket: str
     role_arn: str
     job_prefix: str
+    package_uri: str | None = Field(default=None, description="Muster's replica package, for specs that bring source")
 
 
 class Plan(Document):

@@ -9,8 +9,10 @@ from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
 from muster.contract.plan import Plan
 from muster.contract.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_RANK, ENV_RUN
+from muster.contract.source import BOOTSTRAP
 from muster.contract.spec import Spec
-from muster.contract.training.channels import channels_request
+from muster.contract.training.channels import Channel, channels_request
+from muster.contract.training.source import delivery_channels
 
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 
@@ -27,7 +29,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "RoleArn": spec.role_arn or place.role_arn,
         "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments),
         "HyperParameters": spec.hyper_parameters,
-        "InputDataConfig": channels_request(spec.input_data_config),
+        "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
         "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.run}/r{rank}"),
         "ResourceConfig": spec.resource_request(shortages),
@@ -54,8 +56,15 @@ def output_uri(plan: Plan) -> str:
     return str(plan.spec.output_request(s3_uri(plan.place.bucket, plan.layout.output.rstrip("/")))["S3OutputPath"])
 
 
+def _delivery(plan: Plan) -> list[Channel]:
+    uri, package = plan.spec.source_dir, plan.place.package_uri
+    return [] if uri is None or package is None else delivery_channels(uri, package)
+
+
 def _entrypoint(spec: Spec) -> list[str] | None:
     """The program: the user's, the replica's for a trainer, or an algorithm's own."""
+    if spec.source_dir is not None:
+        return [*BOOTSTRAP, *(spec.entrypoint or [])]
     if spec.entrypoint is not None:
         return spec.entrypoint
     return REPLICA_ENTRYPOINT if spec.trainer is not None else None

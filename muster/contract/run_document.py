@@ -17,8 +17,6 @@ ENV_DOCUMENT = "MUSTER_DOCUMENT"
 ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
 ENV_ATTEMPT = "MUSTER_ATTEMPT"
-# Where SageMaker's tree lies; set by its own toolkit and by the embedded cloud, /opt/ml otherwise.
-ENV_BASE_DIR = "SAGEMAKER_BASE_DIR"
 
 
 class RunDocument(Document):

@@ -18,6 +18,7 @@ from muster.contract.training.channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Override, Overrides, override_of, rank_problems
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, ResourceFields, has_own_disks
+from muster.contract.training.source import SourceFields
 from muster.contract.training.storage import StorageFields
 from muster.contract.training.time_limits import TimeFields
 from muster.contract.training.values import Argument, EnvironmentKey, EnvironmentValue, Says, TagKey, TagValue
@@ -89,7 +90,7 @@ class Rendezvous(Document):
     )
 
 
-class Spec(AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
+class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
     """One run: what every replica executes, on what, and what its failures mean.
 
     What concerns a training job stands in the parts that it is made of; here stands what makes a run of them.
@@ -165,6 +166,9 @@ class Spec(AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFie
         yield from self._program_problems()
         yield from self._membership_problems()
         yield from self.algorithm_problems()
+        yield from self.source_problems(
+            self.input_data_config, self.entrypoint, algorithm=self.algorithm_name is not None
+        )
         yield from self.storage_problems(trainer=self.trainer is not None)
         yield from self.resource_problems(spot=self.spot)
         yield from self.time_problems()

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.contract.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.contract.errors import DocumentError
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run_document import (
     ENV_ATTEMPT,
-    ENV_BASE_DIR,
     ENV_DOCUMENT,
     ENV_RANK,
     ENV_RUN,
@@ -19,8 +19,6 @@ from muster.contract.run_document import (
 from muster.replica.errors import InputError
 from muster.replica.open_store import is_store_uri, open_store
 from muster.replica.transport import ObjectMissingError, StoreDeniedError
-
-DEFAULT_BASE_DIR = "/opt/ml"
 
 
 @dataclass(frozen=True)

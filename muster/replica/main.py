@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
+from muster.contract.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit
-from muster.contract.run_document import ENV_BASE_DIR, RunDocument
+from muster.contract.run_document import RunDocument
 from muster.replica.context import Context
-from muster.replica.environment import DEFAULT_BASE_DIR, Environment, read_environment, read_run_document
+from muster.replica.environment import Environment, read_environment, read_run_document
 from muster.replica.errors import FencedError, InputError, RendezvousError, StoppedError, TrainerError
 from muster.replica.meeting import Meeting, log
 from muster.replica.metrics import Metrics

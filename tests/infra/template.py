@@ -103,7 +103,7 @@ class Template:
             return value
         if len(value) == 1:
             [(function, argument)] = value.items()
-            if function in {"Ref", "Fn::GetAtt", "Fn::Join"}:
+            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub"}:
                 return self._call(function, argument)
         return {key: self.resolve(item) for key, item in value.items()}
 
@@ -112,6 +112,8 @@ class Template:
             return _PSEUDO.get(argument) or self._physical(argument, "Ref")
         if function == "Fn::GetAtt":
             return self._physical(*argument)
+        if function == "Fn::Sub":
+            return re.sub(r"\$\{([^}]+)\}", lambda found: _PSEUDO[found[1]], argument)
         separator, parts = argument
         return str(separator).join(str(self.resolve(part)) for part in parts)
 

@@ -67,8 +67,10 @@ def test_a_replica_has_what_it_trains_with_and_cannot_change_what_it_is_told(tem
         assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/run/x")
         assert template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/run/x")
         assert template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": f"{prefix}/run/"})
-    assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/runs/run/document.json")
-    assert not template.allows("Replica", "s3:PutObject", f"{BUCKET}/runs/run/document.json")
+    for prefix in ("runs", "source"):
+        assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/x")
+        assert not template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/x")
+        assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/{prefix}/x")
     assert template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/rendezvous/run/x")
     assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/output/run/x")
 
@@ -78,6 +80,20 @@ def test_a_replica_lists_its_prefixes_only_but_learns_that_a_key_is_missing(temp
         assert not template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": prefix})
     # S3 asks this, without a prefix, before it answers 404 rather than 403.
     assert template.allows("Replica", "s3:ListBucket", BUCKET)
+
+
+def test_a_replica_reads_muster_s_package_and_nothing_else_of_the_deployment_s_assets(template: Template) -> None:
+    variables = next(
+        function["Properties"]["Environment"]["Variables"]
+        for name, function in template.of_type("AWS::Lambda::Function").items()
+        if name.startswith("Plan")
+    )
+    bucket, _, key = str(template.resolve(variables["MUSTER_PACKAGE_URI"])).removeprefix("s3://").partition("/")
+    assets = f"arn:aws:s3:::{bucket}"
+    assert template.allows("Replica", "s3:GetObject", f"{assets}/{key}")
+    assert template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": key})
+    assert not template.allows("Replica", "s3:GetObject", f"{assets}/other.zip")
+    assert not template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": ""})
 
 
 @pytest.mark.parametrize("action", ["states:SendTaskSuccess", "sagemaker:CreateTrainingJob", "iam:PassRole"])

@@ -5,7 +5,11 @@ from muster.control.environment import FunctionEnvironment, PlanEnvironment
 from muster.control.function import read_environment
 
 GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus", "PATH": "/bin"}
-ROLE = {"MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica", "MUSTER_DEFAULTS": "{}"}
+ROLE = {
+    "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica",
+    "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
+    "MUSTER_DEFAULTS": "{}",
+}
 
 
 def test_what_the_stack_sets_is_read():
