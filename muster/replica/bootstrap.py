@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from muster.contract.container import DEFAULT_BASE_DIR, ENV_BASE_DIR, failure_text
-from muster.contract.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit, told
 from muster.contract.source import ARCHIVE_SUFFIX, REQUIREMENTS, SOURCE_CHANNEL
 from muster.replica.unpack import ArchiveError, unpack
 
@@ -39,7 +39,7 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
         print(f"muster: {error}", file=sys.stderr)
         failure = base / "output" / "failure"
         failure.parent.mkdir(parents=True, exist_ok=True)
-        failure.write_text(failure_text(str(error)))
+        failure.write_text(failure_text(told(ReplicaExit.BAD_INPUT, str(error))))
         sys.exit(ReplicaExit.BAD_INPUT)
 
 

@@ -13,9 +13,9 @@ def _refuse() -> None:
     reason = f"source_dir needs an image with Python {oldest} or newer; this one has {found}."
     failure = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "output" / "failure"
     failure.parent.mkdir(parents=True, exist_ok=True)
-    failure.write_text(reason)
+    failure.write_text(f"[bad-input] {reason}")
     sys.stderr.write(f"muster: {reason}\n")
-    sys.exit(64)  # muster.contract.exits.ReplicaExit.BAD_INPUT
+    sys.exit(64)  # as muster.contract.exits has it: BAD_INPUT
 
 
 if __name__ == "__main__":
