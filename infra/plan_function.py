@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import objects
+from infra.access import listing, objects
 from infra.handler_function import HandlerFunction, HandlerSettings
 from muster.contract.stack_defaults import StackDefaults
 
@@ -42,8 +42,15 @@ class PlanFunction(Construct):
                 "MUSTER_DEFAULTS": defaults.to_json().decode(),
             },
             statements=[
-                objects(bucket, ["s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
-                # A plan that is there already may be this execution's own.
-                objects(bucket, ["s3:GetObject"], ["control/*/plan.json"]),
+                objects(
+                    bucket,
+                    ["s3:PutObject"],
+                    ["control/*/plan.json", "control/*/lineage.json", "control/*/heir.json", "runs/*/document.json"],
+                ),
+                # A plan that is there already may be this execution's own; a run may go on where another one ended.
+                objects(
+                    bucket, ["s3:GetObject"], ["control/*/plan.json", "control/*/result.json", "control/*/heir.json"]
+                ),
+                listing(bucket, ["control/*"]),
             ],
         ).function

@@ -21,6 +21,7 @@ from infra.plan_function import PlanFunction
 from infra.react_function import ReactFunction
 from infra.rendezvous_bucket import RendezvousBucket
 from infra.replica_role import ReplicaRole
+from infra.rerun_access import RerunAccess
 from infra.settings import STACK_NAME, StackSettings
 from infra.settle_function import SettleFunction
 from infra.start_function import StartFunction
@@ -129,7 +130,7 @@ class MusterStack(Stack):
             rearm_seconds=settings.rearm_seconds,
             log_retention_days=settings.log_retention_days,
         ).state_machine
-        SweepFunction(
+        sweep = SweepFunction(
             self,
             "Sweep",
             settings=handlers,
@@ -138,7 +139,8 @@ class MusterStack(Stack):
             results_key=results_key,
             state_machine=state_machine,
             hours=settings.sweep_hours,
-        )
+        ).function
+        RerunAccess(self, "Reruns", state_machine=state_machine, functions=[settle, stop, sweep])
         StartFunction(
             self,
             "Start",

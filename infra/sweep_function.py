@@ -31,7 +31,7 @@ class SweepFunction(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         machine = state_machine.state_machine_arn
-        function = HandlerFunction(
+        self.function = HandlerFunction(
             self,
             "Handler",
             name="sweep",
@@ -52,6 +52,6 @@ class SweepFunction(Construct):
                 "Schedule",
                 description="Muster: looks for what has outlived its run",
                 schedule=events.Schedule.rate(Duration.hours(hours)),
-                function=function,
+                function=self.function,
                 dead_letters=settings.dead_letters,
             )

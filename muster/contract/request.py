@@ -23,7 +23,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     `shortages` is how many earlier attempts found no capacity or no quota: the next fallback type is taken after each.
     """
     spec, place, layout = plan.spec.of_rank(rank), plan.place, plan.layout
-    checkpoints = s3_uri(place.bucket, layout.checkpoints(rank).rstrip("/"))
+    checkpoints = s3_uri(place.bucket, plan.meeting.checkpoints(rank).rstrip("/"))
     request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
         "RoleArn": spec.role_arn or place.role_arn,
@@ -31,7 +31,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "HyperParameters": spec.hyper_parameters,
         "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
-        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.run}/r{rank}"),
+        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.meeting.run}/r{rank}"),
         "ResourceConfig": spec.resource_request(shortages),
         "StoppingCondition": spec.stopping_request(),
         "EnableManagedSpotTraining": spec.spot,
@@ -43,7 +43,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
             ENV_DOCUMENT: s3_uri(place.bucket, layout.document),
             ENV_RUN: plan.run,
             ENV_RANK: str(rank),
-            ENV_ATTEMPT: str(attempt),
+            ENV_ATTEMPT: str(plan.seat_attempt(attempt)),
         },
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }

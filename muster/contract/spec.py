@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -90,6 +90,30 @@ class Rendezvous(Document):
     )
 
 
+RerunCause = Literal[
+    "failed",
+    "capacity",
+    "quota",
+    "throttle",
+    "spot",
+    "infrastructure",
+    "user-code",
+    "timeout",
+    "stopped-by-user",
+    "invalid-request",
+    "unknown",
+]
+
+
+class Rerun(Document):
+    """After which failed runs another one goes on from the last committed round, and how often."""
+
+    on: list[RerunCause] = Field(
+        min_length=1, description="what a lost replica may have ended with; `failed`: whatever it was"
+    )
+    max: int = Field(ge=1, le=names.RERUNS_MAX, description="runs after the first, at most")
+
+
 class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
     """One run: what every replica executes, on what, and what its failures mean.
 
@@ -139,6 +163,12 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
         description="with `continue`: how many must be able to succeed; default all",
     )
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how patient replicas are")
+    rerun: Rerun | None = Field(default=None, description="whether a failed run is followed by another one")
+    resume_from: Annotated[
+        str | None,
+        Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
+        Says("a run's name"),
+    ] = Field(default=None, description="a run that has ended: go on from its last committed round")
 
     @field_validator("reruns", mode="before")
     @classmethod

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
+from muster.contract.lineage import Heir
 from muster.contract.names import run_name
 from muster.contract.plan import Place, Plan
 from muster.contract.run_document import RunDocument
@@ -15,6 +16,7 @@ from muster.contract.spec_reader import parse_spec
 from muster.contract.stack_defaults import StackDefaults
 from muster.control.documents import RunDocuments
 from muster.control.store import Store
+from muster.control.succession import succeed
 
 
 class PlanRequest(BaseModel):
@@ -37,7 +39,11 @@ def make_plan(store: Store, place: Place, defaults: StackDefaults, request: Plan
         RunNameTakenError: another execution owns the run.
     """
     spec = _completed(parse_spec(request.input), defaults, request.execution_name)
-    plan = Plan.make(run_name(request.execution_name), request.execution_arn, request.started_at, place, spec)
+    run = run_name(request.execution_name)
+    lineage = (
+        None if spec.resume_from is None else succeed(store, spec, Heir(run=run, execution_arn=request.execution_arn))
+    )
+    plan = Plan.make(run, request.execution_arn, request.started_at, place, spec, lineage=lineage)
     documents = RunDocuments(store, plan.run)
     if not store.create(plan.layout.plan, plan.to_json()):
         existing = documents.require_plan()
@@ -45,6 +51,8 @@ def make_plan(store: Store, place: Place, defaults: StackDefaults, request: Plan
         if existing.execution_arn != request.execution_arn or existing.digest != plan.digest:
             raise RunNameTakenError(plan.run, existing.execution_arn)
         plan = existing
+    if plan.lineage is not None:
+        store.create(plan.layout.lineage, plan.lineage.to_json())
     store.create(plan.layout.document, RunDocument.of(plan).to_json())
     return plan
 

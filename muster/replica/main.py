@@ -85,7 +85,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
     # A trainer that does not `finish()` leaves its last exchange under way: it is part of what all replicas hold.
     training.exchanges.wait()
     path = tree.save_parameters(training.packing, training.state)
-    uri = checkpoint_uri(document.rendezvous_uri, document.run, environment.rank, path)
+    uri = checkpoint_uri(document.rendezvous_uri, document.meeting, environment.rank, path)
     manifest = manifest_of(uri, training.state, context.metrics.latest())
     tree.write_manifest(manifest)
     log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
@@ -96,7 +96,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     meeting = Meeting(
         open_store(document.rendezvous_uri),
-        document.run,
+        document.meeting,
         quorum,
         document.timeout_seconds,
         stop,

@@ -60,6 +60,15 @@ def entries(count: int) -> dict[str, str]:
 
 # The field that the error names; just inside; just outside.
 LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("rerun.max", {**TRAINER, "rerun": {"on": ["spot"], "max": 20}}, {**TRAINER, "rerun": {"on": ["spot"], "max": 21}}),
+    ("rerun.max", {**TRAINER, "rerun": {"on": ["spot"], "max": 1}}, {**TRAINER, "rerun": {"on": ["spot"], "max": 0}}),
+    ("rerun.on", {**TRAINER, "rerun": {"on": ["spot"], "max": 1}}, {**TRAINER, "rerun": {"on": [], "max": 1}}),
+    (
+        "rerun.on.0",
+        {**TRAINER, "rerun": {"on": ["failed"], "max": 1}},
+        {**TRAINER, "rerun": {"on": ["rain"], "max": 1}},
+    ),
+    ("resume_from", {**TRAINER, "resume_from": "r" * 34}, {**TRAINER, "resume_from": "r" * 41}),
     ("source_dir", {**TRAINER, "source_dir": "s3://b/c.tar.gz"}, {**TRAINER, "source_dir": "s3://b/c.zip"}),
     ("source_dir", {**TRAINER, "source_dir": "d" * 1_024}, {**TRAINER, "source_dir": "d" * 1_025}),
     (

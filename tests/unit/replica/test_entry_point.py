@@ -138,7 +138,7 @@ def test_everything_that_is_missing_is_said_at_once(containers: Containers) -> N
     assert containers.failure() == (
         "[bad-input] MUSTER_DOCUMENT is not set (the URI of the run document); MUSTER_RUN is not set (the run's name); "
         "MUSTER_RANK is 'one', not a whole number from 0 to 9999; "
-        "MUSTER_ATTEMPT is '0', not a whole number from 1 to 999"
+        "MUSTER_ATTEMPT is '0', not a whole number from 1 to 999000"
     )
     assert "Traceback" not in error
 
