@@ -18,7 +18,7 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster.client import RunStatus
-from muster.contract.spec_reader import parse_spec_text
+from muster.contract.spec import Spec
 from muster.local.faults import LostInstance
 
 SPEC = Path(__file__).with_name("run.yaml")
@@ -34,13 +34,12 @@ lose its instance.
 """
 
 
-def demo(console: Console, folder: Path) -> bool:
+def demo(console: Console, folder: Path, spec: Spec) -> bool:
     """From nothing to a verdict; whether the run truly succeeded.
 
     Raises:
         MusterError: a part could not be started, or the run could not be followed.
     """
-    spec = parse_spec_text(SPEC.read_text(encoding="utf-8"))
     console.print(_INTRODUCTION.format(replicas=spec.replicas))
     stage = Stage(console, folder)
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -79,4 +78,6 @@ class _Saboteur:
 
 
 if __name__ == "__main__":
-    sys.exit(perform(demo, "examples.digits.demo", "Muster on this machine.", ROOT / "build" / "demo"))
+    sys.exit(
+        perform(demo, "examples.digits.demo", "Muster on this machine.", folder=ROOT / "build" / "demo", spec=SPEC)
+    )

@@ -102,7 +102,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         stop,
         snapshot_rounds=document.snapshot_rounds,
     )
-    rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics.latest)
+    rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics)
     return Context(
         run=document.run,
         rank=environment.rank,
