@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import boto3
 from botocore.config import Config
@@ -14,11 +15,14 @@ from botocore.exceptions import ClientError as AwsError
 
 from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
 from muster.client.jobs import Execution, Job
+from muster.client.source import PackedSource
 from muster.client.stack import Stack
 from muster.client.translate import error_code, translated
 from muster.contract import names
 from muster.contract.errors import RunNameTakenError
 from muster.contract.failures import FailureClass, JobEnd, classify_end
+from muster.contract.layout import s3_uri
+from muster.contract.source import REFRESH_DAYS
 from muster.contract.status import JobStatus
 from muster.contract.strays import ActiveJob
 
@@ -35,6 +39,16 @@ _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3},
     user_agent_extra="muster",
 )
+
+
+class _Condition(TypedDict, total=False):
+    IfNoneMatch: str
+    IfMatch: str
+
+
+class _Stored(NamedTuple):
+    etag: str
+    at: datetime
 
 
 class Cloud:
@@ -173,6 +187,31 @@ class Cloud:
                 if error_code(error) != "NoSuchKey":
                     raise
                 return None
+
+    def store_source(self, source: PackedSource) -> str:
+        """See an archive of source code stored; its URI. One that is there and young enough is not sent again."""
+        key, bucket = source.key, self.stack.bucket
+        with translated():
+            stored = self._stored(key)
+            if stored is None or datetime.now(UTC) - stored.at > timedelta(days=REFRESH_DAYS):
+                # The bucket refuses to overwrite it unseen.
+                condition: _Condition = {"IfNoneMatch": "*"} if stored is None else {"IfMatch": stored.etag}
+                try:
+                    self._s3.put_object(Bucket=bucket, Key=key, Body=source.compressed(), **condition)
+                except AwsError as error:
+                    # Somebody else has just stored the same source.
+                    if error_code(error) not in {"PreconditionFailed", "ConditionalRequestConflict"}:
+                        raise
+        return s3_uri(bucket, key)
+
+    def _stored(self, key: str) -> _Stored | None:
+        try:
+            found = self._s3.head_object(Bucket=self.stack.bucket, Key=key)
+        except AwsError as error:
+            if error_code(error) != "404":
+                raise
+            return None
+        return _Stored(found["ETag"], found["LastModified"])
 
     @cached_property
     def _cloudformation(self) -> CloudFormationClient:

@@ -153,7 +153,11 @@ def _read_spec(path: str) -> Spec:
         raise SpecFileError(path, (error.strerror or str(error)).lower()) from error
     except UnicodeDecodeError as error:
         raise SpecFileError(path, "it is not UTF-8 text") from error
-    return parse_spec_text(text)
+    spec = parse_spec_text(text)
+    if spec.source_dir is None or spec.delivered:
+        return spec
+    beside = Path() if path == "-" else Path(path).parent
+    return spec.model_copy(update={"source_dir": str(beside / spec.source_dir)})
 
 
 def _muster(stack: str, profile: str | None, region: str | None) -> Muster:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from muster.client.estimate import Cost, Quota, cost, quotas
 from muster.client.instance_types import unknown_types
 from muster.client.prices import PriceTable, shipped_prices
+from muster.client.source import PackedSource, pack
+from muster.contract.layout import s3_uri
 from muster.contract.plan import Place, Plan
 from muster.contract.request import training_job_request
 from muster.contract.spec import Spec
@@ -16,7 +19,7 @@ from muster.contract.training.ranks import show_ranks
 
 # What is known only at the launch. Angle brackets: nobody can take them for real values.
 _RUN = "<run>"
-_PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster")
+_PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster", package_uri="<replica-package>")
 _IMAGE = "<image-of-the-stack>"
 
 
@@ -42,6 +45,7 @@ class DryRun:
     quotas: list[Quota]
     cost: Cost
     prices: PriceTable
+    source: PackedSource | None  # packed as a launch would pack it, and not uploaded
     remarks: list[str]
 
     def document(self) -> dict[str, Any]:
@@ -56,6 +60,8 @@ class DryRun:
                 "estimate": True,
                 "prices": {"as_of": self.prices.as_of, "region": self.prices.region, "source": self.prices.source},
             },
+            "source": self.source
+            and {"key": self.source.key, "files": self.source.files, "bytes": len(self.source.tar)},
             "remarks": self.remarks,
         }
 
@@ -63,6 +69,9 @@ class DryRun:
 def dry_run(spec: Spec) -> DryRun:
     """What a launch of `spec` would send, need and cost."""
     complete = spec if spec.image or spec.algorithm_name else spec.model_copy(update={"image": _IMAGE})
+    source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
+    if source is not None:
+        complete = complete.model_copy(update={"source_dir": s3_uri(_PLACE.bucket, source.key)})
     plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     prices = shipped_prices()
@@ -72,6 +81,7 @@ def dry_run(spec: Spec) -> DryRun:
         quotas=quotas(ranks),
         cost=cost(ranks, prices.usd_per_hour),
         prices=prices,
+        source=source,
         remarks=unknown_types(name for item in ranks for name in item.instance_types),
     )
 

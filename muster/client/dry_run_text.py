@@ -20,6 +20,8 @@ def _lines(dry: DryRun) -> Iterator[str]:
     yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
     yield "Nothing was sent; what stands in <brackets>, and with it the plan's digest, is known at the launch."
     yield from (f"Note: {remark}." for remark in dry.remarks)
+    if dry.source is not None:
+        yield f"Source: {dry.source.files} files, {len(dry.source.tar):,} bytes, as {dry.source.key}; not uploaded."
     yield "Quota needed:"
     yield from (f"  {_quota(quota)}" for quota in dry.quotas)
     yield from _cost(dry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -14,6 +15,7 @@ from muster.client.doctor import Diagnosis, examine
 from muster.client.errors import NoResultError, UnfinishedRunError, UnreachableError, WaitTimeoutError
 from muster.client.execution import execution_name
 from muster.client.observe import Observer, read_result
+from muster.client.source import pack
 from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunStatus
 from muster.client.translate import translated
@@ -44,7 +46,8 @@ class Muster:
     def launch(self, spec: Spec | Mapping[str, Any]) -> Run:
         """Start a run. Its name is the spec's, or a new one.
 
-        The same spec under the same name, sent again while the run goes on, is the same run.
+        The same spec under the same name, sent again while the run goes on, is the same run. A `source_dir` of this
+        machine is relative to the working directory.
 
         Raises:
             SpecError: with every problem of the spec at once; nothing was created.
@@ -53,8 +56,15 @@ class Muster:
         """
         checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
         name = execution_name(checked)
-        self._cloud.start_execution(name, execution_input(checked))
+        self._cloud.start_execution(name, execution_input(self._with_source(checked)))
         return self.run(name)
+
+    def _with_source(self, spec: Spec) -> Spec:
+        """The spec as others can read it: a folder of this machine is packed and uploaded, once."""
+        if spec.source_dir is None or spec.delivered:
+            return spec
+        uri = self._cloud.store_source(pack(Path(spec.source_dir)))
+        return spec.model_copy(update={"source_dir": uri})
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """What has outlived its run; nothing is changed. A job younger than `young_seconds` is not judged.

@@ -91,3 +91,16 @@ def test_a_rerun_that_is_asked_for_too_early_is_not_launched(stack):
     request = {"run": run.name, "rank": 0, "attempt": 2, "token": "any", "entered_at": "2100-01-01T00:00:00.000Z"}
     assert stack.invoke("Attempt", request) == {"launch": "too early for the rerun"}
     assert run.statuses() == {"r0-a1": "Failed"}
+
+
+def test_what_a_spec_leaves_out_is_the_stacks_and_stands_in_the_plan(stack):
+    run = stack.start({**PASS, "replicas": 1, "tags": {"stage": "live"}})
+    assert run.wait()["status"] == "SUCCEEDED"
+    plan = json.loads(run.document(run.layout.plan))["spec"]
+    assert (plan["instance_type"], plan["vpc_config"]["subnets"]) == ("ml.c5.xlarge", ["subnet-1", "subnet-2"])
+    job = stack.sagemaker.describe_training_job(TrainingJobName=run.job())
+    assert job["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1", "subnet-2"]}
+    assert job["ResourceConfig"]["InstanceType"] == "ml.c5.xlarge"
+    assert job["ResourceConfig"]["VolumeKmsKeyId"] == job["OutputDataConfig"]["KmsKeyId"] == plan["volume_kms_key_id"]
+    tags = {item["Key"]: item["Value"] for item in stack.sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]}
+    assert (tags["team"], tags["stage"]) == ("research", "live")
