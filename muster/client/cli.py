@@ -19,8 +19,12 @@ app = typer.Typer(
     help="Train one model with many SageMaker jobs that meet in a bucket.",
     epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 trouble with the cloud, 130 interrupted.",
 )
-for command in (commands.plan, commands.launch, commands.status, commands.result, commands.cancel, commands.doctor):
+for command in (
+    *(commands.init, commands.plan, commands.launch, commands.status, commands.logs, commands.events),
+    *(commands.cancel, commands.rerun, commands.result, commands.doctor),
+):
     app.command()(command)
+app.command("list")(commands.list_)
 
 
 def main() -> None:

@@ -22,6 +22,8 @@ class Job:
     name: JobName
     status: str
     secondary: str
+    created_at: datetime
+    ended_at: datetime | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -34,7 +36,13 @@ class Job:
         name = JobName.parse(summary["TrainingJobName"], prefix)
         if name is None or name.run != run:
             return None
-        return cls(name, summary["TrainingJobStatus"], summary.get("SecondaryStatus", ""))
+        return cls(
+            name=name,
+            status=summary["TrainingJobStatus"],
+            secondary=summary.get("SecondaryStatus", ""),
+            created_at=summary["CreationTime"],
+            ended_at=summary.get("TrainingEndTime"),
+        )
 
 
 class ExecutionStatus(StrEnum):
@@ -74,6 +82,21 @@ class Execution:
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
+
+
+@dataclass(frozen=True)
+class ExecutionSummary:
+    """One line of ListExecutions."""
+
+    name: str
+    status: ExecutionStatus
+    started_at: datetime
+    ended_at: datetime | None
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> ExecutionSummary:
+        """The execution of an ExecutionListItem."""
+        return cls(item["name"], ExecutionStatus(item["status"]), item["startDate"], item.get("stopDate"))
 
 
 def _replicas(document: str) -> int:
