@@ -205,6 +205,23 @@ class Run:
         """
         return self._observer.happenings()
 
+    def spec(self) -> dict[str, Any]:
+        """What the run was started with, as it was written: what is left out was left to the stack.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        asked = json.loads(self._cloud.execution_input(self.name))
+        return asked if isinstance(asked, dict) else {}
+
+    @property
+    def console_url(self) -> str:
+        """The page of the run's execution in the Step Functions console."""
+        arn = self._cloud.stack.execution_arn(self.name)
+        region = arn.split(":")[3]
+        return f"https://{region}.console.aws.amazon.com/states/home?region={region}#/v2/executions/details/{arn}"
+
     def rerun(self) -> Run:
         """Let the run, which has ended, go on as another one from its last committed round; asked again, the same.
 
@@ -220,8 +237,7 @@ class Run:
         if heir not in {None, name}:
             raise ResumedRunError(self.name, str(heir))
         if heir is None:
-            asked = json.loads(self._cloud.execution_input(self.name))
-            spec = parse_spec({**asked, "name": name, "resume_from": run_name(self.name)})
+            spec = parse_spec({**self.spec(), "name": name, "resume_from": run_name(self.name)})
             self._cloud.start_execution(name, execution_input(spec))
         return Run(self._cloud, name)
 
