@@ -177,6 +177,9 @@ class Cloud:
                     executionArn=self.stack.execution_arn(execution), error="Muster.Cancelled", cause=cause
                 )
             except AwsError as error:
+                # What has ended is refused as invalid, not by a code of its own.
+                if error_code(error) == "ValidationException" and self.describe_execution(execution).ended_at:
+                    return
                 if error_code(error) not in {"ExecutionDoesNotExist", "InvalidArn"}:
                     raise
                 raise UnknownRunError(execution, self.stack.name) from error

@@ -24,17 +24,6 @@ _OF_RUN = {
     RunState.FAILED: State.FAILED,
     RunState.STOPPED: State.CANCELLED,
 }
-# Secondary statuses of a job in progress in which the container does not run yet, or not any more.
-_WAITING = {
-    "Starting",
-    "Pending",
-    "LaunchingMLInstances",
-    "PreparingTrainingStack",
-    "Downloading",
-    "DownloadingTrainingImage",
-    "Interrupted",
-    "Restarting",
-}
 
 
 def listed_state(state: RunState) -> State:
@@ -52,16 +41,14 @@ def app_state(status: RunStatus) -> State:
 
 def replica_state(replica: ReplicaStatus, run: RunState) -> State:
     """The state of a replica; while the run goes on, one that has failed waits for what Muster decides."""
+    if not run.is_terminal and replica.is_waiting:
+        return State.PENDING
     match replica.status:
         case JobStatus.COMPLETED:
             return State.SUCCEEDED
-        case JobStatus.FAILED | JobStatus.STOPPED if run is RunState.RUNNING:
-            return State.PENDING
         case JobStatus.FAILED:
             return State.FAILED
-        case JobStatus.STOPPED:
+        case JobStatus.STOPPED | None:
             return State.CANCELLED
-        case None:
-            return State.CANCELLED if run.is_terminal else State.PENDING
         case _:
-            return State.PENDING if replica.secondary in _WAITING else State.RUNNING
+            return State.RUNNING
