@@ -18,10 +18,11 @@ from muster.client.logs import DEEP_SECONDS, LogLine, LogQuery, Merge
 POLL_SECONDS = 1.0
 # FilterLogEvents: 5 calls per second in an account and region, for everybody in it.
 _POLL_SECONDS_MAX = 5.0
+_REST_SECONDS = 0.2
 _HOLD_MS = 500
-_LOOK_BACK_MS = 15_000
+_LOOK_BACK_MS = 5_000
 _DEEP_MS = DEEP_SECONDS * 1000
-_DEEP_EVERY = 20  # polls
+_DEEP_EVERY = 60  # polls: it reads minutes of lines again, and new ones wait for it
 _QUIET_POLLS = 2  # after the end: the log agent's last batch comes behind the job's end
 _OUTAGE_SECONDS = 600.0
 
@@ -48,7 +49,7 @@ def follow_lines(cloud: Cloud, query: LogQuery, has_ended: Callable[[], bool]) -
     merge, polls, quiet, pause = Merge(_HOLD_MS), 0, 0, POLL_SECONDS
     seen_at = time.monotonic()
     while quiet < _QUIET_POLLS:
-        fresh = 0
+        fresh, began = 0, time.monotonic()
         try:
             # Asked first: what was written before the end is there to be read after it.
             over = has_ended() or (query.until is not None and datetime.now(UTC) > query.until.astimezone(UTC))
@@ -68,7 +69,8 @@ def follow_lines(cloud: Cloud, query: LogQuery, has_ended: Callable[[], bool]) -
         # Often while there is something to read, seldom while there is nothing.
         pause = POLL_SECONDS if fresh or over else min(pause * 1.5, _POLL_SECONDS_MAX)
         if quiet < _QUIET_POLLS:
-            time.sleep(pause)
+            # What a look itself has taken is not waited for again: the delay of a line is counted from look to look.
+            time.sleep(max(pause - (time.monotonic() - began), _REST_SECONDS))
 
 
 def _since(query: LogQuery, merge: Merge, *, deep: bool) -> int | None:
