@@ -189,6 +189,8 @@ class MusterStack(Stack):
             ("BucketName", bucket.bucket_name),
             ("JobPrefix", settings.job_prefix),
             ("ReplicaRoleArn", replica_role.role_arn),
+            ("ReplicaPackageUri", package.s3_object_url),
+            ("ReplicaDefaults", settings.defaults.to_json().decode()),
             ("EventBusName", bus.event_bus_name),
             ("NotificationTopicArn", people.topic_arn),
             ("DeadLetterQueueUrl", dead_letters.queue_url),

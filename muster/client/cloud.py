@@ -59,7 +59,7 @@ class Cloud:
 
     def __init__(self, stack: str, session: boto3.Session) -> None:
         self._stack_name = stack
-        self._session = session
+        self.session = session
 
     @cached_property
     def stack(self) -> Stack:
@@ -216,22 +216,22 @@ class Cloud:
     @cached_property
     def _cloudformation(self) -> CloudFormationClient:
         with _creation():
-            return self._session.client("cloudformation", config=_CONFIG)
+            return self.session.client("cloudformation", config=_CONFIG)
 
     @cached_property
     def _stepfunctions(self) -> SFNClient:
         with _creation():
-            return self._session.client("stepfunctions", config=_CONFIG)
+            return self.session.client("stepfunctions", config=_CONFIG)
 
     @cached_property
     def _sagemaker(self) -> SageMakerClient:
         with _creation():
-            return self._session.client("sagemaker", config=_CONFIG)
+            return self.session.client("sagemaker", config=_CONFIG)
 
     @cached_property
     def _s3(self) -> S3Client:
         with _creation():
-            return self._session.client("s3", config=_CONFIG)
+            return self.session.client("s3", config=_CONFIG)
 
 
 @contextmanager

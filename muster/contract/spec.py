@@ -201,7 +201,7 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
         )
         yield from self.storage_problems(trainer=self.trainer is not None)
         yield from self.resource_problems(spot=self.spot)
-        yield from self.time_problems()
+        yield from self.time_problems(spot=self._has_spot)
         access = self.training_image_config
         yield from self.access_problems(
             private_registry=access is not None and access.training_repository_access_mode == "Vpc"
@@ -264,13 +264,13 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
                 yield Problem(
                     f"{field}.input_data_config", f"{channels} channels", f"remove {channels - CHANNELS_MAX}", allowed
                 )
-            if override.instance_type is not None:
-                for problem in merged.resource_problems(spot=self.spot):
+            if override.places:
+                for problem in merged.resource_problems(spot=merged.spot):
                     yield Problem(f"{field}.{problem.field}", problem.found, problem.remedy, problem.allowed)
             yield from self._channel_problems(override, f"{field}.input_data_config")
 
     def _channel_problems(self, part: Spec | Override, field: str) -> Iterator[Problem]:
-        vpc = self.vpc_config is not None
+        vpc = self.vpc_config is not None or part.vpc_config is not None
         return channel_problems(part.input_data_config, self.training_input_mode, field, vpc=vpc)
 
     def of_rank(self, rank: int) -> Spec:
@@ -283,6 +283,9 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
             "environment": {**self.environment, **override.environment},
             "input_data_config": override.channels(self.input_data_config),
             "overrides": {},
+            "spot": self.spot if override.spot is None else override.spot,
+            "training_plan_arn": override.training_plan_arn or self.training_plan_arn,
+            "vpc_config": override.vpc_config or self.vpc_config,
         }
         if override.instance_type is not None:
             update |= {
@@ -304,10 +307,15 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
                 "reruns": {failure_class: self.budget(failure_class) for failure_class in FailureClass},
                 "min_replicas": self.quorum,
                 "instance_type": instance_type,
-                "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self.spot else None,
+                "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self._has_spot else None,
                 "rendezvous": rendezvous,
             }
         )
+
+    @property
+    def _has_spot(self) -> bool:
+        """Whether some rank is on spot."""
+        return self.spot or any(override.spot for override in self.overrides.values())
 
     @property
     def quorum(self) -> int:

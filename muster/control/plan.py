@@ -62,9 +62,7 @@ def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or give the execution the same name"))
-    if spec.image is None and defaults.image is None and spec.algorithm_name is None:
-        remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
-        problems.append(Problem("image", "neither an image nor a default of the stack", remedy))
+    problems += defaults.problems(spec)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or name its archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a folder of some machine", remedy))
