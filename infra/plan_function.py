@@ -7,8 +7,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import objects
+from infra.access import listing, objects
 from infra.handler_function import HandlerFunction, HandlerSettings
+from muster.contract.stack_defaults import StackDefaults
 
 
 class PlanFunction(Construct):
@@ -22,10 +23,10 @@ class PlanFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         replica_role: iam.IRole,
-        default_image: str | None,
+        package_uri: str,
+        defaults: StackDefaults,
     ) -> None:
         super().__init__(scope, construct_id)
-        image = {"MUSTER_DEFAULT_IMAGE": default_image} if default_image else {}
         self.function = HandlerFunction(
             self,
             "Handler",
@@ -35,10 +36,21 @@ class PlanFunction(Construct):
             # Two small writes; the rest is patience with S3.
             timeout=Duration.seconds(60),
             memory_mb=512,
-            environment={"MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn, **image},
+            environment={
+                "MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn,
+                "MUSTER_PACKAGE_URI": package_uri,
+                "MUSTER_DEFAULTS": defaults.to_json().decode(),
+            },
             statements=[
-                objects(bucket, ["s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
-                # A plan that is there already may be this execution's own.
-                objects(bucket, ["s3:GetObject"], ["control/*/plan.json"]),
+                objects(
+                    bucket,
+                    ["s3:PutObject"],
+                    ["control/*/plan.json", "control/*/lineage.json", "control/*/heir.json", "runs/*/document.json"],
+                ),
+                # A plan that is there already may be this execution's own; a run may go on where another one ended.
+                objects(
+                    bucket, ["s3:GetObject"], ["control/*/plan.json", "control/*/result.json", "control/*/heir.json"]
+                ),
+                listing(bucket, ["control/*"]),
             ],
         ).function

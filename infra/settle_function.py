@@ -6,7 +6,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import listing, objects, run_jobs
+from infra.access import decryption, listing, objects, run_jobs
 from infra.handler_function import HandlerFunction, HandlerSettings
 
 
@@ -21,6 +21,7 @@ class SettleFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         job_prefix: str,
+        results_key: str | None,
     ) -> None:
         super().__init__(scope, construct_id)
         self.function = HandlerFunction(
@@ -46,6 +47,7 @@ class SettleFunction(Construct):
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/result.json"]),
                 listing(bucket, ["control/*"]),
+                *decryption(results_key),
                 *run_jobs(Stack.of(self), job_prefix),
             ],
         ).function

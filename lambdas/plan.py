@@ -6,6 +6,7 @@ from typing import Any
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.plan import Place
+from muster.contract.stack_defaults import StackDefaults
 from muster.control.bus import Bus
 from muster.control.clients import events_client, s3_client
 from muster.control.environment import PlanEnvironment
@@ -20,7 +21,13 @@ _CAUSE_MAX = 32_768
 _environment = read_environment(PlanEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
-_place = Place(bucket=_environment.bucket, role_arn=_environment.role_arn, job_prefix=_environment.job_prefix)
+_place = Place(
+    bucket=_environment.bucket,
+    role_arn=_environment.role_arn,
+    job_prefix=_environment.job_prefix,
+    package_uri=_environment.package_uri,
+)
+_defaults = StackDefaults.from_json(_environment.defaults, "MUSTER_DEFAULTS")
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -30,7 +37,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     request = read_event(PlanRequest, event)
     logger.append_keys(run_id=request.execution_name)
     try:
-        plan = make_plan(_store, _place, _environment.default_image, request)
+        plan = make_plan(_store, _place, _defaults, request)
     except (SpecError, RunNameTakenError) as error:
         logger.warning("refused", extra={"error": str(error)})
         count("RunRefused")

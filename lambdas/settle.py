@@ -9,17 +9,19 @@ from pydantic import BaseModel, Field
 from muster.contract.names import RUN_MAX
 from muster.control.active_run import Runs
 from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, sagemaker_client
+from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.settle import settle
 from muster.control.store import Store
+from muster.control.succession import Succession
 from muster.control.tell import tell_of_end
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
+_succession = Succession(stepfunctions_client(), _bus)
 _runs = Runs(_store, Jobs(sagemaker_client()))
 
 
@@ -39,6 +41,10 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
     result = settle(run, time_left(context)).result
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
     tell_of_end(_bus, run, result)
+    heir = _succession.follow(run, result)
+    if heir is not None:
+        logger.info("goes on", extra={"heir": heir})
+        count("RunRerun")
     count(f"Run{result.verdict.value.capitalize()}")
     return {
         "run": result.run,

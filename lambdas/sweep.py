@@ -13,13 +13,16 @@ from muster.control.executions import Executions
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.store import Store
+from muster.control.succession import Succession
 from muster.control.sweep import SweepRequest, sweep
 
 _environment = read_environment(ExecutionsEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _jobs = Jobs(sagemaker_client())
 _runs = Runs(Store(s3_client(), _environment.bucket), _jobs)
-_executions = Executions(stepfunctions_client(), _environment.state_machine_arn)
+_stepfunctions = stepfunctions_client()
+_executions = Executions(_stepfunctions, _environment.state_machine_arn)
+_succession = Succession(_stepfunctions, _bus)
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -33,6 +36,7 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         _executions,
         _bus,
         _environment.job_prefix,
+        succession=_succession,
         young_seconds=request.young_seconds,
         deadline=time_left(context),
     )

@@ -57,6 +57,8 @@ class RunStatus(Document):
     round: int | None = Field(default=None, description="the latest round that was committed")
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
+    parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
+    heir: str | None = Field(default=None, description="the run that goes on where this one has ended")
     replicas: tuple[ReplicaStatus, ...]
 
 
@@ -90,6 +92,7 @@ def run_status(
     progress: Progress,
     result: Result | None,
     now: datetime,
+    heir: str | None = None,
 ) -> RunStatus:
     """The status of `run` at `now`. `failures` holds the class of each ended job that is known, by the job's name."""
     by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
@@ -105,6 +108,8 @@ def run_status(
         round=progress.round,
         excluded=progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
+        parent=execution.parent,
+        heir=heir,
         replicas=replicas,
     )
 

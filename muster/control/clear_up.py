@@ -17,6 +17,7 @@ from muster.control.bus import Bus
 from muster.control.deadline import Deadline
 from muster.control.settle import settle
 from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
+from muster.control.succession import Succession
 from muster.control.tell import tell_of_end
 
 _FOR_LOOKING = 0.8  # of the time that there is
@@ -50,6 +51,8 @@ def clear_up(
     bus: Bus,
     deadline: Deadline,
     pause: Callable[[float], None] = time.sleep,
+    *,
+    succession: Succession,
 ) -> bool:
     """See an ended execution's jobs gone, settle its run, and tell of that. False: it had no run.
 
@@ -79,4 +82,6 @@ def clear_up(
         tell_of_end(bus, run, settlement.result)
     if trouble is not None:
         raise trouble
+    # Also after the workflow has settled the run: it may have been cut off before it came to this.
+    succession.follow(run, settlement.result)
     return True

@@ -5,12 +5,16 @@ from muster.control.environment import FunctionEnvironment, PlanEnvironment
 from muster.control.function import read_environment
 
 GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus", "PATH": "/bin"}
-ROLE = {"MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica"}
+ROLE = {
+    "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica",
+    "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
+    "MUSTER_DEFAULTS": "{}",
+}
 
 
 def test_what_the_stack_sets_is_read():
     assert read_environment(FunctionEnvironment, GOOD).job_prefix == "muster"
-    assert read_environment(PlanEnvironment, {**GOOD, **ROLE}).default_image is None
+    assert read_environment(PlanEnvironment, {**GOOD, **ROLE}).defaults == "{}"
 
 
 @pytest.mark.parametrize(
@@ -19,8 +23,8 @@ def test_what_the_stack_sets_is_read():
         ({}, ["MUSTER_BUCKET", "MUSTER_JOB_PREFIX", "MUSTER_BUS", "MUSTER_REPLICA_ROLE_ARN"]),
         ({**GOOD, **ROLE, "MUSTER_BUCKET": ""}, ["MUSTER_BUCKET"]),
         ({**GOOD, **ROLE, "MUSTER_JOB_PREFIX": "has-hyphen"}, ["MUSTER_JOB_PREFIX"]),
-        ({**GOOD, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),
-        ({**GOOD, **ROLE, "MUSTER_DEFAULT_IMAGE": ""}, ["MUSTER_DEFAULT_IMAGE"]),
+        ({**GOOD, **ROLE, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),
+        ({**GOOD, **ROLE, "MUSTER_DEFAULTS": ""}, ["MUSTER_DEFAULTS"]),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(environment, words):
