@@ -23,6 +23,7 @@ class PlanFunction(Construct):
         bucket: s3.IBucket,
         replica_role: iam.IRole,
         default_image: str | None,
+        launches_per_second: int,
     ) -> None:
         super().__init__(scope, construct_id)
         image = {"MUSTER_DEFAULT_IMAGE": default_image} if default_image else {}
@@ -35,7 +36,11 @@ class PlanFunction(Construct):
             # Two small writes; the rest is patience with S3.
             timeout=Duration.seconds(60),
             memory_mb=512,
-            environment={"MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn, **image},
+            environment={
+                "MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn,
+                "MUSTER_LAUNCHES_PER_SECOND": str(launches_per_second),
+                **image,
+            },
             statements=[
                 objects(bucket, ["s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
                 # A plan that is there already may be this execution's own.

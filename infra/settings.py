@@ -31,6 +31,7 @@ LOG_RETENTION_DAYS = (
 REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
 REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
 SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.strays)
+LAUNCHES_PER_SECOND_MAX = 1_000  # above any rate at which SageMaker takes CreateTrainingJob
 IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
 _SHOWN_MAX = 60
 
@@ -41,7 +42,8 @@ class StackSettings:
 
     `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `replica_image` the
     image of specs that name none; `sweep_hours` the time between two looks for what has outlived its run, 0 for none;
-    `schedules` start runs by the clock; `notify_email` is told how runs end.
+    `schedules` start runs by the clock; `notify_email` is told how runs end; `launches_per_second` is the rate at which
+    the account may call CreateTrainingJob, which SageMaker does not publish.
     """
 
     job_prefix: str = "muster"
@@ -52,6 +54,7 @@ class StackSettings:
     sweep_hours: int = 6
     schedules: tuple[ScheduledRun, ...] = ()
     notify_email: str | None = None
+    launches_per_second: int = 10
 
     @classmethod
     def from_context(cls, read: Callable[[str], object]) -> StackSettings:
@@ -71,6 +74,7 @@ class StackSettings:
             schedules=read_schedules(read("schedules")),
             notify_email=_notify_email(read("notify_email")),
             sweep_hours=_sweep_hours(read("sweep_hours"), default.sweep_hours),
+            launches_per_second=_launches_per_second(read("launches_per_second"), default.launches_per_second),
         )
 
 
@@ -124,6 +128,15 @@ def _sweep_hours(value: object, default: int) -> int:
     if hours is None or not 0 <= hours <= SWEEP_HOURS_MAX:
         raise _refused(value, "sweep_hours", f"a whole number from 0 (never) to {SWEEP_HOURS_MAX}")
     return hours
+
+
+def _launches_per_second(value: object, default: int) -> int:
+    if value is None:
+        return default
+    rate = _whole_number(value)
+    if rate is None or not 1 <= rate <= LAUNCHES_PER_SECOND_MAX:
+        raise _refused(value, "launches_per_second", f"a whole number from 1 to {LAUNCHES_PER_SECOND_MAX}")
+    return rate
 
 
 def _notify_email(value: object) -> str | None:

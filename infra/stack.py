@@ -73,6 +73,7 @@ class MusterStack(Stack):
             bucket=bucket,
             replica_role=replica_role,
             default_image=settings.replica_image,
+            launches_per_second=settings.launches_per_second,
         ).function
         attempt = AttemptFunction(
             self,

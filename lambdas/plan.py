@@ -6,6 +6,7 @@ from typing import Any
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.plan import Place
+from muster.control import clock
 from muster.control.bus import Bus
 from muster.control.clients import events_client, s3_client
 from muster.control.environment import PlanEnvironment
@@ -39,4 +40,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
     count("RunStarted")
     tell_of_start(_bus, plan)
-    return {"accepted": True, "run": plan.run, "ranks": list(range(plan.spec.replicas))}
+    return {
+        "accepted": True,
+        "run": plan.run,
+        "ranks": list(range(plan.spec.replicas)),
+        # The workflow gives each rank its slot: CreateTrainingJob is called at the account's pace, by nobody's order.
+        "launch": {"from": clock.now(), "per_second": _environment.launches_per_second},
+    }

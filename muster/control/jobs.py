@@ -13,7 +13,7 @@ from muster.contract.names import JobName, run_job_prefix
 from muster.contract.status import JobStatus
 from muster.contract.strays import ActiveJob
 from muster.control import clock
-from muster.control.aws_errors import error_code, error_message, http_status
+from muster.control.aws_errors import error_code, error_message, is_passing
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
@@ -62,7 +62,7 @@ class Jobs:
         Raises:
             LaunchRefusedError: the last answer was a refusal. An earlier one may have been lost on its way, so only a
                 look tells whether there is a job.
-            ClientError: the last answer was a 5xx: nobody knows.
+            ClientError: the last answer was a 5xx: nobody knows; or the last of several tries came too fast.
         """
         try:
             self._sagemaker.create_training_job(**request)
@@ -70,7 +70,8 @@ class Jobs:
             code = error_code(error)
             if code in {"ResourceInUse", "ResourceInUseException"}:
                 return False
-            if http_status(error) >= 500:
+            # A throttle says nothing of the attempt: the workflow sends the same one again, with full jitter.
+            if is_passing(error):
                 raise
             raise LaunchRefusedError(classify_request_error(code), f"{code}: {error_message(error)}") from error
         return True

@@ -120,6 +120,7 @@ def test_functions_are_told_what_they_need(template: Template) -> None:
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
     assert plan["MUSTER_DEFAULT_IMAGE"] == "example/image:1"
+    assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:

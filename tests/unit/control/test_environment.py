@@ -5,7 +5,7 @@ from muster.control.environment import FunctionEnvironment, PlanEnvironment
 from muster.control.function import read_environment
 
 GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus", "PATH": "/bin"}
-ROLE = {"MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica"}
+ROLE = {"MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica", "MUSTER_LAUNCHES_PER_SECOND": "10"}
 
 
 def test_what_the_stack_sets_is_read():
@@ -21,6 +21,7 @@ def test_what_the_stack_sets_is_read():
         ({**GOOD, **ROLE, "MUSTER_JOB_PREFIX": "has-hyphen"}, ["MUSTER_JOB_PREFIX"]),
         ({**GOOD, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),
         ({**GOOD, **ROLE, "MUSTER_DEFAULT_IMAGE": ""}, ["MUSTER_DEFAULT_IMAGE"]),
+        ({**GOOD, **ROLE, "MUSTER_LAUNCHES_PER_SECOND": "0"}, ["MUSTER_LAUNCHES_PER_SECOND"]),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(environment, words):
