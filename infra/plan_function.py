@@ -8,6 +8,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.access import objects
+from infra.alarm_function import AlarmFunction
 from infra.handler_function import HandlerFunction, HandlerSettings
 
 
@@ -24,6 +25,7 @@ class PlanFunction(Construct):
         replica_role: iam.IRole,
         default_image: str | None,
         launches_per_second: int,
+        alarm: AlarmFunction,
     ) -> None:
         super().__init__(scope, construct_id)
         image = {"MUSTER_DEFAULT_IMAGE": default_image} if default_image else {}
@@ -39,11 +41,13 @@ class PlanFunction(Construct):
             environment={
                 "MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn,
                 "MUSTER_LAUNCHES_PER_SECOND": str(launches_per_second),
+                **alarm.environment,
                 **image,
             },
             statements=[
                 objects(bucket, ["s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
                 # A plan that is there already may be this execution's own.
                 objects(bucket, ["s3:GetObject"], ["control/*/plan.json"]),
+                *alarm.setting,
             ],
         ).function

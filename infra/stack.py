@@ -9,6 +9,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from infra.alarm_function import AlarmFunction
 from infra.attempt_function import AttemptFunction
 from infra.dead_letters import DeadLetters
 from infra.event_bus import EventBus
@@ -66,6 +67,7 @@ class MusterStack(Stack):
                 "MUSTER_BUS": bus.event_bus_name,
             },
         )
+        alarm = AlarmFunction(self, "Alarm", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix)
         plan = PlanFunction(
             self,
             "Plan",
@@ -74,6 +76,7 @@ class MusterStack(Stack):
             replica_role=replica_role,
             default_image=settings.replica_image,
             launches_per_second=settings.launches_per_second,
+            alarm=alarm,
         ).function
         attempt = AttemptFunction(
             self,

@@ -7,8 +7,9 @@ from typing import Any
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.plan import Place
 from muster.control import clock
+from muster.control.alarms import Alarms
 from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client
+from muster.control.clients import events_client, s3_client, scheduler_client
 from muster.control.environment import PlanEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.plan import PlanRequest, make_plan
@@ -21,6 +22,9 @@ _CAUSE_MAX = 32_768
 _environment = read_environment(PlanEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
+_alarms = Alarms(
+    scheduler_client(), _environment.alarm_function_arn, _environment.alarm_role_arn, _environment.job_prefix
+)
 _place = Place(bucket=_environment.bucket, role_arn=_environment.role_arn, job_prefix=_environment.job_prefix)
 
 
@@ -40,6 +44,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
     count("RunStarted")
     tell_of_start(_bus, plan)
+    _alarms.set(plan.run, plan.spec.alarms())
     return {
         "accepted": True,
         "run": plan.run,

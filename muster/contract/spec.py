@@ -12,6 +12,7 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.failures import FailureClass
+from muster.contract.run_limits import LimitFields
 from muster.contract.training.access import AccessFields
 from muster.contract.training.algorithm import AlgorithmFields
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
@@ -89,7 +90,7 @@ class Rendezvous(Document):
     )
 
 
-class Spec(AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
+class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
     """One run: what every replica executes, on what, and what its failures mean.
 
     What concerns a training job stands in the parts that it is made of; here stands what makes a run of them.
@@ -164,6 +165,7 @@ class Spec(AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFie
     def _disagreements(self) -> Iterator[Problem]:
         yield from self._program_problems()
         yield from self._membership_problems()
+        yield from self.limit_problems(self.replicas)
         yield from self.algorithm_problems()
         yield from self.storage_problems(trainer=self.trainer is not None)
         yield from self.resource_problems(spot=self.spot)

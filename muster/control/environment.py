@@ -30,6 +30,12 @@ class PlanEnvironment(FunctionEnvironment):
     role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
     default_image: Annotated[str | None, Field(alias="MUSTER_DEFAULT_IMAGE", min_length=1, max_length=255)] = None
     launches_per_second: Annotated[int, Field(alias="MUSTER_LAUNCHES_PER_SECOND", ge=1)]
+    alarm_function_arn: Annotated[
+        str, Field(alias="MUSTER_ALARM_FUNCTION_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
+    alarm_role_arn: Annotated[
+        str, Field(alias="MUSTER_ALARM_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
 
 
 class ExecutionsEnvironment(FunctionEnvironment):

@@ -12,8 +12,8 @@ from tests.infra.template import Template, app_environment, run_app
 
 BUCKET = "arn:aws:s3:::BUCKET"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify")
-ROLES = (*FUNCTIONS, "Workflow", "Replica")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm")
+ROLES = (*FUNCTIONS, "Workflow", "Replica", "AlarmScheduler")
 CONTROL_KEYS = [
     "control/run/plan.json",
     "control/run/replicas/0.json",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.infra.template import Template, construct_name, matches
 
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm")
 
 
 def function(template: Template, name: str) -> dict[str, Any]:

@@ -5,7 +5,12 @@ from muster.control.environment import FunctionEnvironment, PlanEnvironment
 from muster.control.function import read_environment
 
 GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus", "PATH": "/bin"}
-ROLE = {"MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica", "MUSTER_LAUNCHES_PER_SECOND": "10"}
+ROLE = {
+    "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica",
+    "MUSTER_LAUNCHES_PER_SECOND": "10",
+    "MUSTER_ALARM_FUNCTION_ARN": "arn:aws:lambda:us-east-1:000000000000:function:alarm",
+    "MUSTER_ALARM_ROLE_ARN": "arn:aws:iam::000000000000:role/alarm",
+}
 
 
 def test_what_the_stack_sets_is_read():
