@@ -68,7 +68,14 @@ class RendezvousBucket(Construct):
         self._tell_of_inbox(inbox)
         self._refuse_writes(
             "WrittenOnce",
-            ["control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*", "runs/*"],
+            [
+                "control/*/plan.json",
+                "control/*/stopping.json",
+                "control/*/result.json",
+                "control/*/lost/*",
+                "control/*/waiting/*",
+                "runs/*",
+            ],
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(

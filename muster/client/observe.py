@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from muster.client.cloud import Cloud
-from muster.client.jobs import Job
+from muster.client.jobs import Execution, Job
 from muster.client.progress import ProgressReader
 from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import run_name
 from muster.contract.result import Result
+from muster.contract.waiting import Waiting
 
 # A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
 _CLASSES_PER_LOOK = 25
@@ -29,7 +30,7 @@ class Observer:
         self._result: Result | None = None
 
     def look(self) -> RunStatus:
-        """The run's status now: one call for the execution, one per 100 jobs, one or two for the rounds."""
+        """The run's status now: one call for the execution, one per 100 jobs, and two or three listings."""
         execution = self._cloud.describe_execution(self._execution)
         jobs = self._cloud.jobs(self._run)
         if execution.ended_at is not None and self._result is None:
@@ -44,7 +45,17 @@ class Observer:
             progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
             now=datetime.now(UTC),
+            waiting=self._waiting(execution, jobs),
         )
+
+    def _waiting(self, execution: Execution, jobs: list[Job]) -> list[Waiting]:
+        """The marks of refused launches; not asked for while every replica has a job that goes on or is done."""
+        settled = {job.name.rank for job in jobs if not is_failure(job)}
+        if execution.ended_at is not None or len(settled) >= execution.replicas:
+            return []
+        prefix = RunLayout(self._run).waiting
+        marks = (Waiting.from_key(key) for key in self._cloud.keys_after(prefix, prefix))
+        return [mark for mark in marks if mark is not None]
 
     def _learn_failures(self, jobs: list[Job]) -> None:
         if self._result is not None:

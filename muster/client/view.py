@@ -35,12 +35,16 @@ class Row:
             round="–" if replica.round is None else str(replica.round),
             metrics=metrics_text(replica.metrics),
             note=note(replica, state),
-            alert=replica.status in {JobStatus.FAILED, JobStatus.STOPPED} or replica.secondary in _SPOT_PAUSES,
+            alert=replica.waiting_for is not None
+            or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
+            or replica.secondary in _SPOT_PAUSES,
         )
 
 
 def status_word(replica: ReplicaStatus) -> str:
     """What SageMaker is doing with the replica; while a job is in progress its secondary status says more."""
+    if replica.waiting_for is not None:
+        return f"waiting for {replica.waiting_for}"
     if replica.status is None:
         return "not launched"
     if replica.status == JobStatus.IN_PROGRESS and replica.secondary:
@@ -56,6 +60,8 @@ def metrics_text(metrics: dict[str, float]) -> str:
 
 def note(replica: ReplicaStatus, state: RunState) -> str:
     """Why a replica is where it is, when that is not plain: a rerun, an interruption, an end."""
+    if replica.waiting_for is not None:
+        return ""
     if replica.secondary in _SPOT_PAUSES:
         return "spot: restarting"
     if replica.status in {JobStatus.FAILED, JobStatus.STOPPED}:
@@ -117,6 +123,8 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
 
 
 def _replica_line(replica: ReplicaStatus, state: RunState) -> str:
+    if replica.waiting_for is not None:
+        return f"replica {replica.rank} {status_word(replica)}"
     if replica.status is None:
         return ""
     remark = note(replica, state)

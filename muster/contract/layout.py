@@ -63,6 +63,11 @@ class RunLayout:
         return f"control/{self.run}/lost/"
 
     @property
+    def waiting(self) -> str:
+        """Prefix of the marks of attempts that wait for what their launch was refused for (`waiting.py`)."""
+        return f"control/{self.run}/waiting/"
+
+    @property
     def document(self) -> str:
         """What a replica is told of its run."""
         return f"runs/{self.run}/document.json"

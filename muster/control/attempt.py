@@ -20,7 +20,7 @@ from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.bus import Bus
-from muster.control.conclude import End, conclude
+from muster.control.conclude import NOT_CREATED, End, conclude
 from muster.control.decide import shortages
 from muster.control.jobs import Job, LaunchRefusedError
 from muster.control.tell import tell_of_conclusion, tell_of_launch
@@ -183,7 +183,7 @@ def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch | End:
 
 def _not_created(failure_class: FailureClass, reason: str) -> End:
     status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_USER else JobStatus.FAILED
-    return End(failure_class, reason, status=status, secondary="NotCreated")
+    return End(failure_class, reason, status=status, secondary=NOT_CREATED)
 
 
 def _obey_fence(run: ActiveRun, name: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from muster.contract.document import digest
 from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.record import Attempt, Decision, Next
 from muster.contract.spec import Budget, OnReplicaFailure, Spec
 
+_JITTER = 0.25  # of a wait, at most
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
 
@@ -38,7 +40,9 @@ def judge(
         return Decision(
             next=Next.RERUN,
             attempt=current.attempt + 1,
-            delay_seconds=0 if _untried_type(types, attempts, failure_class) else rerun_delay(budget, spent // types),
+            delay_seconds=0
+            if _untried_type(types, attempts, failure_class)
+            else _jittered(rerun_delay(budget, spent // types), current.job),
             reason=str(failure_class),
         )
     allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
@@ -62,6 +66,15 @@ def weigh_loss(spec: Spec, attempt: int, lost: Lost, replicas_lost: int) -> Deci
     if spec.on_replica_failure is OnReplicaFailure.CONTINUE and survivors >= spec.quorum:
         return Decision(next=Next.FAIL, attempt=attempt, reason=lost.reason)
     return Decision(next=Next.STOP, attempt=attempt, reason=lost.reason)
+
+
+def _jittered(delay: int, seed: str) -> int:
+    """`delay` and up to a quarter of it: replicas that ended together shall not come back together.
+
+    Full jitter would make waits shorter than the spec says; the same end gives the same wait.
+    """
+    share = int(digest(seed)[:8], 16) / 16**8
+    return delay + int(delay * _JITTER * share)
 
 
 def rerun_delay(budget: Budget, spent: int) -> int:

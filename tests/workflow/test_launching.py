@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import pairwise
+
 from infra.settings import StackSettings
+from muster.client import Muster
+from muster.contract.failures import FailureClass
 from muster.contract.result import Verdict
 from muster.control.alarm import Rung
-from muster.local.faults import LostInstance, SlowStart
-from tests.stack.deployed import Run
+from muster.local.faults import CapacityError, LostInstance, QuotaError, SlowStart
+from tests.stack.deployed import Run, wait_for
 
 PASS = {"entrypoint": ["python", "-c", "pass"]}
 RATE = StackSettings().launches_per_second
@@ -24,6 +29,44 @@ def test_no_rank_is_launched_before_its_slot(stack):
     early = {rank: at for rank in range(24) if (at := created_after_seconds(run, rank)) < rank / RATE}
     assert early == {}
     assert stack.calls("CreateTrainingJob") == 24
+
+
+def test_a_replica_that_waits_for_quota_is_seen_waiting_and_launched_in_the_end(stack, monkeypatch):
+    struck = stack.cloud.faults.add(QuotaError(job="*-r1-*", count=2))
+    budget = {"quota": {"max_reruns": 3, "delay_seconds": 4}}
+    run = stack.start(stack.gated("quota", replicas=2, reruns=budget))
+    for variable, value in stack.cloud.environment({}).items():
+        monkeypatch.setenv(variable, value)
+    seen = Muster().run(run.name)
+    wait_for("the wait in the status", lambda: seen.status().replicas[1].waiting_for is FailureClass.QUOTA)
+    run.wait_for_status(1, 3, "Training")
+    assert seen.status().replicas[1].waiting_for is None
+    stack.open_gate("quota")
+    assert run.wait()["status"] == "SUCCEEDED"
+    attempts = run.result().replicas[1].attempts
+    assert [attempt.failure_class for attempt in attempts] == [FailureClass.QUOTA, FailureClass.QUOTA, None]
+    waits = [
+        datetime.fromisoformat(later.launched_at) - datetime.fromisoformat(earlier.ended_at or "")
+        for earlier, later in pairwise(attempts)
+    ]
+    assert waits[0].total_seconds() >= 4
+    assert waits[1].total_seconds() >= 8
+    assert struck.fired == 2
+
+
+def test_a_replica_without_capacity_takes_the_next_instance_type_at_once(stack):
+    stack.cloud.faults.add(CapacityError(job="*-r0-a1"))
+    stack.cloud.faults.add(QuotaError(job="*-r0-a2"))
+    types = {"instance_type": "ml.g5.xlarge", "fallback_instance_types": ["ml.g5.2xlarge", "ml.g4dn.xlarge"]}
+    run = stack.start({**PASS, **types, "replicas": 1})
+    assert run.wait()["status"] == "SUCCEEDED"
+    classes = [attempt.failure_class for attempt in run.result().replicas[0].attempts]
+    assert classes == [FailureClass.CAPACITY, FailureClass.QUOTA, None]
+    taken = [
+        stack.sagemaker.describe_training_job(TrainingJobName=run.job(0, attempt))["ResourceConfig"]["InstanceType"]
+        for attempt in (1, 3)
+    ]
+    assert taken == ["ml.g5.xlarge", "ml.g4dn.xlarge"]
 
 
 def test_a_run_whose_gate_stays_shut_stops_all_its_replicas_and_says_why(stack):
