@@ -74,6 +74,7 @@ class RendezvousBucket(Construct):
                 "control/*/result.json",
                 "control/*/lost/*",
                 "control/*/waiting/*",
+                "control/*/spent/*",
                 "runs/*",
             ],
             {"s3:if-none-match": "true"},

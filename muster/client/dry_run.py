@@ -7,8 +7,8 @@ from typing import Any
 
 from muster.client.estimate import Cost, Quota, cost, quotas
 from muster.client.instance_types import unknown_types
-from muster.client.prices import PriceTable, shipped_prices
 from muster.contract.plan import Place, Plan
+from muster.contract.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.request import training_job_request
 from muster.contract.spec import Spec
 from muster.contract.training.overrides import override_of
@@ -65,7 +65,7 @@ def dry_run(spec: Spec) -> DryRun:
     complete = spec if spec.image or spec.algorithm_name else spec.model_copy(update={"image": _IMAGE})
     plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
-    prices = shipped_prices()
+    prices = SHIPPED_PRICES
     return DryRun(
         requests=[training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)],
         groups=_groups(plan.spec),

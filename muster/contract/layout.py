@@ -68,6 +68,11 @@ class RunLayout:
         return f"control/{self.run}/waiting/"
 
     @property
+    def spent(self) -> str:
+        """Prefix of the marks of what a run with a cost ceiling has spent (`spending.py`)."""
+        return f"control/{self.run}/spent/"
+
+    @property
     def document(self) -> str:
         """What a replica is told of its run."""
         return f"runs/{self.run}/document.json"

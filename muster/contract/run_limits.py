@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.names import REPLICAS_MAX
+from muster.contract.prices import SHIPPED_PRICES
 
 # Step Functions: a Standard execution lives at most a year.
 RUN_MAX_SECONDS = 31_536_000
@@ -44,8 +45,20 @@ class LimitFields(Document):
         description="so long after its launch the run is stopped, whatever its replicas do",
     )
 
-    def limit_problems(self, replicas: int) -> Iterator[Problem]:
-        """How the limits disagree with the run."""
+    cost_ceiling_usd: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_000_000_000,
+        description="dollars for instances, by the shipped price table: once they are spent, nothing is rerun",
+    )
+
+    def limit_problems(self, replicas: int, instance_types: Iterable[str]) -> Iterator[Problem]:
+        """How the limits disagree with the run; `instance_types` are all that a replica may come to run on."""
+        if self.cost_ceiling_usd is not None:
+            prices = SHIPPED_PRICES
+            for name in sorted({name for name in instance_types if name not in prices.usd_per_hour}):
+                allowed = f"a type in the price table of {prices.as_of}"
+                yield Problem("cost_ceiling_usd", f"{name}, whose price is not known", "leave it out", allowed)
         gate = self.launch_gate
         if gate is not None and gate.replicas > replicas:
             allowed = f"at most replicas ({replicas})"

@@ -165,7 +165,8 @@ class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFiel
     def _disagreements(self) -> Iterator[Problem]:
         yield from self._program_problems()
         yield from self._membership_problems()
-        yield from self.limit_problems(self.replicas)
+        parts = (self, *map(self._overridden, self.overrides.values()))
+        yield from self.limit_problems(self.replicas, (name for part in parts for name in part.instance_types))
         yield from self.algorithm_problems()
         yield from self.storage_problems(trainer=self.trainer is not None)
         yield from self.resource_problems(spot=self.spot)

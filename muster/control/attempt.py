@@ -23,6 +23,7 @@ from muster.control.bus import Bus
 from muster.control.conclude import NOT_CREATED, End, conclude
 from muster.control.decide import shortages
 from muster.control.jobs import Job, LaunchRefusedError
+from muster.control.spending import note_launch, spent_ceiling
 from muster.control.tell import tell_of_conclusion, tell_of_launch
 from muster.control.tokens import Tokens, remaining_delay
 
@@ -147,9 +148,13 @@ def _launch(run: ActiveRun, request: AttemptRequest, armed: _Armed, *, stopping:
         return _adopt(run, request, job)
     if stopping:
         return _not_created(FailureClass.STOPPED_BY_USER, "the run was stopped before the launch")
+    # The rerun may have waited for hours in which the others have spent what was left.
+    if request.attempt > 1 and (ceiling := spent_ceiling(run)):
+        return _not_created(FailureClass.UNKNOWN, ceiling)
+    shortage = shortages(armed.record.attempts) if armed.record else 0
+    job_request = training_job_request(run.plan, request.rank, request.attempt, shortage)
     try:
-        shortage = shortages(armed.record.attempts) if armed.record else 0
-        created = run.jobs.create(training_job_request(run.plan, request.rank, request.attempt, shortage))
+        created = run.jobs.create(job_request)
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused: the answer of an earlier one may have been lost.
         job = run.jobs.find(name)
@@ -157,6 +162,7 @@ def _launch(run: ActiveRun, request: AttemptRequest, armed: _Armed, *, stopping:
     except Exception:
         _obey_fence(run, name)
         raise
+    note_launch(run, request.rank, request.attempt, job_request)
     if created:
         _obey_fence(run, name)
         return Launch.CREATED

@@ -11,6 +11,7 @@ from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.decide import Lost, judge, weigh_loss
 from muster.control.documents import Seen
+from muster.control.spending import note_end, spent_ceiling
 
 NOT_CREATED = "NotCreated"  # in the place of a secondary status: the attempt never had a job
 _REASON_MAX = 1_024  # FailureReason has at most 1,024 characters
@@ -93,7 +94,10 @@ def _decide(run: ActiveRun, rank: int, attempts: tuple[Attempt, ...], end: End) 
     """Asked again whenever the record's swap was lost: everything it does may be done twice."""
     spec = run.plan.spec
     stopping = end.failure_class is not None and run.documents.fence() is not None
+    note_end(run, rank, attempts[-1].attempt)
     judgement = judge(spec.of_rank(rank), attempts, end.failure_class, stopping=stopping)
+    if isinstance(judgement, Decision) and judgement.next is Next.RERUN and (ceiling := spent_ceiling(run)):
+        judgement = Lost(ceiling)
     if isinstance(judgement, Lost):
         lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
         judgement = weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))

@@ -34,6 +34,9 @@ class Job:
     reason: str
     artifacts: str | None
     changed_at: str
+    instance_type: str | None
+    """None where SageMaker itself chooses among preferences and does not tell."""
+    billable_seconds: int
 
     @property
     def end(self) -> JobEnd | None:
@@ -92,6 +95,9 @@ class Jobs:
             reason=found.get("FailureReason", ""),
             artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
             changed_at=clock.isoformat(found.get("TrainingEndTime") or found["LastModifiedTime"]),
+            instance_type=found["ResourceConfig"].get("InstanceType"),
+            # Not there before the end, and for a job that never had an instance.
+            billable_seconds=found.get("BillableTimeInSeconds", 0),
         )
 
     def tags(self, arn: str) -> dict[str, str]:

@@ -95,6 +95,17 @@ def test_a_run_passes_its_gate_is_stopped_at_its_deadline_and_says_why(stack):
     assert run.result().verdict is Verdict.FAILED
 
 
+def test_nothing_is_rerun_once_the_cost_ceiling_is_reached_and_the_verdict_says_so(stack):
+    stack.cloud.faults.add(LostInstance(job="*-r0-a1", after_seconds=2))
+    # About 2 cents a second.
+    run = stack.start(stack.gated("ceiling", instance_type="ml.p5.48xlarge", cost_ceiling_usd=0.02))
+    ended = run.wait()
+    assert ended["status"] == "FAILED"
+    assert "the cost ceiling of $0.02 is reached (about $0.0" in ended["cause"]
+    assert run.statuses() == {"r0-a1": "Failed"}
+    assert [attempt.failure_class for attempt in run.result().replicas[0].attempts] == [FailureClass.INFRASTRUCTURE]
+
+
 def test_a_deadline_far_away_keeps_no_run_alive(stack):
     run = stack.start({**PASS, "replicas": 1, "deadline_seconds": 30_000_000})
     assert run.wait()["status"] == "SUCCEEDED"
