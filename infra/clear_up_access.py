@@ -7,6 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
 from infra.access import listing, objects, run_jobs
+from infra.turn_function import queue_access
 
 
 def clear_up_access(stack: Stack, bucket: s3.IBucket, job_prefix: str) -> list[iam.PolicyStatement]:
@@ -24,6 +25,7 @@ def clear_up_access(stack: Stack, bucket: s3.IBucket, job_prefix: str) -> list[i
             ],
         ),
         objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
-        listing(bucket, ["control/*"]),
+        listing(bucket, ["control/*", "queue/*"]),
         *run_jobs(stack, job_prefix),
+        *queue_access(bucket),
     ]

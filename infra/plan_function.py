@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import objects
+from infra.access import listing, objects
 from infra.alarm_function import AlarmFunction
 from infra.handler_function import HandlerFunction, HandlerSettings
 
@@ -47,7 +47,8 @@ class PlanFunction(Construct):
             statements=[
                 objects(bucket, ["s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
                 # A plan that is there already may be this execution's own.
-                objects(bucket, ["s3:GetObject"], ["control/*/plan.json"]),
+                objects(bucket, ["s3:GetObject"], ["control/*/plan.json", "queue/*"]),
+                listing(bucket, ["queue/*"]),
                 *alarm.setting,
             ],
         ).function

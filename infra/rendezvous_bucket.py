@@ -80,7 +80,9 @@ class RendezvousBucket(Construct):
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
-            "ComparedAndSwapped", ["control/*/replicas/*"], {"s3:if-none-match": "true", "s3:if-match": "true"}
+            "ComparedAndSwapped",
+            ["control/*/replicas/*", "control/*/turn.json", "queue/*"],
+            {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 
     def _tell_of_inbox(self, inbox: sns.Topic) -> None:

@@ -31,6 +31,7 @@ LOG_RETENTION_DAYS = (
 REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
 REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
 SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.strays)
+CONCURRENT_REPLICAS_MAX = 1_000_000  # far above what an account gets; leave the key out for no cap
 LAUNCHES_PER_SECOND_MAX = 1_000  # above any rate at which SageMaker takes CreateTrainingJob
 IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
 _SHOWN_MAX = 60
@@ -43,7 +44,8 @@ class StackSettings:
     `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `replica_image` the
     image of specs that name none; `sweep_hours` the time between two looks for what has outlived its run, 0 for none;
     `schedules` start runs by the clock; `notify_email` is told how runs end; `launches_per_second` is the rate at which
-    the account may call CreateTrainingJob, which SageMaker does not publish.
+    the account may call CreateTrainingJob, which SageMaker does not publish; `max_concurrent_replicas` caps the
+    replicas of all runs together, which then queue up.
     """
 
     job_prefix: str = "muster"
@@ -55,6 +57,7 @@ class StackSettings:
     schedules: tuple[ScheduledRun, ...] = ()
     notify_email: str | None = None
     launches_per_second: int = 10
+    max_concurrent_replicas: int | None = None
 
     @classmethod
     def from_context(cls, read: Callable[[str], object]) -> StackSettings:
@@ -75,6 +78,7 @@ class StackSettings:
             notify_email=_notify_email(read("notify_email")),
             sweep_hours=_sweep_hours(read("sweep_hours"), default.sweep_hours),
             launches_per_second=_launches_per_second(read("launches_per_second"), default.launches_per_second),
+            max_concurrent_replicas=_max_concurrent_replicas(read("max_concurrent_replicas")),
         )
 
 
@@ -137,6 +141,15 @@ def _launches_per_second(value: object, default: int) -> int:
     if rate is None or not 1 <= rate <= LAUNCHES_PER_SECOND_MAX:
         raise _refused(value, "launches_per_second", f"a whole number from 1 to {LAUNCHES_PER_SECOND_MAX}")
     return rate
+
+
+def _max_concurrent_replicas(value: object) -> int | None:
+    if value is None:
+        return None
+    replicas = _whole_number(value)
+    if replicas is None or not 1 <= replicas <= CONCURRENT_REPLICAS_MAX:
+        raise _refused(value, "max_concurrent_replicas", f"a whole number from 1 to {CONCURRENT_REPLICAS_MAX}")
+    return replicas
 
 
 def _notify_email(value: object) -> str | None:

@@ -26,6 +26,7 @@ from infra.settle_function import SettleFunction
 from infra.start_function import StartFunction
 from infra.stop_function import StopFunction
 from infra.sweep_function import SweepFunction
+from infra.turn_function import TurnFunction
 from infra.workflow import Workflow
 
 # On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
@@ -56,6 +57,8 @@ class MusterStack(Stack):
         replica_role = ReplicaRole(self, "Replica", bucket=bucket).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
+        limit = settings.max_concurrent_replicas
+        cap = {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(bundle)),
             dead_letters=dead_letters,
@@ -65,6 +68,7 @@ class MusterStack(Stack):
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,
                 "MUSTER_BUS": bus.event_bus_name,
+                **cap,
             },
         )
         alarm = AlarmFunction(self, "Alarm", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix)
@@ -91,12 +95,14 @@ class MusterStack(Stack):
         settle = SettleFunction(
             self, "Settle", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix
         ).function
+        turn = TurnFunction(self, "Turn", settings=handlers, bucket=bucket).function
         state_machine = Workflow(
             self,
             "Workflow",
             definition=definition,
             functions={
                 "PlanFunctionArn": plan,
+                "TurnFunctionArn": turn,
                 "AttemptFunctionArn": attempt,
                 "SettleFunctionArn": settle,
                 "StopFunctionArn": stop,

@@ -9,17 +9,20 @@ from pydantic import BaseModel, Field
 from muster.contract.names import RUN_MAX
 from muster.control.active_run import Runs
 from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, sagemaker_client
+from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.settle import settle
 from muster.control.store import Store
 from muster.control.tell import tell_of_end
+from muster.control.tokens import Tokens
+from muster.control.turns import run_queue
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
+_queue = run_queue(_store, Tokens(stepfunctions_client()), _environment.max_concurrent_replicas)
 _runs = Runs(_store, Jobs(sagemaker_client()))
 
 
@@ -37,6 +40,8 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
     logger.append_keys(run_id=request.run)
     run = _runs.require(request.run)
     result = settle(run, time_left(context)).result
+    if _queue is not None:
+        _queue.leave(run.plan.execution_arn)
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
     tell_of_end(_bus, run, result)
     count(f"Run{result.verdict.value.capitalize()}")

@@ -11,16 +11,20 @@ from muster.control import clock
 from muster.control.active_run import Runs
 from muster.control.bus import Bus
 from muster.control.clear_up import ExecutionEnded, clear_up
-from muster.control.clients import events_client, s3_client, sagemaker_client
+from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.stop import StopRequest, raise_fence_and_stop
 from muster.control.store import Store
+from muster.control.tokens import Tokens
+from muster.control.turns import run_queue
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
-_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
+_store = Store(s3_client(), _environment.bucket)
+_runs = Runs(_store, Jobs(sagemaker_client()))
+_queue = run_queue(_store, Tokens(stepfunctions_client()), _environment.max_concurrent_replicas)
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -44,6 +48,6 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, str]:
 
 def _after_the_end(ended: ExecutionEnded, context: Context) -> dict[str, str]:
     logger.append_keys(run_id=ended.run)
-    cleared = clear_up(_runs.find(ended.run), ended, _bus, time_left(context))
+    cleared = clear_up(_runs.find(ended.run), ended, _bus, time_left(context), queue=_queue)
     logger.info("cleared up" if cleared else "not a run of ours", extra={"status": ended.status})
     return {"stop": "verified" if cleared else "nothing to stop"}

@@ -12,6 +12,7 @@ from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import run_name
 from muster.contract.result import Result
+from muster.contract.turns import TURNS_KEY, Turns
 from muster.contract.waiting import Waiting
 
 # A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
@@ -46,6 +47,7 @@ class Observer:
             result=self._result,
             now=datetime.now(UTC),
             waiting=self._waiting(execution, jobs),
+            behind=self._behind(execution, jobs),
         )
 
     def _waiting(self, execution: Execution, jobs: list[Job]) -> list[Waiting]:
@@ -56,6 +58,11 @@ class Observer:
         prefix = RunLayout(self._run).waiting
         marks = (Waiting.from_key(key) for key in self._cloud.keys_after(prefix, prefix))
         return [mark for mark in marks if mark is not None]
+
+    def _behind(self, execution: Execution, jobs: list[Job]) -> tuple[str, ...] | None:
+        """The queue before the run; looked at until there is a job."""
+        body = None if jobs or execution.ended_at is not None else self._cloud.read(TURNS_KEY)
+        return None if body is None else Turns.from_json(body, TURNS_KEY).before(self._run)
 
     def _learn_failures(self, jobs: list[Job]) -> None:
         if self._result is not None:

@@ -58,6 +58,9 @@ class RunStatus(Document):
     reason: str = ""
     started_at: str
     ended_at: str | None = None
+    behind: tuple[str, ...] | None = Field(
+        default=None, description="the runs behind which it waits for its turn; none when it does not wait"
+    )
     round: int | None = Field(default=None, description="the latest round that was committed")
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
@@ -95,6 +98,7 @@ def run_status(
     result: Result | None,
     now: datetime,
     waiting: Iterable[Waiting] = (),
+    behind: tuple[str, ...] | None = None,
 ) -> RunStatus:
     """The status of `run` at `now`.
 
@@ -114,6 +118,7 @@ def run_status(
         reason=_reason(execution, result),
         started_at=execution.started_at.isoformat(),
         ended_at=execution.ended_at.isoformat() if execution.ended_at else None,
+        behind=behind,
         round=progress.round,
         excluded=progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from muster.client.status import ReplicaStatus, RunState, RunStatus
 from muster.contract.status import JobStatus
 
+_BEFORE_SHOWN = 3  # of the runs in the queue
 _SPOT_PAUSES = {"Interrupted", "Restarting"}
 
 
@@ -76,7 +77,8 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
 
 def headline(status: RunStatus) -> str:
     """One line on the whole run."""
-    words = [f"{status.run}: {status.state}", elapsed(status), _rounds(status)]
+    where = _rounds(status) if status.behind is None else _turn(status)
+    words = [f"{status.run}: {status.state}", elapsed(status), where]
     if status.reruns:
         words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
     if status.excluded:
@@ -94,6 +96,13 @@ def elapsed(status: RunStatus) -> str:
 
 def _rounds(status: RunStatus) -> str:
     return "no round yet" if status.round is None else f"round {status.round}"
+
+
+def _turn(status: RunStatus) -> str:
+    """Behind whom a run waits; of many the nearest."""
+    before = status.behind or ()
+    more = f" and {len(before) - _BEFORE_SHOWN} more" if len(before) > _BEFORE_SHOWN else ""
+    return f"waiting for its turn behind {', '.join(before[-_BEFORE_SHOWN:])}{more}"
 
 
 def select(rows: Sequence[Row], limit: int) -> tuple[list[Row], str]:
@@ -115,6 +124,8 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
         previous = known.get(replica.rank)
         if line and (previous is None or before is None or line != _replica_line(previous, before.state)):
             yield line
+    if after.behind is not None and (before is None or before.behind != after.behind):
+        yield f"run {after.run} {_turn(after)}"
     if after.round is not None and (before is None or before.round != after.round):
         yield _round_line(after)
     if before is None or before.state is not after.state:

@@ -3,6 +3,7 @@
 | prefix | written by | read by |
 |---|---|---|
 | `control/` | control plane | control plane (task tokens live here) |
+| `queue/` | control plane | control plane, clients |
 | `runs/` | control plane, once | replicas |
 | `rendezvous/` | replicas | replicas; control plane and clients for progress |
 | `checkpoints/`, `output/` | SageMaker with the replica role | control plane, clients |
@@ -66,6 +67,11 @@ class RunLayout:
     def waiting(self) -> str:
         """Prefix of the marks of attempts that wait for what their launch was refused for (`waiting.py`)."""
         return f"control/{self.run}/waiting/"
+
+    @property
+    def turn(self) -> str:
+        """The task token of a run that waits for its turn (`turns.py`)."""
+        return f"control/{self.run}/turn.json"
 
     @property
     def spent(self) -> str:

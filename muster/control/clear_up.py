@@ -18,6 +18,7 @@ from muster.control.deadline import Deadline
 from muster.control.settle import settle
 from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
 from muster.control.tell import tell_of_end
+from muster.control.turns import RunQueue
 
 _FOR_LOOKING = 0.8  # of the time that there is
 
@@ -50,6 +51,8 @@ def clear_up(
     bus: Bus,
     deadline: Deadline,
     pause: Callable[[float], None] = time.sleep,
+    *,
+    queue: RunQueue | None,
 ) -> bool:
     """See an ended execution's jobs gone, settle its run, and tell of that. False: it had no run.
 
@@ -77,6 +80,8 @@ def clear_up(
     # The workflow tells of the runs that it has settled itself.
     if settlement.fresh:
         tell_of_end(bus, run, settlement.result)
+    if queue is not None:
+        queue.leave(ended.execution_arn)
     if trouble is not None:
         raise trouble
     return True

@@ -21,6 +21,7 @@ class FunctionEnvironment(BaseModel):
     ]
     # EventBridge: a bus's name has 1-256 characters.
     bus: Annotated[str, Field(alias="MUSTER_BUS", min_length=1, max_length=256)]
+    max_concurrent_replicas: Annotated[int | None, Field(alias="MUSTER_MAX_CONCURRENT_REPLICAS", ge=1)] = None
 
 
 class PlanEnvironment(FunctionEnvironment):

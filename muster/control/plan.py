@@ -28,7 +28,9 @@ class PlanRequest(BaseModel):
     input: Any
 
 
-def make_plan(store: Store, place: Place, default_image: str | None, request: PlanRequest) -> Plan:
+def make_plan(
+    store: Store, place: Place, default_image: str | None, request: PlanRequest, replica_cap: int | None = None
+) -> Plan:
     """Write the plan and the replicas' document; the same execution gets the same plan however often it asks.
 
     Raises:
@@ -36,6 +38,9 @@ def make_plan(store: Store, place: Place, default_image: str | None, request: Pl
         RunNameTakenError: another execution owns the run.
     """
     spec = _with_defaults(parse_spec(request.input), default_image, request.execution_name)
+    if replica_cap is not None and spec.replicas > replica_cap:
+        allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
+        raise SpecError([Problem("replicas", f"{spec.replicas:,}", "lower it, or raise that", allowed)])
     plan = Plan.make(run_name(request.execution_name), request.execution_arn, request.started_at, place, spec)
     documents = RunDocuments(store, plan.run)
     if not store.create(plan.layout.plan, plan.to_json()):

@@ -22,6 +22,7 @@ from muster.control.deadline import Deadline
 from muster.control.executions import Execution, Executions
 from muster.control.jobs import Jobs
 from muster.control.parallel import in_parallel
+from muster.control.turns import RunQueue
 
 FindRun = Callable[[str], ActiveRun | None]
 
@@ -55,6 +56,7 @@ def sweep(
     bus: Bus,
     prefix: str,
     *,
+    queue: RunQueue | None,
     young_seconds: float,
     deadline: Deadline,
 ) -> Swept:
@@ -63,7 +65,7 @@ def sweep(
     troubles: list[str] = []
     # Runs before jobs: a job that is stopped before its run's fence stands would end for a reason of its own.
     ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
-    settled = _settle(find_run, bus, ended, deadline, troubles)
+    settled = _settle(find_run, bus, ended, deadline, troubles, queue=queue)
     # Jobs before executions: a run that begins in between has no job in the list.
     active = jobs.active(prefix)
     strays = suspects(active, executions.live_runs(), now, young_seconds)
@@ -87,14 +89,20 @@ def _stop(jobs: Jobs, own: list[ActiveJob], troubles: list[str]) -> tuple[str, .
 
 
 def _settle(
-    find_run: FindRun, bus: Bus, ended: list[Execution], deadline: Deadline, troubles: list[str]
+    find_run: FindRun,
+    bus: Bus,
+    ended: list[Execution],
+    deadline: Deadline,
+    troubles: list[str],
+    *,
+    queue: RunQueue | None,
 ) -> tuple[str, ...]:
     settled = []
     missed = [(execution, run) for execution in ended if (run := _unsettled(find_run, execution, troubles))]
     for left, (execution, run) in zip(range(len(missed), 0, -1), missed, strict=True):
         try:
             # A run whose jobs take long to stop must not use up the others' time.
-            if clear_up(run, _end_of(execution), bus, Deadline.after(deadline.remaining / left)):
+            if clear_up(run, _end_of(execution), bus, Deadline.after(deadline.remaining / left), queue=queue):
                 settled.append(run.plan.run)
         except Exception as error:
             troubles.append(f"{run.plan.run}: {error}")

@@ -12,7 +12,7 @@ from tests.infra.template import Template, app_environment, run_app
 
 BUCKET = "arn:aws:s3:::BUCKET"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm", "Turn")
 ROLES = (*FUNCTIONS, "Workflow", "Replica", "AlarmScheduler")
 CONTROL_KEYS = [
     "control/run/plan.json",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.infra.template import Template, construct_name, matches
 
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm", "Turn")
 
 
 def function(template: Template, name: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_nobody_overwrites_what_is_written_once_or_a_record_unseen(template: Tem
     written = [
         r for s in template.statements if "s3:PutObject" in s.actions and s.role != "Replica" for r in s.resources
     ]
-    held = [*once["Resource"], compared["Resource"], "arn:aws:s3:::BUCKET/inbox/*.error.txt"]
+    held = [*once["Resource"], *compared["Resource"], "arn:aws:s3:::BUCKET/inbox/*.error.txt"]
     assert not [resource for resource in written if not any(matches(resource, pattern) for pattern in held)]
 
 

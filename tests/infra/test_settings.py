@@ -41,6 +41,7 @@ def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> N
         ("rearm_seconds", 1.5, "a whole number"),
         ("rearm_seconds", True, "a whole number"),
         ("rearm_seconds", "9" * 5_000, "a whole number"),
+        ("max_concurrent_replicas", 0, "a whole number from 1 to 1000000"),
         ("launches_per_second", 0, "a whole number from 1 to 1000"),
         ("launches_per_second", "1001", "a whole number from 1 to 1000"),
         ("notify_email", "nobody", "like team@example.com"),

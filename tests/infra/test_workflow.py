@@ -32,7 +32,7 @@ def waits(machine: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_the_deployed_definition_is_the_file_but_for_the_re_arm_period(template: Template) -> None:
     found, written = deployed(template), json.loads(DEFINITION.read_text(encoding="utf-8"))
-    assert [state["TimeoutSeconds"] for state in waits(found)] == [REARM_SECONDS]
+    assert [state["TimeoutSeconds"] for state in waits(found)] == [REARM_SECONDS] * 2
     for armed, plain in zip(waits(found), waits(written), strict=True):
         armed["TimeoutSeconds"] = plain["TimeoutSeconds"]
     assert found == written

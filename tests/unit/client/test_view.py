@@ -103,6 +103,13 @@ def test_a_replica_without_quota_is_shown_as_waiting_for_it_until_it_has_a_job()
     assert rows(look(job(0), failed, waiting=(second,)))[1].status == "waiting for quota"
 
 
+def test_a_run_that_waits_for_its_turn_says_behind_whom() -> None:
+    waits = look().model_copy(update={"behind": ("a", "b", "c", "d")})
+    assert "waiting for its turn behind b, c, d and 1 more" in headline(waits)
+    assert "run digits waiting for its turn behind b, c, d and 1 more" in list(changes(look(), waits))
+    assert list(changes(waits, look())) == []
+
+
 def test_a_mark_of_waiting_is_read_from_its_key_alone() -> None:
     mark = Waiting(9_999, 999, FailureClass.QUOTA)
     key = mark.key(RunLayout("run"))
