@@ -8,9 +8,8 @@ from muster.contract.document import digest
 from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.record import Attempt, Decision, Next
-from muster.contract.spec import Budget, OnReplicaFailure, Spec
+from muster.contract.spec import JITTER, OnReplicaFailure, Spec
 
-_JITTER = 0.25  # of a wait, at most
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
 
@@ -42,7 +41,7 @@ def judge(
             attempt=current.attempt + 1,
             delay_seconds=0
             if _untried_type(types, attempts, failure_class)
-            else _jittered(rerun_delay(budget, spent // types), current.job),
+            else _jittered(budget.delay(spent // types), current.job),
             reason=str(failure_class),
         )
     allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
@@ -74,12 +73,4 @@ def _jittered(delay: int, seed: str) -> int:
     Full jitter would make waits shorter than the spec says; the same end gives the same wait.
     """
     share = int(digest(seed)[:8], 16) / 16**8
-    return delay + int(delay * _JITTER * share)
-
-
-def rerun_delay(budget: Budget, spent: int) -> int:
-    """Seconds to wait before the rerun after `spent` earlier ones: doubling, bounded."""
-    if budget.delay_seconds == 0:
-        return 0
-    # 2**17 * 1 s is past the largest bound; beyond it the exponent only costs time.
-    return int(min(budget.max_delay_seconds, budget.delay_seconds * 2 ** min(spent, 17)))
+    return delay + int(delay * JITTER * share)

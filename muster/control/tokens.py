@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from muster.contract.document import canonical_json
+from muster.contract.history import WAIT_PIECE_SECONDS
 from muster.contract.record import Decision
 from muster.control import clock
 from muster.control.aws_errors import error_code
@@ -23,10 +24,6 @@ _GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
 # SendTaskFailure: error 256 and cause 32,768 characters.
 _ERROR_MAX = 256
 _CAUSE_MAX = 32_768
-
-# The workflow waits this long at most before it asks again: nothing can wake a Wait state, and a run that is being
-# stopped must not outlast the rerun delay of its most patient replica.
-WAIT_MAX_SECONDS = 600
 
 
 class Tokens:
@@ -57,7 +54,7 @@ def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | i
         "rank": rank,
         "attempt": decision.attempt,
         "next": decision.next.value,
-        "delay_seconds": min(remaining_delay(decision), WAIT_MAX_SECONDS),
+        "delay_seconds": min(remaining_delay(decision), WAIT_PIECE_SECONDS),
         "reason": decision.reason,
     }
 

@@ -5,7 +5,7 @@ from muster.contract.names import ATTEMPT_MAX
 from muster.contract.record import Attempt, Decision, Next
 from muster.contract.spec import Budget
 from muster.contract.spec_reader import parse_spec
-from muster.control.decide import Lost, judge, rerun_delay, weigh_loss
+from muster.control.decide import Lost, judge, weigh_loss
 
 SPEC = parse_spec({"replicas": 4, "trainer": "a.b:c", "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})
 
@@ -78,5 +78,5 @@ def test_replicas_that_end_together_do_not_come_back_together():
 
 def test_the_wait_doubles_up_to_its_bound():
     budget = Budget(max_reruns=100, delay_seconds=60, max_delay_seconds=1_000)
-    assert [rerun_delay(budget, spent) for spent in (0, 1, 2, 3, 4, 5, 900)] == [60, 120, 240, 480, 960, 1_000, 1_000]
-    assert rerun_delay(Budget(max_reruns=5), 3) == 0
+    assert [budget.delay(spent) for spent in (0, 1, 2, 3, 4, 5, 900)] == [60, 120, 240, 480, 960, 1_000, 1_000]
+    assert Budget(max_reruns=5).delay(3) == 0
