@@ -40,24 +40,23 @@ class Rung(StrEnum):
 
 
 def ring(run: ActiveRun | None, alarm: Alarm) -> Rung:
-    """Obey the alarm. May be called again: a run that is being stopped is left to be.
+    """Obey the alarm. A call that raised its fence and failed afterwards is finished by the next one.
 
     Raises:
         Exception: a replica could not be asked to stop, after all have been; the fence stands.
     """
-    if run is None or run.documents.result() is not None or _stands_for_another_reason(run, alarm):
+    if run is None or run.documents.result() is not None:
         return Rung.OVER
-    reason = _missed_gate(run) if alarm is Alarm.LAUNCH_GATE else _missed_deadline(run)
-    if reason is None:
-        return Rung.PASSED
-    raise_fence_and_stop(run, Fence(verdict=Verdict.FAILED, reason=reason, at=clock.now()))
-    return Rung.STOPPED
-
-
-def _stands_for_another_reason(run: ActiveRun, alarm: Alarm) -> bool:
-    """A fence of the alarm's own was raised by a call that failed afterwards: its work has to be done again."""
     fence = run.documents.fence()
-    return fence is not None and not fence.reason.startswith(_beginning(alarm))
+    if fence is None:
+        reason = _missed_gate(run) if alarm is Alarm.LAUNCH_GATE else _missed_deadline(run)
+        if reason is None:
+            return Rung.PASSED
+        fence = Fence(verdict=Verdict.FAILED, reason=reason, at=clock.now())
+    elif not fence.reason.startswith(_beginning(alarm)):
+        return Rung.OVER
+    raise_fence_and_stop(run, fence)
+    return Rung.STOPPED
 
 
 def _beginning(alarm: Alarm) -> str:

@@ -162,8 +162,8 @@ def _launch(run: ActiveRun, request: AttemptRequest, armed: _Armed, *, stopping:
     except Exception:
         _obey_fence(run, name)
         raise
-    note_launch(run, request.rank, request.attempt, job_request)
     if created:
+        note_launch(run, request.rank, request.attempt, job_request["ResourceConfig"].get("InstanceType"))
         _obey_fence(run, name)
         return Launch.CREATED
     job = run.jobs.find(name)
@@ -181,6 +181,8 @@ def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch | End:
             "Start the run under another name."
         )
         return _not_created(FailureClass.INVALID_REQUEST, reason)
+    # Whoever made it may not have come as far as to note it.
+    note_launch(run, request.rank, request.attempt, job.instance_type)
     if job.end is not None:
         return End.of_job(job.end, job.changed_at, job.artifacts)
     _obey_fence(run, job.name)

@@ -9,13 +9,11 @@ from muster.contract.spending import attempt_usd, end_mark, launch_mark, spent_u
 from muster.control.active_run import ActiveRun
 
 
-def note_launch(run: ActiveRun, rank: int, attempt: int, request: dict[str, object]) -> None:
-    """The attempt's job exists: from now on it costs money."""
+def note_launch(run: ActiveRun, rank: int, attempt: int, instance_type: str | None) -> None:
+    """The attempt's job exists: from now on it costs money. `instance_type` is None where SageMaker chooses."""
     if run.plan.spec.cost_ceiling_usd is None:
         return
-    resources = request["ResourceConfig"]
-    chosen = resources.get("InstanceType") if isinstance(resources, dict) else None
-    mark = launch_mark(run.documents.layout, rank, attempt, chosen or _dearest(run, rank))
+    mark = launch_mark(run.documents.layout, rank, attempt, instance_type or _dearest(run, rank))
     run.documents.store.create(mark, b"{}")
 
 

@@ -12,11 +12,11 @@ from muster.control.tokens import Tokens
 
 
 class RunQueue:
-    """The queue of a stack that runs at most `cap` replicas at once."""
+    """The queue of a stack that runs at most `cap` replicas at once. `release` wakes who waits on a task token."""
 
-    def __init__(self, store: Store, tokens: Tokens, cap: int) -> None:
+    def __init__(self, store: Store, release: Callable[[str], object], cap: int) -> None:
         self._store = store
-        self._tokens = tokens
+        self._release = release
         self._cap = cap
 
     def is_admitted(self, execution_arn: str) -> bool:
@@ -55,7 +55,7 @@ class RunQueue:
                 found = self._store.get(RunLayout(turn.run).turn)
                 if found is not None:
                     token = TurnToken.from_json(found.body, RunLayout(turn.run).turn).token
-                    self._tokens.release(token)
+                    self._release(token)
 
     def _keep(self, run: str, token: str) -> None:
         key, body = RunLayout(run).turn, TurnToken(token=token).to_json()
@@ -84,4 +84,4 @@ class RunQueue:
 
 def run_queue(store: Store, tokens: Tokens, cap: int | None) -> RunQueue | None:
     """The queue of a stack; None where nothing is capped, and then it costs nothing."""
-    return None if cap is None else RunQueue(store, tokens, cap)
+    return None if cap is None else RunQueue(store, tokens.release, cap)

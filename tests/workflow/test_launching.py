@@ -106,6 +106,22 @@ def test_nothing_is_rerun_once_the_cost_ceiling_is_reached_and_the_verdict_says_
     assert [attempt.failure_class for attempt in run.result().replicas[0].attempts] == [FailureClass.INFRASTRUCTURE]
 
 
-def test_a_deadline_far_away_keeps_no_run_alive(stack):
-    run = stack.start({**PASS, "replicas": 1, "deadline_seconds": 30_000_000})
-    assert run.wait()["status"] == "SUCCEEDED"
+def test_a_deadline_far_away_keeps_no_run_alive_and_is_set_once(stack):
+    spec = {**PASS, "replicas": 1, "deadline_seconds": 30_000_000}
+    run = stack.start(spec)
+    ended = run.wait()
+    assert ended["status"] == "SUCCEEDED"
+    schedules = stack.cloud.client("scheduler")
+    name = f"{stack.prefix}-{run.name}-deadline"
+    before = schedules.get_schedule(Name=name)
+    # A call of plan whose answer was lost is made again.
+    again = {
+        "execution_name": run.name,
+        "execution_arn": run.execution_arn,
+        "started_at": ended["startDate"].isoformat(),
+        "input": spec,
+    }
+    assert stack.invoke("Plan", again)["accepted"] is True
+    assert schedules.get_schedule(Name=name)["ScheduleExpression"] == before["ScheduleExpression"]
+    assert before["ActionAfterCompletion"] == "DELETE"
+    assert stack.invoke("Alarm", {"run": run.name, "alarm": "deadline"}) == {"alarm": Rung.OVER.value}
