@@ -46,7 +46,7 @@ demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose o
 	@$(BIN)/python -m examples.digits.demo
 
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
-	@$(BIN)/python -m examples.char_gpt.demo
+	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
 test: setup $(TORCH) ## Every test
 	@$(BIN)/python -m pytest

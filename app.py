@@ -8,6 +8,7 @@ from pathlib import Path
 
 from infra.bundle import build_bundle
 from infra.node import require_node
+from infra.replica_package import build_replica_package
 from infra.settings import StackSettings
 from muster.contract.errors import ConfigurationError
 
@@ -31,7 +32,11 @@ def main() -> None:
     app = App(analytics_reporting=False)
     settings = StackSettings.from_context(app.node.try_get_context)
     MusterStack(
-        app, settings, bundle=build_bundle(ROOT, settings.target), definition=ROOT / "statemachine" / "run.asl.json"
+        app,
+        settings,
+        bundle=build_bundle(ROOT, settings.target),
+        replica_package=build_replica_package(ROOT),
+        definition=ROOT / "statemachine" / "run.asl.json",
     )
     app.synth()
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from bench.table import Row
 from muster.contract.document import Document
+from muster.replica import keys
 from muster.replica.blocks import Blocks
 from muster.replica.codec import HEADER_BYTES, Floats, decode_into, encode
 from muster.replica.codecs import codec_named
@@ -25,7 +26,7 @@ _TRIES = 7
 _MEMBERS = 4
 _CODECS = ("fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128")
 _FAST = {"int8", "int4"}  # of these a speed is asked
-_KEY = "contributions/00000001/00000-000001"
+_KEY = keys.contribution(1, 0, 1)
 
 
 class _Header(Document):

@@ -43,6 +43,8 @@ _ENVIRONMENT = {
     "MUSTER_JOB_PREFIX": "muster",
     "MUSTER_BUS": "bus",
     "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/muster-replica",
+    "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
+    "MUSTER_DEFAULTS": "{}",
     "POWERTOOLS_SERVICE_NAME": "muster",
     "POWERTOOLS_METRICS_NAMESPACE": "Muster",
     "AWS_REGION": "us-east-1",

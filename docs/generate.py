@@ -28,6 +28,7 @@ from muster.contract.training.algorithm import AlgorithmFields
 from muster.contract.training.hints import LEFT_OUT
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.resources import ResourceFields
+from muster.contract.training.source import SourceFields
 from muster.contract.training.storage import StorageFields
 from muster.contract.training.time_limits import TimeFields
 from muster.contract.training.values import Says
@@ -64,6 +65,10 @@ _RERUNS = """The classes and their defaults are in [failures.md](failures.md). A
 default as a whole.
 """
 
+_SOURCE = """A folder is named relative to the spec's file. How it reaches the container:
+[running.md](running.md#code-without-an-image).
+"""
+
 _INSTANCE = """After an attempt that found no capacity or no quota, the next one takes the next of `instance_type` and
 `fallback_instance_types`, and begins again behind the last. `instance_preferences` leaves the choice to SageMaker,
 which wants quota for every type in the list.
@@ -91,6 +96,7 @@ _PARTS: tuple[tuple[str, str, type[Document]], ...] = (
     ("The run", "", Spec),
     ("The limits of the run", "", LimitFields),
     ("The container", "", AlgorithmFields),
+    ("The source", _SOURCE, SourceFields),
     ("The instance", _INSTANCE, ResourceFields),
     ("Time", "", TimeFields),
     ("Data and results", _STORAGE, StorageFields),

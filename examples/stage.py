@@ -20,10 +20,12 @@ from examples.stopwatch import Stopwatch
 from infra.deploy import deploy
 from infra.settings import Platform
 from muster.client import Muster, RunStatus
+from muster.client.errors import SpecFileError
 from muster.client.watch import watching
 from muster.contract.errors import MusterError
 from muster.contract.result import Result
 from muster.contract.spec import Spec
+from muster.contract.spec_reader import parse_spec_text
 from muster.local import LocalCloud, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,16 +108,20 @@ class Stage:
         save_logs(self.cloud, self.folder / "logs")
 
 
-def perform(demo: Callable[[Console, Path], bool], program: str, description: str, folder: Path) -> int:
+def perform(
+    demo: Callable[[Console, Path, Spec], bool], program: str, description: str, *, folder: Path, spec: Path
+) -> int:
     """Run a demo from a command line: 0 when it succeeded, 1 when it did not, 130 when interrupted."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
-    parser.add_argument("--folder", type=Path, default=folder, help="for the result and the logs")
-    folder = parser.parse_args().folder.absolute()
+    parser.add_argument("--folder", type=Path, default=folder, help=f"for the result and the logs ({shown(folder)})")
+    parser.add_argument("--spec", type=Path, default=spec, help=f"what to launch ({shown(spec)})")
+    arguments = parser.parse_args()
+    folder = arguments.folder.absolute()
     console = Console(highlight=False)
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _interrupt)
     try:
-        succeeded = demo(console, folder)
+        succeeded = demo(console, folder, _read_spec(arguments.spec))
     except KeyboardInterrupt:
         console.print("Interrupted. Everything that was started has been stopped.")
         return 130
@@ -131,6 +137,13 @@ def perform(demo: Callable[[Console, Path], bool], program: str, description: st
 def shown(path: Path) -> str:
     """A path as a user in this folder would write it."""
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def _read_spec(path: Path) -> Spec:
+    try:
+        return parse_spec_text(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecFileError(str(path), (error.strerror or str(error)).lower()) from None
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

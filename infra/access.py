@@ -14,6 +14,11 @@ def objects(bucket: s3.IBucket, actions: Sequence[str], keys: Sequence[str]) -> 
     return iam.PolicyStatement(actions=list(actions), resources=[bucket.arn_for_objects(key) for key in keys])
 
 
+def decryption(key_arn: str | None) -> list[iam.PolicyStatement]:
+    """Reading what was encrypted with the deployment's key, where it has one."""
+    return [] if key_arn is None else [iam.PolicyStatement(actions=["kms:Decrypt"], resources=[key_arn])]
+
+
 def listing(bucket: s3.IBucket, prefixes: Sequence[str]) -> iam.PolicyStatement:
     """Listing under `prefixes` only.
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.settings import Platform
+from infra.zip_file import write_zip
 from muster.contract.errors import ConfigurationError
 
 LAMBDA_PYTHON = "3.13"
@@ -31,7 +32,6 @@ _REQUIREMENTS = "lambdas/requirements.txt"
 _SERVICE_MODELS = frozenset({"events", "s3", "sagemaker", "scheduler", "sns", "stepfunctions", "sts"})
 _SCRIPTS_AND_EXAMPLES = ("bin", "boto3/examples")
 _TASK_ROOT = "/var/task"  # Lambda: where the code lies; tracebacks name it
-_OLDEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class BundleError(ConfigurationError):
@@ -178,14 +178,5 @@ def _compile(target: _Target, folder: Path) -> None:
 
 
 def _zip(folders: list[Path], archive: Path, content: str) -> None:
-    """All files of `folders` in the order of their names, with one time and one mode."""
     files = {str(path.relative_to(folder)): path for folder in folders for path in folder.rglob("*") if path.is_file()}
-    partial = archive.with_name(f"{archive.name}.{os.getpid()}")
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as output:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, _OLDEST_ZIP_TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            output.writestr(entry, files[name].read_bytes())
-        output.comment = content.encode()
-    partial.replace(archive)
+    write_zip(files, archive, content)

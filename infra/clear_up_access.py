@@ -6,11 +6,13 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
-from infra.access import listing, objects, run_jobs
+from infra.access import decryption, listing, objects, run_jobs
 from infra.turn_function import queue_access
 
 
-def clear_up_access(stack: Stack, bucket: s3.IBucket, job_prefix: str) -> list[iam.PolicyStatement]:
+def clear_up_access(
+    stack: Stack, bucket: s3.IBucket, job_prefix: str, results_key: str | None
+) -> list[iam.PolicyStatement]:
     """Fence a run, see its jobs gone and settle it."""
     return [
         objects(
@@ -26,6 +28,7 @@ def clear_up_access(stack: Stack, bucket: s3.IBucket, job_prefix: str) -> list[i
         ),
         objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
         listing(bucket, ["control/*", "queue/*"]),
+        *decryption(results_key),
         *run_jobs(stack, job_prefix),
         *queue_access(bucket),
     ]

@@ -10,6 +10,7 @@ from constructs import Construct
 from infra.access import listing, objects
 from infra.alarm_function import AlarmFunction
 from infra.handler_function import HandlerFunction, HandlerSettings
+from muster.contract.stack_defaults import StackDefaults
 
 
 class PlanFunction(Construct):
@@ -23,12 +24,12 @@ class PlanFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         replica_role: iam.IRole,
-        default_image: str | None,
+        package_uri: str,
+        defaults: StackDefaults,
         launches_per_second: int,
         alarm: AlarmFunction,
     ) -> None:
         super().__init__(scope, construct_id)
-        image = {"MUSTER_DEFAULT_IMAGE": default_image} if default_image else {}
         self.function = HandlerFunction(
             self,
             "Handler",
@@ -40,15 +41,24 @@ class PlanFunction(Construct):
             memory_mb=512,
             environment={
                 "MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn,
+                "MUSTER_PACKAGE_URI": package_uri,
+                "MUSTER_DEFAULTS": defaults.to_json().decode(),
                 "MUSTER_LAUNCHES_PER_SECOND": str(launches_per_second),
                 **alarm.environment,
-                **image,
             },
             statements=[
-                objects(bucket, ["s3:PutObject"], ["control/*/plan.json", "runs/*/document.json"]),
-                # A plan that is there already may be this execution's own.
-                objects(bucket, ["s3:GetObject"], ["control/*/plan.json", "queue/*"]),
-                listing(bucket, ["queue/*"]),
+                objects(
+                    bucket,
+                    ["s3:PutObject"],
+                    ["control/*/plan.json", "control/*/lineage.json", "control/*/heir.json", "runs/*/document.json"],
+                ),
+                # A plan that is there already may be this execution's own; a run may go on where another one ended.
+                objects(
+                    bucket,
+                    ["s3:GetObject"],
+                    ["control/*/plan.json", "control/*/result.json", "control/*/heir.json", "queue/*"],
+                ),
+                listing(bucket, ["control/*", "queue/*"]),
                 *alarm.setting,
             ],
         ).function

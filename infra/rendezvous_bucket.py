@@ -11,6 +11,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from muster.contract.source import EXPIRY_DAYS, SOURCE
 from muster.contract.start import INBOX, INBOX_SUFFIXES
 
 # The backstop behind the replicas' own retention. Longer than a job can run (28 days), so that nothing disappears
@@ -42,11 +43,12 @@ class RendezvousBucket(Construct):
     compared first, and no role may delete under control/.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.Topic) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.Topic, name: str | None) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
             self,
             "Bucket",
+            bucket_name=name,
             encryption=s3.BucketEncryption.S3_MANAGED,
             enforce_ssl=True,
             minimum_tls_version=1.2,
@@ -59,6 +61,7 @@ class RendezvousBucket(Construct):
                 s3.LifecycleRule(
                     id="rendezvous-expires", prefix="rendezvous/", expiration=Duration.days(RENDEZVOUS_DAYS)
                 ),
+                s3.LifecycleRule(id="source-expires", prefix=SOURCE, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(
                     id="incomplete-uploads-are-aborted",
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
@@ -69,19 +72,15 @@ class RendezvousBucket(Construct):
         self._refuse_writes(
             "WrittenOnce",
             [
-                "control/*/plan.json",
-                "control/*/stopping.json",
-                "control/*/result.json",
-                "control/*/lost/*",
-                "control/*/waiting/*",
-                "control/*/spent/*",
-                "runs/*",
+                *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
+                *("control/*/waiting/*", "control/*/spent/*"),
+                *("control/*/lineage.json", "control/*/heir.json", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", "control/*/turn.json", "queue/*"],
+            ["control/*/replicas/*", "control/*/turn.json", "queue/*", f"{SOURCE}*"],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 

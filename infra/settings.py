@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from infra.replica_defaults import read_defaults, refused
 from infra.schedules import ScheduledRun, read_schedules
-from muster.contract.errors import ConfigurationError
 from muster.contract.names import PREFIX_MAX
+from muster.contract.stack_defaults import StackDefaults
 
 STACK_NAME = "Muster"
 
@@ -33,23 +34,24 @@ REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at 
 SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.strays)
 CONCURRENT_REPLICAS_MAX = 1_000_000  # far above what an account gets; leave the key out for no cap
 LAUNCHES_PER_SECOND_MAX = 1_000  # above any rate at which SageMaker takes CreateTrainingJob
-IMAGE_MAX = 255  # CreateTrainingJob: TrainingImage
-_SHOWN_MAX = 60
 
 
 @dataclass(frozen=True)
 class StackSettings:
     """The choices of a deployment.
 
-    `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `replica_image` the
-    image of specs that name none; `sweep_hours` the time between two looks for what has outlived its run, 0 for none;
+    `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `defaults` are for what
+    specs leave out, and `replica_role_arn` is a role to run them under instead of the stack's own; `bucket_name` names
+    the stack's bucket; `sweep_hours` is the time between two looks for what has outlived its run, 0 for none;
     `schedules` start runs by the clock; `notify_email` is told how runs end; `launches_per_second` is the rate at which
     the account may call CreateTrainingJob, which SageMaker does not publish; `max_concurrent_replicas` caps the
     replicas of all runs together, which then queue up.
     """
 
     job_prefix: str = "muster"
-    replica_image: str | None = None
+    defaults: StackDefaults = field(default_factory=StackDefaults)
+    replica_role_arn: str | None = None
+    bucket_name: str | None = None
     target: Platform = Platform.AWS
     rearm_seconds: int = 21_600
     log_retention_days: int = 90
@@ -68,9 +70,12 @@ class StackSettings:
         """
         default = cls()
         target = _target(read("target"), default.target)
+        defaults, role_arn = read_defaults(read)
         return cls(
             job_prefix=_job_prefix(read("job_prefix"), default.job_prefix),
-            replica_image=_replica_image(read("replica_image")),
+            defaults=defaults,
+            replica_role_arn=role_arn,
+            bucket_name=_bucket_name(read("bucket_name")),
             target=target,
             rearm_seconds=_rearm_seconds(read("rearm_seconds"), default.rearm_seconds, REARM_SECONDS_MIN[target]),
             log_retention_days=_log_retention_days(read("log_retention_days"), default.log_retention_days),
@@ -86,15 +91,15 @@ def _job_prefix(value: object, default: str) -> str:
     if value is None:
         return default
     if not isinstance(value, str) or not re.fullmatch(rf"[a-zA-Z0-9]{{1,{PREFIX_MAX}}}", value):
-        raise _refused(value, "job_prefix", f"1 to {PREFIX_MAX} letters and digits")
+        raise refused(value, "job_prefix", f"1 to {PREFIX_MAX} letters and digits")
     return value
 
 
-def _replica_image(value: object) -> str | None:
+def _bucket_name(value: object) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not re.fullmatch(rf"\S{{1,{IMAGE_MAX}}}", value):
-        raise _refused(value, "replica_image", f"an image's URI without white space, at most {IMAGE_MAX} characters")
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", value):
+        raise refused(value, "bucket_name", "a new bucket's name: 3 to 63 lower-case letters, digits and hyphens")
     return value
 
 
@@ -103,7 +108,7 @@ def _target(value: object, default: Platform) -> Platform:
         return default
     known = {platform.value: platform for platform in Platform}
     if not isinstance(value, str) or value not in known:
-        raise _refused(value, "target", f"one of {', '.join(known)}")
+        raise refused(value, "target", f"one of {', '.join(known)}")
     return known[value]
 
 
@@ -112,7 +117,7 @@ def _rearm_seconds(value: object, default: int, least: int) -> int:
         return default
     seconds = _whole_number(value)
     if seconds is None or not least <= seconds <= REARM_SECONDS_MAX:
-        raise _refused(value, "rearm_seconds", f"a whole number from {least} to {REARM_SECONDS_MAX}")
+        raise refused(value, "rearm_seconds", f"a whole number from {least} to {REARM_SECONDS_MAX}")
     return seconds
 
 
@@ -121,7 +126,7 @@ def _log_retention_days(value: object, default: int) -> int:
         return default
     days = _whole_number(value)
     if days is None or days not in LOG_RETENTION_DAYS:
-        raise _refused(value, "log_retention_days", f"one of {', '.join(map(str, LOG_RETENTION_DAYS))}")
+        raise refused(value, "log_retention_days", f"one of {', '.join(map(str, LOG_RETENTION_DAYS))}")
     return days
 
 
@@ -130,7 +135,7 @@ def _sweep_hours(value: object, default: int) -> int:
         return default
     hours = _whole_number(value)
     if hours is None or not 0 <= hours <= SWEEP_HOURS_MAX:
-        raise _refused(value, "sweep_hours", f"a whole number from 0 (never) to {SWEEP_HOURS_MAX}")
+        raise refused(value, "sweep_hours", f"a whole number from 0 (never) to {SWEEP_HOURS_MAX}")
     return hours
 
 
@@ -139,7 +144,7 @@ def _launches_per_second(value: object, default: int) -> int:
         return default
     rate = _whole_number(value)
     if rate is None or not 1 <= rate <= LAUNCHES_PER_SECOND_MAX:
-        raise _refused(value, "launches_per_second", f"a whole number from 1 to {LAUNCHES_PER_SECOND_MAX}")
+        raise refused(value, "launches_per_second", f"a whole number from 1 to {LAUNCHES_PER_SECOND_MAX}")
     return rate
 
 
@@ -148,7 +153,7 @@ def _max_concurrent_replicas(value: object) -> int | None:
         return None
     replicas = _whole_number(value)
     if replicas is None or not 1 <= replicas <= CONCURRENT_REPLICAS_MAX:
-        raise _refused(value, "max_concurrent_replicas", f"a whole number from 1 to {CONCURRENT_REPLICAS_MAX}")
+        raise refused(value, "max_concurrent_replicas", f"a whole number from 1 to {CONCURRENT_REPLICAS_MAX}")
     return replicas
 
 
@@ -156,7 +161,7 @@ def _notify_email(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not re.fullmatch(r"[^@\s]{1,64}@[^@\s]{1,189}", value):
-        raise _refused(value, "notify_email", "one address, like team@example.com")
+        raise refused(value, "notify_email", "one address, like team@example.com")
     return value
 
 
@@ -167,9 +172,3 @@ def _whole_number(value: object) -> int | None:
     if isinstance(value, str):
         return int(value) if re.fullmatch(r"\d{1,10}", value) else None
     return int(value) if isinstance(value, int | float) and value == int(value) else None
-
-
-def _refused(value: object, key: str, allowed: str) -> ConfigurationError:
-    shown = repr(value) if len(repr(value)) <= _SHOWN_MAX else f"{repr(value)[:_SHOWN_MAX]}…"
-    message = f"The context key {key} is {shown}; allowed is {allowed}. Set it with -c {key}=... or in cdk.json."
-    return ConfigurationError(message)

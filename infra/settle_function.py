@@ -6,7 +6,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import listing, objects, run_jobs
+from infra.access import decryption, listing, objects, run_jobs
 from infra.handler_function import HandlerFunction, HandlerSettings
 from infra.turn_function import queue_access
 
@@ -22,6 +22,7 @@ class SettleFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         job_prefix: str,
+        results_key: str | None,
     ) -> None:
         super().__init__(scope, construct_id)
         self.function = HandlerFunction(
@@ -47,6 +48,7 @@ class SettleFunction(Construct):
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/result.json"]),
                 listing(bucket, ["control/*", "queue/*"]),
+                *decryption(results_key),
                 *run_jobs(Stack.of(self), job_prefix),
                 *queue_access(bucket),
             ],

@@ -7,6 +7,7 @@ from pathlib import Path
 from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.alarm_function import AlarmFunction
@@ -21,6 +22,7 @@ from infra.plan_function import PlanFunction
 from infra.react_function import ReactFunction
 from infra.rendezvous_bucket import RendezvousBucket
 from infra.replica_role import ReplicaRole
+from infra.rerun_access import RerunAccess
 from infra.settings import STACK_NAME, StackSettings
 from infra.settle_function import SettleFunction
 from infra.start_function import StartFunction
@@ -43,9 +45,15 @@ _PASSING_STATUSES = [
 
 
 class MusterStack(Stack):
-    """The control plane. `bundle` is the functions' code (infra.bundle), `definition` the workflow's file."""
+    """The control plane.
 
-    def __init__(self, scope: Construct, settings: StackSettings, *, bundle: Path, definition: Path) -> None:
+    `bundle` is the functions' code (infra.bundle), `replica_package` what runs beside delivered source
+    (infra.replica_package), `definition` the workflow's file.
+    """
+
+    def __init__(
+        self, scope: Construct, settings: StackSettings, *, bundle: Path, replica_package: Path, definition: Path
+    ) -> None:
         super().__init__(
             scope,
             STACK_NAME,
@@ -53,8 +61,17 @@ class MusterStack(Stack):
             analytics_reporting=False,
         )
         inbox = InboxTopic(self, "Inbox").topic
-        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox).bucket
-        replica_role = ReplicaRole(self, "Replica", bucket=bucket).role
+        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket_name).bucket
+        package = Asset(self, "ReplicaPackage", path=str(replica_package))
+        replica_role = ReplicaRole(
+            self,
+            "Replica",
+            bucket=bucket,
+            package=package,
+            defaults=settings.defaults,
+            arn=settings.replica_role_arn,
+        ).role
+        results_key = settings.defaults.kms_key_id
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         limit = settings.max_concurrent_replicas
@@ -78,7 +95,8 @@ class MusterStack(Stack):
             settings=handlers,
             bucket=bucket,
             replica_role=replica_role,
-            default_image=settings.replica_image,
+            package_uri=package.s3_object_url,
+            defaults=settings.defaults,
             launches_per_second=settings.launches_per_second,
             alarm=alarm,
         ).function
@@ -91,9 +109,21 @@ class MusterStack(Stack):
             job_prefix=settings.job_prefix,
         ).function
         react = ReactFunction(self, "React", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
-        stop = StopFunction(self, "Stop", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
+        stop = StopFunction(
+            self,
+            "Stop",
+            settings=handlers,
+            bucket=bucket,
+            job_prefix=settings.job_prefix,
+            results_key=results_key,
+        ).function
         settle = SettleFunction(
-            self, "Settle", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix
+            self,
+            "Settle",
+            settings=handlers,
+            bucket=bucket,
+            job_prefix=settings.job_prefix,
+            results_key=results_key,
         ).function
         turn = TurnFunction(self, "Turn", settings=handlers, bucket=bucket).function
         state_machine = Workflow(
@@ -110,15 +140,17 @@ class MusterStack(Stack):
             rearm_seconds=settings.rearm_seconds,
             log_retention_days=settings.log_retention_days,
         ).state_machine
-        SweepFunction(
+        sweep = SweepFunction(
             self,
             "Sweep",
             settings=handlers,
             bucket=bucket,
             job_prefix=settings.job_prefix,
+            results_key=results_key,
             state_machine=state_machine,
             hours=settings.sweep_hours,
-        )
+        ).function
+        RerunAccess(self, "Reruns", state_machine=state_machine, functions=[settle, stop, sweep])
         StartFunction(
             self,
             "Start",
@@ -167,6 +199,8 @@ class MusterStack(Stack):
             ("BucketName", bucket.bucket_name),
             ("JobPrefix", settings.job_prefix),
             ("ReplicaRoleArn", replica_role.role_arn),
+            ("ReplicaPackageUri", package.s3_object_url),
+            ("ReplicaDefaults", settings.defaults.to_json().decode()),
             ("EventBusName", bus.event_bus_name),
             ("NotificationTopicArn", people.topic_arn),
             ("DeadLetterQueueUrl", dead_letters.queue_url),

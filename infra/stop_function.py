@@ -21,6 +21,7 @@ class StopFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         job_prefix: str,
+        results_key: str | None,
     ) -> None:
         super().__init__(scope, construct_id)
         self.function = HandlerFunction(
@@ -32,5 +33,5 @@ class StopFunction(Construct):
             # Thousands of jobs at the pace of StopTrainingJob, then a wait for their ends: Lambda's longest.
             timeout=Duration.seconds(900),
             memory_mb=1024,
-            statements=clear_up_access(Stack.of(self), bucket, job_prefix),
+            statements=clear_up_access(Stack.of(self), bucket, job_prefix, results_key),
         ).function

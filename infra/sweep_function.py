@@ -25,12 +25,13 @@ class SweepFunction(Construct):
         settings: HandlerSettings,
         bucket: s3.IBucket,
         job_prefix: str,
+        results_key: str | None,
         state_machine: sfn.IStateMachine,
         hours: int,
     ) -> None:
         super().__init__(scope, construct_id)
         machine = state_machine.state_machine_arn
-        function = HandlerFunction(
+        self.function = HandlerFunction(
             self,
             "Handler",
             name="sweep",
@@ -41,7 +42,7 @@ class SweepFunction(Construct):
             memory_mb=1024,
             environment={"MUSTER_STATE_MACHINE_ARN": machine},
             statements=[
-                *clear_up_access(Stack.of(self), bucket, job_prefix),
+                *clear_up_access(Stack.of(self), bucket, job_prefix, results_key),
                 iam.PolicyStatement(actions=["states:ListExecutions"], resources=[machine]),
             ],
         ).function
@@ -51,6 +52,6 @@ class SweepFunction(Construct):
                 "Schedule",
                 description="Muster: looks for what has outlived its run",
                 schedule=events.Schedule.rate(Duration.hours(hours)),
-                function=function,
+                function=self.function,
                 dead_letters=settings.dead_letters,
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.plan import Place
+from muster.contract.stack_defaults import StackDefaults
 from muster.control import clock
 from muster.control.alarms import Alarms
 from muster.control.bus import Bus
@@ -28,7 +29,13 @@ _alarms = Alarms(
     scheduler_client(), _environment.alarm_function_arn, _environment.alarm_role_arn, _environment.job_prefix
 )
 _queue = run_queue(_store, Tokens(stepfunctions_client()), _environment.max_concurrent_replicas)
-_place = Place(bucket=_environment.bucket, role_arn=_environment.role_arn, job_prefix=_environment.job_prefix)
+_place = Place(
+    bucket=_environment.bucket,
+    role_arn=_environment.role_arn,
+    job_prefix=_environment.job_prefix,
+    package_uri=_environment.package_uri,
+)
+_defaults = StackDefaults.from_json(_environment.defaults, "MUSTER_DEFAULTS")
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -38,7 +45,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     request = read_event(PlanRequest, event)
     logger.append_keys(run_id=request.execution_name)
     try:
-        plan = make_plan(_store, _place, _environment.default_image, request, _environment.max_concurrent_replicas)
+        plan = make_plan(_store, _place, _defaults, request, _environment.max_concurrent_replicas)
     except (SpecError, RunNameTakenError) as error:
         logger.warning("refused", extra={"error": str(error)})
         count("RunRefused")

@@ -15,6 +15,7 @@ from muster.control.function import Context, count, logger, metrics, read_enviro
 from muster.control.jobs import Jobs
 from muster.control.settle import settle
 from muster.control.store import Store
+from muster.control.succession import Succession
 from muster.control.tell import tell_of_end
 from muster.control.tokens import Tokens
 from muster.control.turns import run_queue
@@ -23,6 +24,7 @@ _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
 _queue = run_queue(_store, Tokens(stepfunctions_client()), _environment.max_concurrent_replicas)
+_succession = Succession(stepfunctions_client(), _bus)
 _runs = Runs(_store, Jobs(sagemaker_client()))
 
 
@@ -44,6 +46,10 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         _queue.leave(run.plan.execution_arn)
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
     tell_of_end(_bus, run, result)
+    heir = _succession.follow(run, result)
+    if heir is not None:
+        logger.info("goes on", extra={"heir": heir})
+        count("RunRerun")
     count(f"Run{result.verdict.value.capitalize()}")
     return {
         "run": result.run,

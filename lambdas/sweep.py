@@ -13,6 +13,7 @@ from muster.control.executions import Executions
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
 from muster.control.store import Store
+from muster.control.succession import Succession
 from muster.control.sweep import SweepRequest, sweep
 from muster.control.tokens import Tokens
 from muster.control.turns import run_queue
@@ -24,6 +25,7 @@ _store = Store(s3_client(), _environment.bucket)
 _runs = Runs(_store, _jobs)
 _stepfunctions = stepfunctions_client()
 _executions = Executions(_stepfunctions, _environment.state_machine_arn)
+_succession = Succession(_stepfunctions, _bus)
 _queue = run_queue(_store, Tokens(_stepfunctions), _environment.max_concurrent_replicas)
 
 
@@ -38,6 +40,7 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         _executions,
         _bus,
         _environment.job_prefix,
+        succession=_succession,
         queue=_queue,
         young_seconds=request.young_seconds,
         deadline=time_left(context),

@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.table import Row
 from muster.replica.meeting import CONNECTIONS
-from muster.replica.s3_store import PART_BYTES
+from muster.replica.transport import PART_BYTES
 
 _PARAMETERS = 10**9
 _FLOAT_BYTES = 4
@@ -94,16 +94,17 @@ def model_rows(measured: Mapping[tuple[int, int], Mapping[str, float]]) -> list[
         two = two_level_seconds(spread, replicas, size, isqrt(replicas))
         best[replicas] = flat, two
         name = f"model of S3, 1e9 fp32, N={replicas}"
+        asked = _gets_per_second(replicas, size)
         rows += [
             Row(f"{name}: flat, a prefix per rank", flat, "s", None, one, "peer: all under one prefix"),
             Row(f"{name}: two levels of {isqrt(replicas)}", two, "s", None, flat, "peer: flat"),
             Row(
                 f"{name}: GETs per second on one prefix",
-                _gets_per_second(replicas, size),
+                asked / replicas,
                 "1/s",
                 "<= 5500",
-                None,
-                _KEYS,
+                asked,
+                "contributions/{rank}/; peer: were all under one prefix, if nothing but its limit held",
             ),
         ]
     first = next((n for n in range(16, 4097) if isqrt(n) ** 2 == n and _two_level_wins(n, size)), None)
@@ -115,16 +116,13 @@ def model_rows(measured: Mapping[tuple[int, int], Mapping[str, float]]) -> list[
     return [*rows, Row("model of S3: two levels win from N", float(first or "nan"), "replicas", None, None, note)]
 
 
-_KEYS = "all under one prefix, if nothing but the prefix's limit held; beyond it, keys must begin with the rank"
-
-
 def _two_level_wins(replicas: int, size: float) -> bool:
     site = replace(Site(), prefixes=replicas)
     return two_level_seconds(site, replicas, size, isqrt(replicas)) < flat_seconds(site, replicas, size)
 
 
 def _gets_per_second(replicas: int, size: float) -> float:
-    """What the reduce phase asks of a single prefix, if no prefix had a limit."""
+    """What the reduce phase asks of all prefixes together, if none had a limit."""
     free = replace(Site(), prefixes=10**9)
     return replicas * (replicas - 1) / free.get(replicas - 1, size / replicas, replicas)
 

@@ -24,6 +24,7 @@ from bench.table import Row
 from muster.contract.layout import split_s3_uri
 from muster.replica.diloco import DiLoCo
 from muster.replica.meeting import CONNECTIONS, Meeting
+from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.s3_store import S3ObjectStore
@@ -82,7 +83,7 @@ def main(what: str, count: int, uri: str, started: float) -> None:
     quorum = Quorum(1, 1, 1.0)
     meeting = Meeting(store, "recovery", quorum, _TIMEOUT_SECONDS, Event(), snapshot_rounds=_SNAPSHOT_ROUNDS)
     parameters = np.zeros(count, np.float32)
-    outer = DiLoCo(Rendezvous.open(meeting, 0, 1 if what == "train" else 2, dict), parameters)
+    outer = DiLoCo(Rendezvous.open(meeting, 0, 1 if what == "train" else 2, Metrics()), parameters)
     if what == "recover":
         assert outer.round == _ROUNDS
         print(json.dumps({"seconds": time.time() - started}), flush=True)

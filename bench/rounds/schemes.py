@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from muster.replica.codecs import codec_named
 from muster.replica.meeting import CONNECTIONS, POLL_FIRST_SECONDS, POLL_GROWTH, POLL_MAX_SECONDS, Meeting
+from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import ObjectMissingError, Store
@@ -90,7 +91,7 @@ class Muster(Scheme):
         meeting = Meeting(
             place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool, codec=codec_named(place.codec)
         )
-        self._rendezvous = Rendezvous.open(meeting, place.rank, 1, dict)
+        self._rendezvous = Rendezvous.open(meeting, place.rank, 1, Metrics())
 
     def exchange(self, round_: int, gradient: Floats) -> Floats:
         """One round, without the outer step."""

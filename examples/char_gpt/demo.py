@@ -24,7 +24,7 @@ from examples.char_gpt.plot import plot
 from examples.char_gpt.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster.client import RunStatus
-from muster.contract.spec_reader import parse_spec_text
+from muster.contract.spec import Spec
 
 SPEC = Path(__file__).with_name("run.yaml")
 RUN_TIMEOUT_SECONDS = 480.0
@@ -47,13 +47,12 @@ _OUTER = (
 )
 
 
-def demo(console: Console, folder: Path) -> bool:
+def demo(console: Console, folder: Path, spec: Spec) -> bool:
     """From nothing to a verdict; whether the run truly succeeded.
 
     Raises:
         MusterError: a part could not be started, or the run could not be followed.
     """
-    spec = parse_spec_text(SPEC.read_text(encoding="utf-8"))
     every = int(spec.kwargs["sync_every"])  # type: ignore[arg-type]
     settings = Settings(**replica_arguments(spec, *_OUTER))
     console.print(_INTRODUCTION.format(replicas=spec.replicas, sync_every=every))
@@ -74,9 +73,9 @@ def demo(console: Console, folder: Path) -> bool:
             stage.save_logs()
     plot(
         {
-            f"{spec.replicas} replicas, DiLoCo, H = {every}": together,
+            f"{spec.replicas} replicas with DiLoCo, {settings.steps // every:,} exchanges": together,
             "one replica alone": by_one,
-            "synchronous data parallel": in_every_step,
+            f"data parallel, {settings.steps:,} exchanges": in_every_step,
         },
         folder / "losses.svg",
     )
@@ -126,4 +125,6 @@ class _Losses:
 
 
 if __name__ == "__main__":
-    sys.exit(perform(demo, "examples.char_gpt.demo", "A GPT on this machine.", ROOT / "build" / "demo-gpt"))
+    sys.exit(
+        perform(demo, "examples.char_gpt.demo", "A GPT on this machine.", folder=ROOT / "build" / "demo-gpt", spec=SPEC)
+    )

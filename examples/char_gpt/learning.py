@@ -17,13 +17,13 @@ class Settings:
     """Of the model, and of one replica's inner steps."""
 
     width: int = 64
-    layers: int = 3
+    layers: int = 2
     heads: int = 4
     length: int = 64
-    batch_size: int = 16
-    learning_rate: float = 3e-3
+    batch_size: int = 8
+    learning_rate: float = 4e-3
     warmup_steps: int = 20
-    steps: int = 300
+    steps: int = 1_600
     seed: int = 0
 
     def model(self) -> GPT:

@@ -62,7 +62,6 @@ def train(
                 loss=sum(losses) / len(losses),
                 heldout=learner.held_out_loss(),
                 position=learner.data.position,
-                utilisation=outer.utilisation,
             )
             losses.clear()
     outer.finish()

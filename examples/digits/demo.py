@@ -22,8 +22,7 @@ from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster.client import RunStatus
 from muster.contract.errors import MusterError
 from muster.contract.failures import FailureClass
-from muster.contract.spec import Budget
-from muster.contract.spec_reader import parse_spec_text
+from muster.contract.spec import Budget, Spec
 from muster.local.faults import LostInstance, QuotaError
 
 SPEC = Path(__file__).with_name("run.yaml")
@@ -62,13 +61,13 @@ def asked_faults(text: str) -> set[Fault]:
     return {Fault(name) for name in names}
 
 
-def demo(console: Console, folder: Path) -> bool:
+def demo(console: Console, folder: Path, spec: Spec) -> bool:
     """From nothing to a verdict; whether the run truly succeeded.
 
     Raises:
         MusterError: a part could not be started, or the run could not be followed.
     """
-    spec, faults = parse_spec_text(SPEC.read_text(encoding="utf-8")), asked_faults(os.environ.get("FAULTS", ""))
+    faults = asked_faults(os.environ.get("FAULTS", ""))
     console.print(_INTRODUCTION.format(replicas=spec.replicas))
     stage = Stage(console, folder)
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -110,4 +109,6 @@ class _Saboteur:
 
 
 if __name__ == "__main__":
-    sys.exit(perform(demo, "examples.digits.demo", "Muster on this machine.", ROOT / "build" / "demo"))
+    sys.exit(
+        perform(demo, "examples.digits.demo", "Muster on this machine.", folder=ROOT / "build" / "demo", spec=SPEC)
+    )

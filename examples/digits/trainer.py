@@ -63,5 +63,4 @@ def train(
             round=outer.round,
             loss=float(np.mean(losses)),
             accuracy=model.accuracy(held_out),
-            utilisation=outer.utilisation,
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import boto3
 from botocore.config import Config
@@ -14,11 +15,14 @@ from botocore.exceptions import ClientError as AwsError
 
 from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
 from muster.client.jobs import Execution, Job
+from muster.client.source import PackedSource
 from muster.client.stack import Stack
 from muster.client.translate import error_code, translated
 from muster.contract import names
 from muster.contract.errors import RunNameTakenError
 from muster.contract.failures import FailureClass, JobEnd, classify_end
+from muster.contract.layout import s3_uri
+from muster.contract.source import REFRESH_DAYS
 from muster.contract.status import JobStatus
 from muster.contract.strays import ActiveJob
 
@@ -37,6 +41,16 @@ _CONFIG = Config(
 )
 
 
+class _Condition(TypedDict, total=False):
+    IfNoneMatch: str
+    IfMatch: str
+
+
+class _Stored(NamedTuple):
+    etag: str
+    at: datetime
+
+
 class Cloud:
     """One stack in one account and region, reached with one session's credentials.
 
@@ -45,7 +59,7 @@ class Cloud:
 
     def __init__(self, stack: str, session: boto3.Session) -> None:
         self._stack_name = stack
-        self._session = session
+        self.session = session
 
     @cached_property
     def stack(self) -> Stack:
@@ -174,25 +188,50 @@ class Cloud:
                     raise
                 return None
 
+    def store_source(self, source: PackedSource) -> str:
+        """See an archive of source code stored; its URI. One that is there and young enough is not sent again."""
+        key, bucket = source.key, self.stack.bucket
+        with translated():
+            stored = self._stored(key)
+            if stored is None or datetime.now(UTC) - stored.at > timedelta(days=REFRESH_DAYS):
+                # The bucket refuses to overwrite it unseen.
+                condition: _Condition = {"IfNoneMatch": "*"} if stored is None else {"IfMatch": stored.etag}
+                try:
+                    self._s3.put_object(Bucket=bucket, Key=key, Body=source.compressed(), **condition)
+                except AwsError as error:
+                    # Somebody else has just stored the same source.
+                    if error_code(error) not in {"PreconditionFailed", "ConditionalRequestConflict"}:
+                        raise
+        return s3_uri(bucket, key)
+
+    def _stored(self, key: str) -> _Stored | None:
+        try:
+            found = self._s3.head_object(Bucket=self.stack.bucket, Key=key)
+        except AwsError as error:
+            if error_code(error) != "404":
+                raise
+            return None
+        return _Stored(found["ETag"], found["LastModified"])
+
     @cached_property
     def _cloudformation(self) -> CloudFormationClient:
         with _creation():
-            return self._session.client("cloudformation", config=_CONFIG)
+            return self.session.client("cloudformation", config=_CONFIG)
 
     @cached_property
     def _stepfunctions(self) -> SFNClient:
         with _creation():
-            return self._session.client("stepfunctions", config=_CONFIG)
+            return self.session.client("stepfunctions", config=_CONFIG)
 
     @cached_property
     def _sagemaker(self) -> SageMakerClient:
         with _creation():
-            return self._session.client("sagemaker", config=_CONFIG)
+            return self.session.client("sagemaker", config=_CONFIG)
 
     @cached_property
     def _s3(self) -> S3Client:
         with _creation():
-            return self._session.client("s3", config=_CONFIG)
+            return self.session.client("s3", config=_CONFIG)
 
 
 @contextmanager

@@ -24,6 +24,9 @@ SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON fi
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends.")]
+Deployed = Annotated[
+    bool, typer.Option("--deployed", help="Ask the stack for its defaults and AWS for prices; nothing is called else.")
+]
 StackName = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")]
 Region = Annotated[
@@ -31,12 +34,21 @@ Region = Annotated[
 ]
 
 
-def plan(spec: SpecPath, *, json: Json = False) -> None:
-    """Show the requests that a spec would send, the quota it needs and what it may cost. Calls nothing."""
+def plan(
+    spec: SpecPath,
+    *,
+    deployed: Deployed = False,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
     from muster.client.dry_run import dry_run  # noqa: PLC0415
     from muster.client.dry_run_text import dry_run_text  # noqa: PLC0415
 
-    dry = dry_run(_read_spec(spec))
+    checked = _read_spec(spec)
+    dry = _muster(stack, profile, region).dry_run(checked) if deployed else dry_run(checked)
     if json:
         print_json(dry.document())
     else:
@@ -153,7 +165,11 @@ def _read_spec(path: str) -> Spec:
         raise SpecFileError(path, (error.strerror or str(error)).lower()) from error
     except UnicodeDecodeError as error:
         raise SpecFileError(path, "it is not UTF-8 text") from error
-    return parse_spec_text(text)
+    spec = parse_spec_text(text)
+    if spec.source_dir is None or spec.delivered:
+        return spec
+    beside = Path() if path == "-" else Path(path).parent
+    return spec.model_copy(update={"source_dir": str(beside / spec.source_dir)})
 
 
 def _muster(stack: str, profile: str | None, region: str | None) -> Muster:

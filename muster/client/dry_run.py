@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from muster.client.estimate import Cost, Quota, cost, quotas
 from muster.client.instance_types import unknown_types
+from muster.client.source import PackedSource, pack
+from muster.contract.errors import SpecError
+from muster.contract.layout import s3_uri
 from muster.contract.plan import Place, Plan
 from muster.contract.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.request import training_job_request
 from muster.contract.spec import Spec
+from muster.contract.stack_defaults import StackDefaults
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
 
 # What is known only at the launch. Angle brackets: nobody can take them for real values.
 _RUN = "<run>"
-_PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster")
+_PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster", package_uri="<replica-package>")
 _IMAGE = "<image-of-the-stack>"
 
 
@@ -42,6 +47,7 @@ class DryRun:
     quotas: list[Quota]
     cost: Cost
     prices: PriceTable
+    source: PackedSource | None  # packed as a launch would pack it, and not uploaded
     remarks: list[str]
 
     def document(self) -> dict[str, Any]:
@@ -56,23 +62,50 @@ class DryRun:
                 "estimate": True,
                 "prices": {"as_of": self.prices.as_of, "region": self.prices.region, "source": self.prices.source},
             },
+            "source": self.source
+            and {"key": self.source.key, "files": self.source.files, "bytes": len(self.source.tar)},
             "remarks": self.remarks,
         }
 
 
-def dry_run(spec: Spec) -> DryRun:
-    """What a launch of `spec` would send, need and cost."""
-    complete = spec if spec.image or spec.algorithm_name else spec.model_copy(update={"image": _IMAGE})
-    plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
+@dataclass(frozen=True)
+class Surroundings:
+    """What a spec is completed with and priced by. `remarks` say what could not be learnt of them."""
+
+    place: Place
+    defaults: StackDefaults
+    prices: PriceTable
+    remarks: tuple[str, ...] = ()
+
+
+def nowhere() -> Surroundings:
+    """No stack is asked: its values stand in brackets."""
+    return Surroundings(_PLACE, StackDefaults(image=_IMAGE), SHIPPED_PRICES)
+
+
+def dry_run(spec: Spec, at: Surroundings | None = None) -> DryRun:
+    """What a launch of `spec` would send, need and cost; with the values of a stack where one was asked.
+
+    Raises:
+        SpecError: the spec does not go together with the stack, or its source cannot be packed.
+    """
+    around = at or nowhere()
+    if problems := around.defaults.problems(spec):
+        raise SpecError(problems)
+    complete = around.defaults.complete(spec)
+    source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
+    if source is not None:
+        complete = complete.model_copy(update={"source_dir": s3_uri(around.place.bucket, source.key)})
+    plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", around.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
-    prices = SHIPPED_PRICES
     return DryRun(
         requests=[training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)],
         groups=_groups(plan.spec),
         quotas=quotas(ranks),
-        cost=cost(ranks, prices.usd_per_hour),
-        prices=prices,
-        remarks=unknown_types(name for item in ranks for name in item.instance_types),
+        cost=cost(ranks, around.prices.usd_per_hour),
+        prices=around.prices,
+        source=source,
+        remarks=[*around.remarks, *unknown_types(name for item in ranks for name in item.instance_types)],
     )
 
 

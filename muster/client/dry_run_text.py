@@ -20,6 +20,8 @@ def _lines(dry: DryRun) -> Iterator[str]:
     yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
     yield "Nothing was sent; what stands in <brackets>, and with it the plan's digest, is known at the launch."
     yield from (f"Note: {remark}." for remark in dry.remarks)
+    if dry.source is not None:
+        yield f"Source: {dry.source.files} files, {len(dry.source.tar):,} bytes, as {dry.source.key}; not uploaded."
     yield "Quota needed:"
     yield from (f"  {_quota(quota)}" for quota in dry.quotas)
     yield from _cost(dry)
@@ -44,5 +46,5 @@ def _cost(dry: DryRun) -> Iterator[str]:
     yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of each, ${cost.ceiling:,.2f} with all its reruns."
     yield (
         f"  An estimate for instances alone, by on-demand prices of {prices.region} as of {prices.as_of} "
-        "(shipped table); spot costs less, other regions differ."
+        f"({prices.source}); spot costs less, other regions differ."
     )

@@ -76,4 +76,5 @@ def _billed_attempts(spec: Spec) -> int:
     reruns = sum(
         spec.budget(failure_class).max_reruns for failure_class in FailureClass if failure_class not in _UNBILLED
     )
-    return min(ATTEMPT_MAX, 1 + reruns)
+    # A run that is followed by others brings its budgets anew with each.
+    return min(ATTEMPT_MAX, 1 + reruns) * (1 + (spec.rerun.max if spec.rerun else 0))

@@ -59,6 +59,7 @@ class Execution:
     replicas: int
     error: str
     cause: str
+    parent: str | None = None
 
     @classmethod
     def from_description(cls, answer: Mapping[str, Any]) -> Execution:
@@ -69,6 +70,7 @@ class Execution:
             started_at=answer["startDate"],
             ended_at=answer.get("stopDate"),
             replicas=_replicas(answer.get("input", "")),
+            parent=_parent(answer.get("input", "")),
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
@@ -76,11 +78,21 @@ class Execution:
 
 def _replicas(document: str) -> int:
     """How many replicas the execution's input asks for; 0 when it cannot be read (a spec that was refused)."""
-    try:
-        replicas = json.loads(document)["replicas"]
-    except (ValueError, TypeError, KeyError):
-        return 0
+    replicas = _asked(document, "replicas")
     return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
+
+
+def _parent(document: str) -> str | None:
+    """The run from which the execution's input wants to go on."""
+    parent = _asked(document, "resume_from")
+    return parent if isinstance(parent, str) else None
+
+
+def _asked(document: str, field: str) -> Any:
+    try:
+        return json.loads(document)[field]
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _message(cause: str) -> str:

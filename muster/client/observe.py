@@ -10,8 +10,10 @@ from muster.client.progress import ProgressReader
 from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
+from muster.contract.lineage import Heir
 from muster.contract.names import run_name
-from muster.contract.result import Result
+from muster.contract.plan_lineage import Lineage
+from muster.contract.result import Result, Verdict
 from muster.contract.turns import TURNS_KEY, Turns
 from muster.contract.waiting import Waiting
 
@@ -26,7 +28,8 @@ class Observer:
         self._cloud = cloud
         self._execution = execution
         self._run = run_name(execution)
-        self._progress = ProgressReader(cloud, RunLayout(self._run))
+        self._progress: ProgressReader | None = None
+        self._heir: str | None = None
         self._failures: dict[str, FailureClass | None] = {}
         self._result: Result | None = None
 
@@ -36,8 +39,10 @@ class Observer:
         jobs = self._cloud.jobs(self._run)
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
+        if self._result is not None and self._heir is None and self._result.verdict is not Verdict.SUCCEEDED:
+            self._heir = self._read_heir()
         self._learn_failures(jobs)
-        progress = self._progress.read()
+        progress = self._reader(execution).read()
         return run_status(
             self._execution,
             execution=execution,
@@ -45,6 +50,7 @@ class Observer:
             failures=self._failures,
             progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
+            heir=self._heir,
             now=datetime.now(UTC),
             waiting=self._waiting(execution, jobs),
             behind=self._behind(execution, jobs),
@@ -63,6 +69,22 @@ class Observer:
         """The queue before the run; looked at until there is a job."""
         body = None if jobs or execution.ended_at is not None else self._cloud.read(TURNS_KEY)
         return None if body is None else Turns.from_json(body, TURNS_KEY).before(self._run)
+
+    def _reader(self, execution: Execution) -> ProgressReader:
+        """Of the place where the replicas meet, which the first run of a lineage names."""
+        if self._progress is not None:
+            return self._progress
+        lineage = self._cloud.read(RunLayout(self._run).lineage) if execution.parent is not None else None
+        root = self._run if lineage is None else Lineage.from_json(lineage, "lineage.json").root
+        reader = ProgressReader(self._cloud, RunLayout(root))
+        # A run that goes on has its lineage once it is planned.
+        if execution.parent is None or lineage is not None:
+            self._progress = reader
+        return reader
+
+    def _read_heir(self) -> str | None:
+        body = self._cloud.read(RunLayout(self._run).heir)
+        return None if body is None else Heir.from_json(body, "heir.json").run
 
     def _learn_failures(self, jobs: list[Job]) -> None:
         if self._result is not None:

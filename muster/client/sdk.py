@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import boto3
 
 from muster.client.cloud import Cloud
 from muster.client.doctor import Diagnosis, examine
+from muster.client.dry_run import DryRun, dry_run
 from muster.client.errors import NoResultError, UnfinishedRunError, UnreachableError, WaitTimeoutError
 from muster.client.execution import execution_name
 from muster.client.observe import Observer, read_result
+from muster.client.source import pack
 from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunStatus
+from muster.client.surroundings import surroundings
 from muster.client.translate import translated
 from muster.contract.names import run_name
 from muster.contract.result import Result
@@ -44,7 +48,8 @@ class Muster:
     def launch(self, spec: Spec | Mapping[str, Any]) -> Run:
         """Start a run. Its name is the spec's, or a new one.
 
-        The same spec under the same name, sent again while the run goes on, is the same run.
+        The same spec under the same name, sent again while the run goes on, is the same run. A `source_dir` of this
+        machine is relative to the working directory.
 
         Raises:
             SpecError: with every problem of the spec at once; nothing was created.
@@ -53,8 +58,27 @@ class Muster:
         """
         checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
         name = execution_name(checked)
-        self._cloud.start_execution(name, execution_input(checked))
+        self._cloud.start_execution(name, execution_input(self._with_source(checked)))
         return self.run(name)
+
+    def _with_source(self, spec: Spec) -> Spec:
+        """The spec as others can read it: a folder of this machine is packed and uploaded, once."""
+        if spec.source_dir is None or spec.delivered:
+            return spec
+        uri = self._cloud.store_source(pack(Path(spec.source_dir)))
+        return spec.model_copy(update={"source_dir": uri})
+
+    def dry_run(self, spec: Spec | Mapping[str, Any]) -> DryRun:
+        """What a launch of `spec` would send, need and cost here; nothing is created or uploaded.
+
+        Prices come from the Price List API, which needs `pricing:GetProducts`; else from the shipped table.
+
+        Raises:
+            SpecError: with every problem of the spec at once.
+            ClientError: the stack cannot be found.
+        """
+        checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
+        return dry_run(checked, surroundings(self._cloud, checked))
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """What has outlived its run; nothing is changed. A job younger than `young_seconds` is not judged.

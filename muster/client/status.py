@@ -64,6 +64,8 @@ class RunStatus(Document):
     round: int | None = Field(default=None, description="the latest round that was committed")
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
+    parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
+    heir: str | None = Field(default=None, description="the run that goes on where this one has ended")
     replicas: tuple[ReplicaStatus, ...]
 
 
@@ -99,6 +101,7 @@ def run_status(
     now: datetime,
     waiting: Iterable[Waiting] = (),
     behind: tuple[str, ...] | None = None,
+    heir: str | None = None,
 ) -> RunStatus:
     """The status of `run` at `now`.
 
@@ -122,6 +125,8 @@ def run_status(
         round=progress.round,
         excluded=progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
+        parent=execution.parent,
+        heir=heir,
         replicas=replicas,
     )
 

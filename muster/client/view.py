@@ -81,6 +81,10 @@ def headline(status: RunStatus) -> str:
     words = [f"{status.run}: {status.state}", elapsed(status), where]
     if status.reruns:
         words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
+    if status.parent:
+        words.append(f"resumes {status.parent}")
+    if status.heir:
+        words.append(f"goes on as {status.heir}")
     if status.excluded:
         words.append(f"{status.excluded} contribution{'s' if status.excluded > 1 else ''} excluded")
     return ", ".join(words)
@@ -131,6 +135,8 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
     if before is None or before.state is not after.state:
         reason = f": {after.reason}" if after.reason else ""
         yield f"run {after.run} {after.state}{reason}"
+    if after.heir is not None and (before is None or before.heir is None):
+        yield f"run {after.run} goes on as {after.heir}"
 
 
 def _replica_line(replica: ReplicaStatus, state: RunState) -> str:

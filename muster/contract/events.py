@@ -57,6 +57,7 @@ class RunStarted(RunEvent):
     execution_arn: str = Field(description="the run's execution")
     replicas: int = Field(description="how many replicas train together")
     plan_digest: str = Field(description="SHA-256 of the plan; on every job of the run as the tag muster:plan")
+    parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
 
 
 class ReplicaLaunched(RunEvent):
@@ -118,6 +119,16 @@ class RunStopped(RunEnded):
     detail_type: ClassVar[str] = "Run Stopped"
 
 
+class RunRerun(RunEvent):
+    """A failed run goes on as another one, from the last committed round: its rerun policy asked for that."""
+
+    detail_type: ClassVar[str] = "Run Rerun"
+
+    heir: str = Field(description="the name of the run that goes on")
+    generation: int = Field(description="how many runs were before the heir")
+    max: int = Field(description="how many there may be at most, by the policy")
+
+
 class RunRefused(Event):
     """Something asked for a run and did not get it; nothing was created."""
 
@@ -140,7 +151,7 @@ class RunRequested(Document):
 
 OUT: tuple[type[Event], ...] = (
     *(RunStarted, ReplicaLaunched, ReplicaRerun, QuorumLost),
-    *(RunSucceeded, RunFailed, RunStopped, RunRefused),
+    *(RunSucceeded, RunFailed, RunStopped, RunRerun, RunRefused),
 )
 
 _ENDS: dict[Verdict, type[RunEnded]] = {

@@ -6,11 +6,10 @@ because AWS gives no code for the cause of a job's failure.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muster.contract.exits import ReplicaExit
+from muster.contract.exits import MORE_MEMORY, ReplicaExit, read_exit
 from muster.contract.status import JobStatus
 
 
@@ -37,9 +36,6 @@ class JobEnd:
     secondary: str
     reason: str = ""
 
-
-# SageMaker ends the reason with the code; what stands before it is the user's own text, which may say the same words.
-_EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
 
 # Secondary statuses that are the end of a job, and its cause. MaxRuntimeExceeded ends as Stopped and
 # MaxWaitTimeExceeded as Stopped or Failed: neither is a cancellation.
@@ -72,12 +68,16 @@ _TRANSIENT_CLIENT_ERRORS = ("rate exceeded", "throttlingexception", "slowdown", 
 # An AlgorithmError that is none: what the driver says of a broken GPU, in words that no program makes up.
 _BROKEN_HARDWARE = ("uncorrectable ecc error", "gpu has fallen off the bus")
 
-_EXITS: dict[int, FailureClass] = {
+# A replica that was preempted and has saved, or that was superseded, is no failure of the user's code.
+_EXITS: dict[ReplicaExit, FailureClass] = {
     ReplicaExit.BAD_INPUT: FailureClass.INVALID_REQUEST,
     ReplicaExit.RENDEZVOUS: FailureClass.INFRASTRUCTURE,
     ReplicaExit.FENCED: FailureClass.INFRASTRUCTURE,
     ReplicaExit.STOPPED: FailureClass.INFRASTRUCTURE,
 }
+
+_REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason
+_KILLED = f" (most likely out of memory: {MORE_MEMORY})"
 
 # CreateTrainingJob's error codes.
 _REQUEST_ERRORS: dict[str, FailureClass] = {
@@ -116,6 +116,13 @@ def classify_end(end: JobEnd) -> FailureClass | None:
     return _classify_reason(end.reason)
 
 
+def explained(end: JobEnd) -> str:
+    """The reason of an end: SageMaker's own words, with what to do where they leave that open."""
+    if end.status is JobStatus.FAILED and read_exit(end.reason) is ReplicaExit.KILLED:
+        return f"{end.reason[: _REASON_MAX - len(_KILLED)]}{_KILLED}"
+    return end.reason
+
+
 def classify_request_error(code: str) -> FailureClass:
     """The class of a refused CreateTrainingJob, by its error code."""
     return _REQUEST_ERRORS.get(code, FailureClass.UNKNOWN)
@@ -141,5 +148,5 @@ def _look_behind(failure_class: FailureClass, reason: str) -> FailureClass:
 
 
 def _classify_exit(reason: str) -> FailureClass:
-    found = _EXIT_CODE.search(reason)
-    return _EXITS.get(int(found[1]), FailureClass.USER_CODE) if found else FailureClass.USER_CODE
+    found = read_exit(reason)
+    return FailureClass.USER_CODE if found is None else _EXITS.get(found, FailureClass.USER_CODE)

@@ -54,6 +54,16 @@ class RunLayout:
         """The settlement: written once."""
         return f"control/{self.run}/result.json"
 
+    @property
+    def lineage(self) -> str:
+        """Where a run comes from that goes on where another one ended: written once, for clients."""
+        return f"control/{self.run}/lineage.json"
+
+    @property
+    def heir(self) -> str:
+        """The run that goes on where this one has ended: written once, so that there is one at most."""
+        return f"control/{self.run}/heir.json"
+
     def record(self, rank: int) -> str:
         """The record of a replica; every write of it is a compare-and-swap."""
         return f"control/{self.run}/replicas/{rank}.json"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
 REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
 ATTEMPT_MAX = 999
+RERUNS_MAX = 20  # runs after the first, each of which goes on where the one before has ended
+SEAT_ATTEMPT_MAX = ATTEMPT_MAX * 1_000  # attempts count on over all runs of a lineage
 PREFIX_MAX = 11
 RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}")
 
@@ -70,6 +72,12 @@ def identified_run_name(head: str, identity: str) -> str:
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_LENGTH]
     readable = re.sub(r"[^a-zA-Z0-9]+", "-", head)[: RUN_MAX - _DIGEST_LENGTH - 1].strip("-")
     return f"{readable}-{digest}" if readable else digest
+
+
+def numbered_run_name(root: str, number: int) -> str:
+    """The name of the `number`th run of the lineage that began with the run `root`: the same every time."""
+    name = f"{root}-x{number}"
+    return name if len(name) <= RUN_MAX else identified_run_name(root, f"{root}\n{number}")
 
 
 def run_job_prefix(prefix: str, run: str) -> str:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from muster.contract.document import Document, digest
 from muster.contract.layout import RunLayout
+from muster.contract.plan_lineage import Lineage
 from muster.contract.spec import Spec
 
 PLAN_VERSION = 1
@@ -19,6 +20,7 @@ class Place(Document):
     bucket: str
     role_arn: str
     job_prefix: str
+    package_uri: str | None = Field(default=None, description="Muster's replica package, for specs that bring source")
 
 
 class Plan(Document):
@@ -35,12 +37,17 @@ class Plan(Document):
     place: Place
     spec: Spec
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+    lineage: Lineage | None = Field(default=None, description="of a run that goes on where another one ended")
 
     @classmethod
-    def make(cls, run: str, execution_arn: str, created_at: str, place: Place, spec: Spec) -> Plan:
+    def make(
+        cls, run: str, execution_arn: str, created_at: str, place: Place, spec: Spec, *, lineage: Lineage | None = None
+    ) -> Plan:
         """The plan of a spec, which is written out in full: the same execution and spec give the same bytes."""
         resolved = spec.resolved()
         parts = [run, execution_arn, place.model_dump(mode="json"), resolved.model_dump(mode="json")]
+        if lineage is not None:
+            parts.append(lineage.model_dump(mode="json"))
         return cls(
             run=run,
             execution_arn=execution_arn,
@@ -48,9 +55,19 @@ class Plan(Document):
             place=place,
             spec=resolved,
             digest=digest(parts),
+            lineage=lineage,
         )
 
     @property
     def layout(self) -> RunLayout:
         """Where the run's objects lie."""
         return RunLayout(self.run)
+
+    @property
+    def meeting(self) -> RunLayout:
+        """Where the replicas meet and save: under the name of the first run of a lineage."""
+        return RunLayout(self.lineage.root) if self.lineage else self.layout
+
+    def seat_attempt(self, attempt: int) -> int:
+        """The number under which an attempt takes its seat: it counts on over all runs of a lineage."""
+        return attempt + (self.lineage.attempts_before if self.lineage else 0)

@@ -9,8 +9,10 @@ from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
 from muster.contract.plan import Plan
 from muster.contract.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_RANK, ENV_RUN
+from muster.contract.source import BOOTSTRAP
 from muster.contract.spec import Spec
-from muster.contract.training.channels import channels_request
+from muster.contract.training.channels import Channel, channels_request
+from muster.contract.training.source import delivery_channels
 
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 
@@ -21,15 +23,15 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     `shortages` is how many earlier attempts found no capacity or no quota: the next fallback type is taken after each.
     """
     spec, place, layout = plan.spec.of_rank(rank), plan.place, plan.layout
-    checkpoints = s3_uri(place.bucket, layout.checkpoints(rank).rstrip("/"))
+    checkpoints = s3_uri(place.bucket, plan.meeting.checkpoints(rank).rstrip("/"))
     request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
         "RoleArn": spec.role_arn or place.role_arn,
         "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments),
         "HyperParameters": spec.hyper_parameters,
-        "InputDataConfig": channels_request(spec.input_data_config),
+        "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
-        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.run}/r{rank}"),
+        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.meeting.run}/r{rank}"),
         "ResourceConfig": spec.resource_request(shortages),
         "StoppingCondition": spec.stopping_request(),
         "EnableManagedSpotTraining": spec.spot,
@@ -41,7 +43,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
             ENV_DOCUMENT: s3_uri(place.bucket, layout.document),
             ENV_RUN: plan.run,
             ENV_RANK: str(rank),
-            ENV_ATTEMPT: str(attempt),
+            ENV_ATTEMPT: str(plan.seat_attempt(attempt)),
         },
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }
@@ -54,8 +56,15 @@ def output_uri(plan: Plan) -> str:
     return str(plan.spec.output_request(s3_uri(plan.place.bucket, plan.layout.output.rstrip("/")))["S3OutputPath"])
 
 
+def _delivery(plan: Plan) -> list[Channel]:
+    uri, package = plan.spec.source_dir, plan.place.package_uri
+    return [] if uri is None or package is None else delivery_channels(uri, package)
+
+
 def _entrypoint(spec: Spec) -> list[str] | None:
     """The program: the user's, the replica's for a trainer, or an algorithm's own."""
+    if spec.source_dir is not None:
+        return [*BOOTSTRAP, *(spec.entrypoint or [])]
     if spec.entrypoint is not None:
         return spec.entrypoint
     return REPLICA_ENTRYPOINT if spec.trainer is not None else None

@@ -17,8 +17,6 @@ ENV_DOCUMENT = "MUSTER_DOCUMENT"
 ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
 ENV_ATTEMPT = "MUSTER_ATTEMPT"
-# Where SageMaker's tree lies; set by its own toolkit and by the embedded cloud, /opt/ml otherwise.
-ENV_BASE_DIR = "SAGEMAKER_BASE_DIR"
 
 
 class RunDocument(Document):
@@ -35,6 +33,7 @@ class RunDocument(Document):
     grace_seconds: float = Field(ge=0)
     timeout_seconds: float = Field(gt=0)
     snapshot_rounds: int = Field(default=10, ge=1)
+    root: str | None = Field(default=None, description="the run whose rendezvous goes on here; this one's own if none")
 
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
@@ -45,12 +44,18 @@ class RunDocument(Document):
             replicas=plan.spec.replicas,
             trainer=plan.spec.trainer,
             kwargs=plan.spec.kwargs,
-            rendezvous_uri=s3_uri(plan.place.bucket, plan.layout.rendezvous),
+            rendezvous_uri=s3_uri(plan.place.bucket, plan.meeting.rendezvous),
             min_participants=plan.spec.min_participants,
             grace_seconds=plan.spec.rendezvous.grace_seconds,
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
+            root=plan.lineage.root if plan.lineage else None,
         )
+
+    @property
+    def meeting(self) -> str:
+        """The name under which the replicas meet and save."""
+        return self.root or self.run
 
 
 class Manifest(Document):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -19,7 +19,8 @@ from muster.contract.training.algorithm import AlgorithmFields
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Override, Overrides, override_of, rank_problems
-from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, ResourceFields
+from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, ResourceFields, has_own_disks
+from muster.contract.training.source import SourceFields
 from muster.contract.training.storage import StorageFields
 from muster.contract.training.time_limits import TimeFields
 from muster.contract.training.values import Argument, EnvironmentKey, EnvironmentValue, Says, TagKey, TagValue
@@ -106,7 +107,40 @@ class Rendezvous(Document):
     )
 
 
-class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
+RerunCause = Literal[
+    "failed",
+    "capacity",
+    "quota",
+    "throttle",
+    "spot",
+    "infrastructure",
+    "user-code",
+    "timeout",
+    "stopped-by-user",
+    "invalid-request",
+    "unknown",
+]
+
+
+class Rerun(Document):
+    """After which failed runs another one goes on from the last committed round, and how often."""
+
+    on: list[RerunCause] = Field(
+        min_length=1, description="what a lost replica may have ended with; `failed`: whatever it was"
+    )
+    max: int = Field(ge=1, le=names.RERUNS_MAX, description="runs after the first, at most")
+
+
+class Spec(
+    LimitFields,
+    AlgorithmFields,
+    SourceFields,
+    StorageFields,
+    ResourceFields,
+    TimeFields,
+    AccessFields,
+    ObservationFields,
+):
     """One run: what every replica executes, on what, and what its failures mean.
 
     What concerns a training job stands in the parts that it is made of; here stands what makes a run of them.
@@ -155,6 +189,12 @@ class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFiel
         description="with `continue`: how many must be able to succeed; default all",
     )
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how patient replicas are")
+    rerun: Rerun | None = Field(default=None, description="whether a failed run is followed by another one")
+    resume_from: Annotated[
+        str | None,
+        Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
+        Says("a run's name"),
+    ] = Field(default=None, description="a run that has ended: go on from its last committed round")
 
     @field_validator("reruns", mode="before")
     @classmethod
@@ -184,9 +224,12 @@ class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFiel
         parts = (self, *map(self._overridden, self.overrides.values()))
         yield from self.limit_problems(self.replicas, (name for part in parts for name in part.instance_types))
         yield from self.algorithm_problems()
+        yield from self.source_problems(
+            self.input_data_config, self.entrypoint, algorithm=self.algorithm_name is not None
+        )
         yield from self.storage_problems(trainer=self.trainer is not None)
         yield from self.resource_problems(spot=self.spot)
-        yield from self.time_problems()
+        yield from self.time_problems(spot=self._has_spot)
         access = self.training_image_config
         yield from self.access_problems(
             private_registry=access is not None and access.training_repository_access_mode == "Vpc"
@@ -259,13 +302,13 @@ class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFiel
                 yield Problem(
                     f"{field}.input_data_config", f"{channels} channels", f"remove {channels - CHANNELS_MAX}", allowed
                 )
-            if override.instance_type is not None:
-                for problem in merged.resource_problems(spot=self.spot):
+            if override.places:
+                for problem in merged.resource_problems(spot=merged.spot):
                     yield Problem(f"{field}.{problem.field}", problem.found, problem.remedy, problem.allowed)
             yield from self._channel_problems(override, f"{field}.input_data_config")
 
     def _channel_problems(self, part: Spec | Override, field: str) -> Iterator[Problem]:
-        vpc = self.vpc_config is not None
+        vpc = self.vpc_config is not None or part.vpc_config is not None
         return channel_problems(part.input_data_config, self.training_input_mode, field, vpc=vpc)
 
     def of_rank(self, rank: int) -> Spec:
@@ -278,6 +321,9 @@ class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFiel
             "environment": {**self.environment, **override.environment},
             "input_data_config": override.channels(self.input_data_config),
             "overrides": {},
+            "spot": self.spot if override.spot is None else override.spot,
+            "training_plan_arn": override.training_plan_arn or self.training_plan_arn,
+            "vpc_config": override.vpc_config or self.vpc_config,
         }
         if override.instance_type is not None:
             update |= {
@@ -285,6 +331,9 @@ class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFiel
                 "fallback_instance_types": override.fallback_instance_types or [],
                 "instance_preferences": None,
             }
+            # The run's key is for those of its replicas that have a volume.
+            if all(map(has_own_disks, [override.instance_type, *update["fallback_instance_types"]])):
+                update["volume_kms_key_id"] = None
         return self.model_copy(update=update)
 
     def resolved(self) -> Spec:
@@ -296,10 +345,15 @@ class Spec(LimitFields, AlgorithmFields, StorageFields, ResourceFields, TimeFiel
                 "reruns": {failure_class: self.budget(failure_class) for failure_class in FailureClass},
                 "min_replicas": self.quorum,
                 "instance_type": instance_type,
-                "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self.spot else None,
+                "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self._has_spot else None,
                 "rendezvous": rendezvous,
             }
         )
+
+    @property
+    def _has_spot(self) -> bool:
+        """Whether some rank is on spot."""
+        return self.spot or any(override.spot for override in self.overrides.values())
 
     @property
     def quorum(self) -> int:

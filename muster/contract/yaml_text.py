@@ -21,6 +21,9 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:bool":
+                # YAML 1.1 reads `on` as true; a key is a name.
+                key_node.tag = "tag:yaml.org,2002:str"
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
                 problem = f"the key {key!r} is not text; write it in quotes"

@@ -17,6 +17,7 @@ from muster.control.bus import Bus
 from muster.control.deadline import Deadline
 from muster.control.settle import settle
 from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
+from muster.control.succession import Succession
 from muster.control.tell import tell_of_end
 from muster.control.turns import RunQueue
 
@@ -52,6 +53,7 @@ def clear_up(
     deadline: Deadline,
     pause: Callable[[float], None] = time.sleep,
     *,
+    succession: Succession,
     queue: RunQueue | None,
 ) -> bool:
     """See an ended execution's jobs gone, settle its run, and tell of that. False: it had no run.
@@ -84,4 +86,6 @@ def clear_up(
         queue.leave(ended.execution_arn)
     if trouble is not None:
         raise trouble
+    # Also after the workflow has settled the run: it may have been cut off before it came to this.
+    succession.follow(run, settlement.result)
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from muster.contract.failures import FailureClass, JobEnd, classify_end
+from muster.contract.failures import FailureClass, JobEnd, classify_end, explained
 from muster.contract.record import Attempt, Decision, Next, Record, Transition
 from muster.contract.waiting import Waiting
 from muster.control import clock
@@ -32,7 +32,7 @@ class End:
     @classmethod
     def of_job(cls, end: JobEnd, at: str, artifacts: str | None, history: tuple[Transition, ...] = ()) -> End:
         """The end that SageMaker reports of a job."""
-        return cls(classify_end(end), end.reason, end.status, end.secondary, at, artifacts, history)
+        return cls(classify_end(end), explained(end), end.status, end.secondary, at, artifacts, history)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from muster.contract.errors import DocumentError
 from muster.contract.fence import Fence
 from muster.contract.layout import RunLayout
+from muster.contract.lineage import Heir
 from muster.contract.plan import Plan
 from muster.contract.record import Record
 from muster.contract.result import Result
@@ -62,6 +63,13 @@ class RunDocuments:
         """The settlement, where there is one."""
         found = self.store.get(self.layout.result)
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
+
+    def name_heir(self, heir: Heir) -> Heir:
+        """Write who goes on where this run has ended; where somebody does already, that one counts."""
+        if self.store.create(self.layout.heir, heir.to_json()):
+            return heir
+        found = self.store.get(self.layout.heir)
+        return heir if found is None else Heir.from_json(found.body, self.store.uri(self.layout.heir))
 
     def record(self, rank: int) -> Seen:
         """The record of a replica as it stands now."""

@@ -29,7 +29,9 @@ class PlanEnvironment(FunctionEnvironment):
 
     # CreateTrainingJob: RoleArn has 20-2,048 characters.
     role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
-    default_image: Annotated[str | None, Field(alias="MUSTER_DEFAULT_IMAGE", min_length=1, max_length=255)] = None
+    package_uri: Annotated[str, Field(alias="MUSTER_PACKAGE_URI", min_length=6, max_length=1_024, pattern="^s3://")]
+    # Lambda: the environment of a function has at most 4 KB; the deployment holds the defaults to less.
+    defaults: Annotated[str, Field(alias="MUSTER_DEFAULTS", min_length=2, max_length=4_096)]
     launches_per_second: Annotated[int, Field(alias="MUSTER_LAUNCHES_PER_SECOND", ge=1)]
     alarm_function_arn: Annotated[
         str, Field(alias="MUSTER_ALARM_FUNCTION_ARN", min_length=20, max_length=2_048, pattern="^arn:")

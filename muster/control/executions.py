@@ -28,6 +28,11 @@ class Execution:
     ended_at: datetime | None
 
 
+def state_machine_of(execution_arn: str) -> str:
+    """The ARN of the state machine that an execution is of."""
+    return execution_arn.rpartition(":")[0].replace(":execution:", ":stateMachine:", 1)
+
+
 class Executions:
     """The executions of one state machine."""
 

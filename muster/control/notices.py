@@ -20,11 +20,13 @@ _SUBJECTS = {
     "Run Succeeded": "{run} has succeeded",
     "Run Failed": "{run} has failed",
     "Run Stopped": "{run} was stopped",
+    "Run Rerun": "{run} goes on",
     "Run Refused": "a run was refused",
 }
 # In the order in which they are of use; an event brings some of them.
 _FACTS = {
     "reason": "Why: {}",
+    "heir": "As: {}",
     "request": "Asked for by: {}",
     "replicas": "Replicas: {}",
     "reruns": "Reruns, all replicas together: {}",
@@ -35,6 +37,7 @@ _ADVICE = {
     "Quorum Lost": "Too few replicas can still succeed. Its jobs are being stopped; a result follows.",
     "Run Failed": "`muster result {run}` shows every attempt. Checkpoints that were saved stay in the bucket.",
     "Run Stopped": "Its jobs are stopped. Checkpoints that were saved stay in the bucket.",
+    "Run Rerun": "It has failed; its rerun policy lets it go on from the last committed round.",
     "Run Refused": "Nothing was created. Correct this and ask again:",
 }
 

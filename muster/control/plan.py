@@ -7,13 +7,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
+from muster.contract.lineage import Heir
 from muster.contract.names import run_name
 from muster.contract.plan import Place, Plan
 from muster.contract.run_document import RunDocument
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
+from muster.contract.stack_defaults import StackDefaults
 from muster.control.documents import RunDocuments
 from muster.control.store import Store
+from muster.control.succession import succeed
 
 
 class PlanRequest(BaseModel):
@@ -29,7 +32,7 @@ class PlanRequest(BaseModel):
 
 
 def make_plan(
-    store: Store, place: Place, default_image: str | None, request: PlanRequest, replica_cap: int | None = None
+    store: Store, place: Place, defaults: StackDefaults, request: PlanRequest, replica_cap: int | None = None
 ) -> Plan:
     """Write the plan and the replicas' document; the same execution gets the same plan however often it asks.
 
@@ -37,11 +40,15 @@ def make_plan(
         SpecError: the input is no spec that can be run; nothing was written.
         RunNameTakenError: another execution owns the run.
     """
-    spec = _with_defaults(parse_spec(request.input), default_image, request.execution_name)
+    spec = _completed(parse_spec(request.input), defaults, request.execution_name)
     if replica_cap is not None and spec.replicas > replica_cap:
         allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError([Problem("replicas", f"{spec.replicas:,}", "lower it, or raise that", allowed)])
-    plan = Plan.make(run_name(request.execution_name), request.execution_arn, request.started_at, place, spec)
+    run = run_name(request.execution_name)
+    lineage = (
+        None if spec.resume_from is None else succeed(store, spec, Heir(run=run, execution_arn=request.execution_arn))
+    )
+    plan = Plan.make(run, request.execution_arn, request.started_at, place, spec, lineage=lineage)
     documents = RunDocuments(store, plan.run)
     if not store.create(plan.layout.plan, plan.to_json()):
         existing = documents.require_plan()
@@ -49,19 +56,21 @@ def make_plan(
         if existing.execution_arn != request.execution_arn or existing.digest != plan.digest:
             raise RunNameTakenError(plan.run, existing.execution_arn)
         plan = existing
+    if plan.lineage is not None:
+        store.create(plan.layout.lineage, plan.lineage.to_json())
     store.create(plan.layout.document, RunDocument.of(plan).to_json())
     return plan
 
 
-def _with_defaults(spec: Spec, default_image: str | None, execution_name: str) -> Spec:
+def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec:
     problems = []
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or give the execution the same name"))
-    image = spec.image or (default_image if spec.algorithm_name is None else None)
-    if image is None and spec.algorithm_name is None:
-        remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
-        problems.append(Problem("image", "neither an image nor a default of the stack", remedy))
+    problems += defaults.problems(spec)
+    if spec.source_dir is not None and not spec.delivered:
+        remedy = "start the run with `muster launch`, which uploads it, or name its archive: s3://….tar.gz"
+        problems.append(Problem("source_dir", f"{spec.source_dir!r}, a folder of some machine", remedy))
     if problems:
         raise SpecError(problems)
-    return spec.model_copy(update={"image": image})
+    return defaults.complete(spec)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
-from muster.contract.failures import FailureClass, classify_end
+from muster.contract.failures import FailureClass, classify_end, explained
 from muster.contract.fence import Fence
 from muster.contract.record import Attempt, Record
 from muster.contract.request import output_uri
@@ -99,7 +99,7 @@ def _look(run: ActiveRun, record: Record) -> Attempt:
         update={
             "status": job.status,
             "secondary": job.secondary,
-            "reason": job.reason,
+            "reason": explained(job.end) if job.end else job.reason,
             "artifacts": job.artifacts,
             "failure_class": failure_class,
             "ended_at": job.changed_at if job.end else None,

@@ -22,6 +22,7 @@ from muster.control.deadline import Deadline
 from muster.control.executions import Execution, Executions
 from muster.control.jobs import Jobs
 from muster.control.parallel import in_parallel
+from muster.control.succession import Succession
 from muster.control.turns import RunQueue
 
 FindRun = Callable[[str], ActiveRun | None]
@@ -56,6 +57,7 @@ def sweep(
     bus: Bus,
     prefix: str,
     *,
+    succession: Succession,
     queue: RunQueue | None,
     young_seconds: float,
     deadline: Deadline,
@@ -65,7 +67,7 @@ def sweep(
     troubles: list[str] = []
     # Runs before jobs: a job that is stopped before its run's fence stands would end for a reason of its own.
     ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
-    settled = _settle(find_run, bus, ended, deadline, troubles, queue=queue)
+    settled = _settle(find_run, bus, ended, deadline, troubles, succession=succession, queue=queue)
     # Jobs before executions: a run that begins in between has no job in the list.
     active = jobs.active(prefix)
     strays = suspects(active, executions.live_runs(), now, young_seconds)
@@ -95,6 +97,7 @@ def _settle(
     deadline: Deadline,
     troubles: list[str],
     *,
+    succession: Succession,
     queue: RunQueue | None,
 ) -> tuple[str, ...]:
     settled = []
@@ -102,7 +105,8 @@ def _settle(
     for left, (execution, run) in zip(range(len(missed), 0, -1), missed, strict=True):
         try:
             # A run whose jobs take long to stop must not use up the others' time.
-            if clear_up(run, _end_of(execution), bus, Deadline.after(deadline.remaining / left), queue=queue):
+            share = Deadline.after(deadline.remaining / left)
+            if clear_up(run, _end_of(execution), bus, share, succession=succession, queue=queue):
                 settled.append(run.plan.run)
         except Exception as error:
             troubles.append(f"{run.plan.run}: {error}")

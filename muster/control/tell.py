@@ -22,6 +22,7 @@ def tell_of_start(bus: Bus, plan: Plan) -> None:
             execution_arn=plan.execution_arn,
             replicas=plan.spec.replicas,
             plan_digest=plan.digest,
+            parent=plan.lineage.parent if plan.lineage else None,
         )
     )
 

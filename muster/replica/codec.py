@@ -70,6 +70,7 @@ def encode(
     *,
     dither: bool = False,
     error: Floats | None = None,
+    room: Callable[[int], Payload] | None = None,
 ) -> memoryview:
     """An object ready to be stored under `key`.
 
@@ -80,13 +81,15 @@ def encode(
         codec: how the values are coded.
         dither: round by chance, the same for the same key (see `Dither`).
         error: where to leave what is lost, values less decoded values; may be `values` itself.
+        room: gives memory of the size it is asked for, where that need not be new.
 
     Raises:
         CodecError: values that are NaN, infinite or beyond the codec's limit, or a header that does not fit.
     """
     blocks = Blocks(0 if values is None else values.size, codec)
+    size = HEADER_BYTES + blocks.number * blocks.record_bytes
     # Not a bytearray, which the system fills with zeros page by page: that alone would take as long as coding.
-    body = np.empty(HEADER_BYTES + blocks.number * blocks.record_bytes, np.uint8)
+    body = np.empty(size, np.uint8) if room is None else room(size)
     body[:HEADER_BYTES] = 0
     checksums = np.zeros(blocks.number, _CHECKSUM_DTYPE)
     if values is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -60,6 +61,8 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. Values that nobody could average are left out, and the header says so.
 
+    Its body lies in a buffer of the meeting's: the next one takes its place.
+
     Args:
         residual: what is owed from before, of the same elements; holds afterwards what the codec lost of both (see
             `ErrorFeedback`), nothing if all values are left out.
@@ -87,7 +90,7 @@ def make_contribution(
         )
 
     try:
-        body = encode(key, owed, header, codec, error=residual)
+        body = encode(key, owed, header, codec, error=residual, room=partial(meeting.buffers.take, "contribution"))
     except CodecError as error:
         reason = f"its pseudo-gradient cannot be averaged: {error}"
         if residual is not None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.contract.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.contract.errors import DocumentError
-from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
+from muster.contract.names import REPLICAS_MAX, SEAT_ATTEMPT_MAX
 from muster.contract.run_document import (
     ENV_ATTEMPT,
-    ENV_BASE_DIR,
     ENV_DOCUMENT,
     ENV_RANK,
     ENV_RUN,
@@ -19,8 +19,6 @@ from muster.contract.run_document import (
 from muster.replica.errors import InputError
 from muster.replica.open_store import is_store_uri, open_store
 from muster.replica.transport import ObjectMissingError, StoreDeniedError
-
-DEFAULT_BASE_DIR = "/opt/ml"
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
     if not run:
         problems.append(f"{ENV_RUN} is not set (the run's name)")
     rank = _whole_number(variables, ENV_RANK, 0, REPLICAS_MAX - 1, problems)
-    attempt = _whole_number(variables, ENV_ATTEMPT, 1, ATTEMPT_MAX, problems)
+    attempt = _whole_number(variables, ENV_ATTEMPT, 1, SEAT_ATTEMPT_MAX, problems)
     base_dir = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     if not base_dir.is_dir():
         problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} says where SageMaker's tree lies)")

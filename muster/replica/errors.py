@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.contract.errors import MusterError
+from muster.contract.exits import MORE_MEMORY
 
 
 class InputError(MusterError):
@@ -56,3 +57,11 @@ class DivergedError(MusterError):
 
 class TrainerError(MusterError):
     """The user's function failed."""
+
+
+class OutOfMemoryError(MusterError):
+    """The machine, or its GPU, has no memory left."""
+
+    def __init__(self, what: str) -> None:
+        # What helps comes first: SageMaker cuts a reason at its end.
+        super().__init__(f"{MORE_MEMORY.capitalize()}. {what}")

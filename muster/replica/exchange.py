@@ -19,7 +19,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A round as it was agreed: who took part, and the weighted mean of what they gave (the same bits for all)."""
+    """A round as it was agreed: who took part, and the weighted mean of what they gave (the same bits for all).
+
+    `mean` holds until the next exchange begins.
+    """
 
     commit: Commit
     mean: Floats

@@ -35,7 +35,7 @@ def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
     damaged: RendezvousError | None = None
     for _ in range(LOADS_MAX):
         try:
-            for round_ in snapshot_rounds(snapshots, last_committed(snapshots.meeting.store), after):
+            for round_ in snapshots.rounds(last_committed(snapshots.meeting.store), after):
                 try:
                     state = snapshots.load(round_)
                 except RendezvousError as error:
@@ -52,9 +52,3 @@ def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
         return None
     message = f"A snapshot was deleted {LOADS_MAX} times while it was read; raise rendezvous.snapshot_rounds."
     raise RendezvousError(message)
-
-
-def snapshot_rounds(snapshots: Snapshots, last: int, after: int = -1) -> range:
-    """The rounds from `last` down, later than `after`, of which there may be a snapshot; the beginning among them."""
-    every = snapshots.meeting.snapshot_rounds
-    return range(last - last % every, after, -every)

@@ -16,6 +16,7 @@ class Incoming:
     def __init__(self, pieces: Iterable[memoryview]) -> None:
         self._pieces = iter(pieces)
         self._rest = memoryview(b"")
+        self._joined = bytearray()
 
     def begin(self) -> None:
         """Wait for the first bytes: what has to be asked of several places is asked of all at once."""
@@ -23,18 +24,28 @@ class Incoming:
             self._rest = next(self._pieces, self._rest)
 
     def take(self, size: int) -> memoryview:
-        """The next `size` bytes, or all that are left; without a copy where they came in one piece."""
+        """The next `size` bytes, or all that are left; without a copy where they came in one piece. Valid until the
+        next call.
+        """
         self.begin()
         if len(self._rest) < size:
-            joined = bytearray(self._rest)
-            self._rest = memoryview(b"")
-            while len(joined) < size and (piece := next(self._pieces, None)) is not None:
-                needed = size - len(joined)
-                joined += piece[:needed]
-                self._rest = piece[needed:]
-            return memoryview(joined)
+            return self._join(size)
         taken, self._rest = self._rest[:size], self._rest[size:]
         return taken
+
+    def _join(self, size: int) -> memoryview:
+        """The next `size` bytes, from several pieces; in the same memory every time, which lies in the cache."""
+        if len(self._joined) < size:
+            self._joined = bytearray(size)
+        joined, filled = memoryview(self._joined), 0
+        while True:
+            part = self._rest[: size - filled]
+            joined[filled : filled + len(part)] = part
+            filled += len(part)
+            self._rest = self._rest[len(part) :]
+            if filled == size or (piece := next(self._pieces, None)) is None:
+                return joined[:filled]
+            self._rest = piece
 
 
 def decode_incoming(values: Floats, key: str, incoming: Incoming, blocks: Blocks, which: range) -> None:

@@ -1,10 +1,15 @@
-"""Where the objects of a rendezvous lie, below the run's rendezvous prefix. Numbers are padded: keys sort by round."""
+"""Where the objects of a rendezvous lie, below the run's rendezvous prefix.
+
+What carries data lies under its rank or shard, then by round: S3 answers so many requests per second and prefix, and
+in a round everybody reads of everybody. Numbers are padded, so that the keys of a prefix sort by round.
+"""
 
 from __future__ import annotations
 
 CONTRIBUTIONS = "contributions/"
 REDUCED = "reduced/"
 SNAPSHOTS = "snapshots/"
+TORCHFT = "torchft/"
 
 # Who uploads what training begins with.
 BEGINNER = "beginner.json"
@@ -17,14 +22,14 @@ def claim(rank: int, epoch: int) -> str:
     return f"claims/{rank:05d}/{epoch:06d}.json"
 
 
-def contributions(round_: int) -> str:
-    """What is given to a round."""
-    return f"{CONTRIBUTIONS}{round_:08d}/"
+def contributions_of(rank: int) -> str:
+    """What the processes of a rank give to all rounds."""
+    return f"{CONTRIBUTIONS}{rank:05d}/"
 
 
 def contribution(round_: int, rank: int, epoch: int) -> str:
     """What one process gives to a round."""
-    return f"{contributions(round_)}{rank:05d}-{epoch:06d}"
+    return f"{contributions_of(rank)}{round_:08d}-{epoch:06d}"
 
 
 def commit(round_: int, revision: int = 0) -> str:
@@ -32,24 +37,29 @@ def commit(round_: int, revision: int = 0) -> str:
     return f"commits/{round_:08d}.json" if revision == 0 else f"amendments/{round_:08d}-{revision:03d}.json"
 
 
-def reduced_shards(round_: int) -> str:
-    """A round's mean."""
-    return f"{REDUCED}{round_:08d}/"
+def reduced_of(shard: int) -> str:
+    """One shard of all rounds' means."""
+    return f"{REDUCED}{shard:05d}/"
 
 
 def reduced(round_: int, revision: int, shard: int) -> str:
     """One shard of a round's mean."""
-    return f"{reduced_shards(round_)}{revision:03d}-{shard:05d}"
+    return f"{reduced_of(shard)}{round_:08d}-{revision:03d}"
 
 
-def snapshot_shards(round_: int) -> str:
-    """The global state after a round; round 0 is what training began with."""
-    return f"{SNAPSHOTS}{round_:08d}/"
+def snapshots_of(shard: int) -> str:
+    """One shard of all snapshots."""
+    return f"{SNAPSHOTS}{shard:05d}/"
 
 
 def snapshot(round_: int, source: str, shard: int) -> str:
-    """One shard of the global state, as `source` wrote it."""
-    return f"{snapshot_shards(round_)}{source}/{shard:05d}"
+    """One shard of the global state after a round, as `source` wrote it; round 0 is what training began with."""
+    return f"{snapshots_of(shard)}{round_:08d}-{source}"
+
+
+def before(folder: str, round_: int) -> str:
+    """Where the keys of `round_` begin in the folder of a rank or a shard: all rounds before it sort before this."""
+    return f"{folder}{round_:08d}"
 
 
 def manifest(round_: int) -> str:
@@ -57,6 +67,11 @@ def manifest(round_: int) -> str:
     return f"manifests/{round_:08d}.json"
 
 
+def torchft_states_of(shard: int) -> str:
+    """One shard of what torchft's algorithms hold, after all rounds."""
+    return f"{TORCHFT}{shard:05d}/"
+
+
 def torchft_state(round_: int) -> str:
-    """What torchft's algorithms hold after a round."""
-    return f"torchft/{round_:08d}"
+    """What torchft's algorithms hold after a round: one shard."""
+    return before(torchft_states_of(0), round_)

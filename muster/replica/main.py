@@ -11,18 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
+from muster.contract.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.contract.errors import MusterError
-from muster.contract.exits import ReplicaExit
-from muster.contract.run_document import ENV_BASE_DIR, RunDocument
+from muster.contract.exits import ReplicaExit, told
+from muster.contract.run_document import RunDocument
 from muster.replica.context import Context
-from muster.replica.environment import DEFAULT_BASE_DIR, Environment, read_environment, read_run_document
-from muster.replica.errors import FencedError, InputError, RendezvousError, StoppedError, TrainerError
+from muster.replica.environment import Environment, read_environment, read_run_document
+from muster.replica.errors import FencedError, InputError, OutOfMemoryError, RendezvousError, StoppedError, TrainerError
 from muster.replica.meeting import Meeting, log
 from muster.replica.metrics import Metrics
 from muster.replica.open_store import open_store
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
-from muster.replica.trainer import Trainer, load_trainer
+from muster.replica.trainer import Trainer, is_out_of_memory, load_trainer
 from muster.replica.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.tree import Tree, checkpoint_uri, manifest_of
 
@@ -33,6 +34,7 @@ _EXITS: dict[type[MusterError], ReplicaExit] = {
     StoreUnavailableError: ReplicaExit.RENDEZVOUS,
     FencedError: ReplicaExit.FENCED,
     StoppedError: ReplicaExit.STOPPED,
+    OutOfMemoryError: ReplicaExit.OUT_OF_MEMORY,
 }
 
 
@@ -45,10 +47,20 @@ def main(variables: Mapping[str, str]) -> ReplicaExit:
         environment = read_environment(variables)
         _run(environment, read_run_document(environment), stop)
     except MusterError as error:
-        log.error("%s", error)
-        Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(str(error))
-        return _EXITS.get(type(error), ReplicaExit.USER_CODE)
+        return _failed(error, variables)
+    except MemoryError as error:
+        # Of Muster's own doing: what a trainer does has been told as the trainer's.
+        traceback.print_exc()
+        return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables)
     return ReplicaExit.DONE
+
+
+def _failed(error: MusterError, variables: Mapping[str, str]) -> ReplicaExit:
+    log.error("%s", error)
+    code = _EXITS.get(type(error), ReplicaExit.USER_CODE)
+    reason = str(error) if code is ReplicaExit.USER_CODE else told(code, str(error))
+    Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
+    return code
 
 
 def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
@@ -73,7 +85,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
     # A trainer that does not `finish()` leaves its last exchange under way: it is part of what all replicas hold.
     training.exchanges.wait()
     path = tree.save_parameters(training.packing, training.state)
-    uri = checkpoint_uri(document.rendezvous_uri, document.run, environment.rank, path)
+    uri = checkpoint_uri(document.rendezvous_uri, document.meeting, environment.rank, path)
     manifest = manifest_of(uri, training.state, context.metrics.latest())
     tree.write_manifest(manifest)
     log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
@@ -84,13 +96,13 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     meeting = Meeting(
         open_store(document.rendezvous_uri),
-        document.run,
+        document.meeting,
         quorum,
         document.timeout_seconds,
         stop,
         snapshot_rounds=document.snapshot_rounds,
     )
-    rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics.latest)
+    rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics)
     return Context(
         run=document.run,
         rank=environment.rank,
@@ -121,6 +133,6 @@ def _train(trainer: Trainer, context: Context, document: RunDocument) -> None:
         traceback.print_exc()
         last = traceback.format_exception_only(error)[-1].strip()
         message = f"{document.trainer} failed: {last}"
-        raise TrainerError(message) from None
+        raise (OutOfMemoryError if is_out_of_memory(error) else TrainerError)(message) from None
     if context.stop.is_set():
         raise StoppedError

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
 
+from muster.replica.buffers import Buffers
 from muster.replica.clock import Clock, SystemClock
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
@@ -43,6 +44,7 @@ class Meeting:
     clock: Clock = field(default_factory=SystemClock)
     codec: Codec = FP32
     snapshot_rounds: int = SNAPSHOT_ROUNDS
+    buffers: Buffers = field(default_factory=Buffers)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """`function` of every item, requests overlapping, results in the items' order."""

@@ -6,13 +6,15 @@ import math
 import re
 from threading import Lock
 
-# What fits into a contribution's header beside the rest.
-METRICS_MAX = 32
+# Logged for every round without the trainer's doing.
+UTILISATION = "utilisation"
+# Of the trainer's own; with the above they are the 32 that a contribution's header has room for.
+METRICS_MAX = 31
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,47}")
 
 
 class Metrics:
-    """The trainer's numbers."""
+    """The trainer's numbers, and the utilisation that is measured of each round (see `Stopwatch`)."""
 
     def __init__(self) -> None:
         self._latest: dict[str, float] = {}
@@ -33,8 +35,8 @@ class Metrics:
                 raise ValueError(message)
         with self._lock:
             kept = {name: value for name, value in numbers.items() if math.isfinite(value)}
-            if len({*self._latest, *kept}) > METRICS_MAX:
-                message = f"at most {METRICS_MAX} metrics are carried; log fewer names"
+            if len({*self._latest, *kept} - {UTILISATION}) > METRICS_MAX:
+                message = f"at most {METRICS_MAX} metrics of a trainer's are carried; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
         print(" ".join(f"{name}={value:.6g}" for name, value in numbers.items()), flush=True)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.contract.document import digest
-from muster.replica.blocks import OBJECT_BYTES_MAX
 from muster.replica.codec import Floats, object_bytes
 from muster.replica.errors import ParametersError
+from muster.replica.transport import OBJECT_BYTES_MAX
 
 # A float32 NumPy array, or anything that gives one by DLPack; or a mapping of names to such arrays.
 Parameters = Any
@@ -50,8 +50,8 @@ class Packing(ABC):
         problems = list(problems)
         if not problems and self.count == 0:
             problems.append("there are no parameters")
-        if object_bytes(2 * self.count) > OBJECT_BYTES_MAX:
-            problems.append(f"{self.count:,} elements with their momentum exceed one PUT of {OBJECT_BYTES_MAX:,} bytes")
+        if object_bytes(self.count) > OBJECT_BYTES_MAX:
+            problems.append(f"{self.count:,} elements are more than an object of {OBJECT_BYTES_MAX:,} bytes holds")
         if problems:
             raise ParametersError("The parameters cannot be trained together: " + "; ".join(problems) + ".")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 
 import numpy as np
 
 from muster.contract.commit import Commit, Exclusion, Member
 from muster.replica import keys
-from muster.replica.blocks import Blocks
+from muster.replica.blocks import PIECE_ELEMENTS, Blocks
 from muster.replica.codec import (
     HEADER_BYTES,
     CodecError,
@@ -35,6 +36,8 @@ TAKEOVER_FLOOR_SECONDS = 1.0
 # What fits into a shard's header; the members beyond are rejected by the next revision.
 REJECTED_MAX = 8
 REASON_CHARACTERS = 200
+# Each is read over as many connections as there are members.
+MADE_AT_ONCE = 4
 
 
 class Rejection(Exception):  # noqa: N818 - an answer, not an error
@@ -49,6 +52,8 @@ def reduced_mean(
     meeting: Meeting, commit: Commit, mine: Contribution | None, patience: Patience
 ) -> tuple[Commit, Floats]:
     """The weighted mean of a committed round, and the commit (or its last amendment) that it is the mean of.
+
+    The mean lies in a buffer of the meeting's: the next round's takes its place.
 
     Whoever asks may have to help: members compute their own shard, then shards whose owner does not deliver; others
     (joiners that replay) do so last.
@@ -82,12 +87,12 @@ class _Reduction:
     def gather(self, patience: Patience) -> Floats:
         """All shards together: one's own made, the others' read, the overdue ones taken over."""
         clock = self._meeting.clock
-        mean = np.empty(self._commit.count, np.float32)  # takes no memory before it is written to
+        mean = self._meeting.buffers.floats("mean", self._commit.count)
         missing = list(range(self._shards))
         started = clock.monotonic()
-        for own in [shard for shard in missing if self._distance(shard) == 0]:
-            self._make(own, mean[self._span(own)])
-            missing.remove(own)
+        own = [shard for shard in missing if self._distance(shard) == 0]
+        self._make_all(own, mean)
+        missing = [shard for shard in missing if shard not in own]
         step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (clock.monotonic() - started))
         started = clock.monotonic()
         patience.reset()
@@ -104,6 +109,17 @@ class _Reduction:
             if missing:
                 self._watch(missing, min(due[shard] for shard in missing), patience)
         return mean
+
+    def _make_all(self, own: list[int], mean: Floats) -> None:
+        """Make one's own shards: most often one, some at a time where the model is large."""
+        if len(own) < 2:
+            for shard in own:
+                self._make(shard, mean[self._span(shard)])
+            return
+        # Threads of their own: each waits for requests of the meeting's.
+        with ThreadPoolExecutor(MADE_AT_ONCE, "reduce") as makers:
+            for _ in makers.map(lambda shard: self._make(shard, mean[self._span(shard)]), own):
+                pass
 
     def _read_all(self, shards: list[int], mean: Floats) -> list[int]:
         """Fill in those of `shards` that are stored; returns the others."""
@@ -179,36 +195,46 @@ class _Reduction:
 
     def _compute(self, shard: int, mean: Floats) -> None:
         """The weighted mean of a shard, members in the commit's order: the same bytes whoever computes it."""
-        mean[...] = 0
         rejected: list[Exclusion] = []
         members = self._commit.members
         for first in range(0, len(members), CONNECTIONS):
-            rejected += self._add(members[first : first + CONNECTIONS], shard, mean)
+            rejected += self._add(members[first : first + CONNECTIONS], shard, mean, held=first > 0)
         if rejected:
             raise Rejection(tuple(rejected[:REJECTED_MAX]))
+        mean *= np.float32(1 / len(members))
 
-    def _add(self, members: Sequence[Member], shard: int, mean: Floats) -> list[Exclusion]:
-        """Add what `members` gave to `mean`, a run of blocks at a time, which all pass through the cache but once."""
+    def _add(self, members: Sequence[Member], shard: int, mean: Floats, *, held: bool) -> list[Exclusion]:
+        """Add what `members` gave to `mean`, a run of blocks at a time, which all pass through the cache but once.
+
+        Args:
+            held: whether `mean` holds a sum already; otherwise the first member's values become it.
+        """
         which = self._which(shard)
         offset = self._span(shard).start
-        total = sum(member.weight for member in self._commit.members)
+        average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
         sources = {member.rank: (member, self._records(member, which)) for member in members}
         try:
             self._meeting.side_by_side(lambda rank: sources[rank][1].begin(), sources)
             rejected: list[Exclusion] = []
+            room = np.empty(PIECE_ELEMENTS, np.float32)
             for run in self._blocks.pieces(which):
                 span = self._blocks.span(run)
                 target = mean[span.start - offset : span.stop - offset]
-                values = np.empty_like(target)
+                summed = held
                 for member, records in tuple(sources.values()):
+                    values = room[: target.size] if summed else target
                     try:
                         records.decode(values, run)
                     except CodecError as error:
                         rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
                         del sources[member.rank]
                     else:
-                        values *= np.float32(member.weight / total)
-                        target += values
+                        # Most give to a round what the others give: then there is nothing to multiply.
+                        if member.weight != average:
+                            values *= np.float32(member.weight / average)
+                        if summed:
+                            target += values
+                        summed = True
         except ObjectMissingError:
             # What was committed was there: it is no fault of the sender.
             raise RoundGoneError(self._commit.round) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from muster.contract.commit import Commit
@@ -21,7 +21,8 @@ from muster.replica.exchange import Exchange
 from muster.replica.grace import ROUNDS_SEEN
 from muster.replica.history import last_committed, latest_state
 from muster.replica.meeting import Meeting, Patience, log
-from muster.replica.options import agree_on_options
+from muster.replica.metrics import Metrics
+from muster.replica.options import Setting, agree_on_options
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.packing import Packing
 from muster.replica.reduction import reduced_mean
@@ -51,16 +52,16 @@ class Training(Trained):
 class Rendezvous:
     """This process's place among the replicas."""
 
-    def __init__(self, meeting: Meeting, seat: Seat, metrics: Callable[[], dict[str, float]]) -> None:
-        """`metrics` gives the latest value of each metric: it goes along with every contribution."""
+    def __init__(self, meeting: Meeting, seat: Seat, metrics: Metrics) -> None:
+        """The latest value of each of the `metrics` goes along with every contribution."""
         self._meeting = meeting
         self._seat = seat
-        self._metrics = metrics
+        self.metrics = metrics
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
         self._training: Trained | None = None
 
     @classmethod
-    def open(cls, meeting: Meeting, rank: int, attempt: int, metrics: Callable[[], dict[str, float]]) -> Rendezvous:
+    def open(cls, meeting: Meeting, rank: int, attempt: int, metrics: Metrics) -> Rendezvous:
         """Take the seat of `rank`; every process that held it before is fenced from now on.
 
         Raises:
@@ -98,8 +99,15 @@ class Rendezvous:
         """The store and the run's rules, for those who keep more there than rounds."""
         return self._meeting
 
+    def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
+        """Exchange in `codec` from now on, and see that this process trains as the run does; raises as
+        `agree_on_options`.
+        """
+        self._meeting = replace(self._meeting, codec=codec_named(codec))
+        agree_on_options(self._meeting, settings)
+
     def enter(self, trained: Trained) -> None:
-        """Take part without `join`: whoever calls this has brought the state after `trained.state.round` itself.
+        """Take part without `join`: whoever calls this has agreed, and brought the state after `trained.state.round`.
 
         Raises:
             ParametersError: joined already.
@@ -117,8 +125,7 @@ class Rendezvous:
             FencedError, StoppedError, RendezvousError
         """
         self._claim_training()
-        self._meeting = replace(self._meeting, codec=codec_named(algorithm.codec))
-        agree_on_options(self._meeting, {**asdict(algorithm), "snapshot_rounds": self._meeting.snapshot_rounds})
+        self.agree(algorithm.codec, {**asdict(algorithm), "snapshot_rounds": self._meeting.snapshot_rounds})
         snapshots = Snapshots(self._meeting, packing.count, packing.layout)
         state = latest_state(snapshots)
         if state is None:
@@ -167,7 +174,7 @@ class Rendezvous:
                 round_,
                 gradient,
                 weight=weight,
-                metrics=self._metrics(),
+                metrics=self.metrics.latest(),
                 residual=residual,
             )
             before_giving()

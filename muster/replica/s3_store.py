@@ -21,6 +21,7 @@ from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
 from muster.replica.transport import (
+    PART_BYTES,
     Bytes,
     ObjectExistsError,
     ObjectMissingError,
@@ -36,13 +37,11 @@ BACKOFF_MAX_SECONDS = 5.0
 CONNECT_SECONDS = 5
 # A single PUT carries at most 5 GiB, which takes a minute at the 85 MB/s that one connection to S3 gets.
 REQUEST_SECONDS = 120
-# A part takes 0.2 s at 85 MB/s, many times the 30 ms of a request; 10,000 parts (S3's limit) carry more than any model.
-PART_BYTES = 16 * 2**20
 PARTS_AT_ONCE = 16
 # In parts an object takes two more requests, one after the other: less than that and they gain nothing.
 MULTIPART_BYTES = 6 * PART_BYTES
-# What comes in is handed on in chunks of this size: few enough for the interpreter's lock, small enough for the cache.
-STREAM_BYTES = 2**20
+# What comes in is handed on in the pieces in which it comes (up to 400 KB each); smaller ones are put together first.
+STREAM_BYTES = 2**16
 # The names under which a private certificate authority is given, to AWS clients and to everything else.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 

@@ -17,7 +17,7 @@ from muster.replica.blocks import Blocks
 from muster.replica.codec import HEADER_BYTES, CodecError, Floats, decode_blocks, decode_header, encode
 from muster.replica.errors import ParametersError, RendezvousError
 from muster.replica.headers import SnapshotHeader, SnapshotManifest
-from muster.replica.meeting import Meeting
+from muster.replica.meeting import Meeting, log
 from muster.replica.outer import GlobalState
 from muster.replica.transport import ObjectExistsError, ObjectMissingError
 
@@ -73,6 +73,24 @@ class Snapshots:
     def is_sealed(self, round_: int) -> bool:
         """Whether the snapshot is complete."""
         return self.meeting.store.exists(keys.manifest(round_))
+
+    def is_complete(self, round_: int, *, complete: bool) -> bool:
+        """Whether the snapshot is sealed; if asked to `complete` it, seal it once all shards are there."""
+        if not self.is_sealed(round_):
+            if not complete or self.missing(round_):
+                return False
+            self.seal(round_)
+            log.info("round=%d event=snapshot shards=%d", round_, self.shards(round_))
+        return True
+
+    def rounds(self, last: int, after: int = 0) -> range:
+        """The rounds from `last` down, later than `after`, of which there may be a snapshot."""
+        every = self.meeting.snapshot_rounds
+        return range(last - last % every, after, -every)
+
+    def folder(self, shard: int) -> str:
+        """Where that shard of all snapshots lies."""
+        return keys.snapshots_of(shard)
 
     def load(self, round_: int) -> GlobalState | None:
         """The state after `round_`; None where there is no such snapshot.

@@ -1,4 +1,10 @@
-"""How much of its time a training loop computes, and how much it waits for the exchange."""
+"""How much of its time a training loop computes, and how much it waits for the exchange.
+
+    utilisation = compute / wall = 1 - blocked / wall
+
+from the end of one round to the end of the next. Blocked is whatever keeps the loop from its next inner step: reading
+and writing the parameters, packing the trainer's state, and waiting for the exchange, slower replicas included.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from muster.replica.metrics import UTILISATION, Metrics
+
 
 class Stopwatch:
     """Seconds of wall-clock time since the last `lap`, and how many of them were blocked."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        """The utilisation of each lap goes into `metrics`."""
+        self._metrics = metrics
         self._began = time.monotonic()
         self._blocked = 0.0
         self.blocked_seconds = 0.0
@@ -26,8 +36,9 @@ class Stopwatch:
             self._blocked += time.monotonic() - began
 
     def lap(self) -> None:
-        """End a round: what was counted becomes `blocked_seconds` and `utilisation` (compute / wall)."""
+        """End a round: what was counted becomes `blocked_seconds` and `utilisation`, a metric as well."""
         now = time.monotonic()
         self.blocked_seconds = self._blocked
         self.utilisation = 1 - self._blocked / max(now - self._began, 1e-9)
         self._began, self._blocked = now, 0.0
+        self._metrics.log(**{UTILISATION: self.utilisation})

@@ -6,14 +6,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from muster.replica.algorithm import Algorithm, Turn, eager_estimate, mixed
-from muster.replica.checkpoints import Checkpoints
 from muster.replica.codec import Floats
 from muster.replica.codecs import codec_named
-from muster.replica.codecs.feedback import ErrorFeedback
 from muster.replica.exchange import Exchange, Outcome
+from muster.replica.owed import Owed
 from muster.replica.packing import WHOLE, Packing
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.stopwatch import Stopwatch
@@ -47,10 +44,8 @@ class Synchronizer:
         self._begun: Floats | None = None  # where an eager phase began, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
-        self.stopwatch = Stopwatch()
-        self._feedback = ErrorFeedback(packing.count) if codec_named(algorithm.codec).loses else None
-        self._residuals = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "residual")
-        self._restore_residual()
+        self.stopwatch = Stopwatch(rendezvous.metrics)
+        self._owed = Owed(codec_named(algorithm.codec), packing.count, checkpoint_dir, self.round)
         packing.write(self._training.state.parameters)
 
     @property
@@ -101,7 +96,7 @@ class Synchronizer:
     def _begin(self, gradient: Floats, part: slice) -> None:
         self.round += 1
         round_ = self.round
-        residual = None if self._feedback is None else self._feedback.of(part)
+        residual = self._owed.of(part)
         samples, self._samples = self._samples, 0.0
         write_down = self._keep(round_)
 
@@ -109,8 +104,7 @@ class Synchronizer:
             # A process that comes back must neither see again the data that its contribution was made of, nor owe what
             # that has paid.
             write_down()
-            if self._residuals is not None and self._feedback is not None:
-                self._residuals.save(round_, self._feedback.residual.data.cast("B"))
+            self._owed.save(round_)
 
         def exchange() -> Exchange | None:
             return self._rendezvous.advance(
@@ -148,13 +142,6 @@ class Synchronizer:
         self._packing.write(ahead)
         self.steps = 0
         return None if exchange is None else exchange.outcome
-
-    def _restore_residual(self) -> None:
-        if self._residuals is None or self._feedback is None:
-            return
-        found = self._residuals.load(self.round)
-        if found is not None:
-            self._feedback.residual[...] = np.frombuffer(found[1], np.float32)
 
     def _is_expected(self, exchange: Exchange) -> bool:
         return exchange.took_part and self._training.state.round == self.round

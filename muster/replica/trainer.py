@@ -31,3 +31,11 @@ def load_trainer(name: str, kwargs: Mapping[str, Any]) -> Trainer:
     except TypeError as error:
         raise InputError([f"the trainer {name} does not take these arguments: {error}"]) from None
     return function  # type: ignore[no-any-return]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory has run out, of the machine or of a GPU. PyTorch's error is known by name: it is not imported."""
+    kinds = type(error).__mro__
+    of_torch = any(kind.__name__ == "OutOfMemoryError" and kind.__module__.split(".")[0] == "torch" for kind in kinds)
+    cause = error.__cause__
+    return of_torch or isinstance(error, MemoryError) or (cause is not None and is_out_of_memory(cause))

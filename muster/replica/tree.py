@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from muster.contract.container import failure_text
 from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
 from muster.contract.run_document import Manifest
 from muster.replica.outer import GlobalState
 from muster.replica.packing import Packing
-
-FAILURE_CHARACTERS = 1024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,12 @@ class Tree:
             folder.mkdir(parents=True, exist_ok=True)
 
     def write_failure(self, reason: str) -> None:
-        """Leave the reason where SageMaker reads it as FailureReason: one line, cut to what it shows.
-
-        Without a tree nobody reads it, and none is made.
-        """
+        """Leave the reason where SageMaker reads it. Without a tree nobody does, and none is made."""
         if not self.base.is_dir():
             return
         failure = self.base / "output" / "failure"
         failure.parent.mkdir(exist_ok=True)
-        failure.write_text(" ".join(reason.split())[:FAILURE_CHARACTERS])
+        failure.write_text(failure_text(reason))
 
     def save_parameters(self, packing: Packing, state: GlobalState) -> Path:
         """Save the global parameters as named arrays (.npz) among the checkpoints; whole or not at all."""

@@ -1,4 +1,4 @@
-"""The demo as a newcomer runs it: a process, its files, its exit code, and nothing left behind."""
+"""The demos as a newcomer runs them: a process, its files, its exit code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.plugins.cloud import eventually
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start_demo(folder: Path, **environment: str) -> subprocess.Popen[str]:
+def start_demo(folder: Path, *arguments: str, of: str = "digits", **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "examples.digits.demo", "--folder", str(folder)],
+        [sys.executable, "-m", f"examples.{of}.demo", "--folder", str(folder), *arguments],
         cwd=ROOT,
         # A user's shell may point anywhere: the demo must not follow.
         env={**os.environ, "AWS_PROFILE": "nobody", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", **environment},
@@ -77,6 +77,34 @@ def test_a_fault_that_the_demo_does_not_know_is_refused_in_one_line(tmp_path: Pa
     assert demo.returncode == 1
     assert "FAULTS: found fire; known is quota; correct it or leave it out." in output
     assert "Traceback" not in output
+
+
+# As examples/char_gpt/run.yaml, in seconds: so noisy that one replica alone is clearly behind.
+SMALL_GPT = """\
+replicas: 4
+trainer: examples.char_gpt.trainer:train
+kwargs: {steps: 200, sync_every: 10, outer_learning_rate: 0.9, outer_momentum: 0.5, learning_rate: 0.01,
+  width: 16, layers: 1, heads: 2, length: 32, batch_size: 1}
+instance_type: ml.m5.large
+max_runtime_seconds: 600
+"""
+
+
+def test_the_gpt_demo_comes_near_to_data_parallel(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="make test installs it")
+    (tmp_path / "small.yaml").write_text(SMALL_GPT)
+    demo = start_demo(tmp_path, "--spec", str(tmp_path / "small.yaml"), of="char_gpt")
+    output, _ = demo.communicate(timeout=280)
+    assert demo.returncode == 0, output
+    report = json.loads((tmp_path / "result.json").read_text())
+    assert report["verdict"] == "succeeded"
+    assert report["parameters_identical"] is True
+    assert report["loss"] < (report["loss_alone"] + report["loss_data_parallel"]) / 2
+    assert 0 < report["utilisation"] < 1
+    assert "4 replicas, 20 exchanges: every 10 steps" in output
+    assert "the same tokens, 200 exchanges" in output
+    picture = (tmp_path / "losses.svg").read_text()
+    assert "4 replicas with DiLoCo, 20 exchanges" in picture
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

@@ -41,12 +41,12 @@ def _wrong_means(world: World) -> list[str]:
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        total = sum(member.weight for member in commit.members)
-        mean = np.zeros(world.setting.count, np.float32)
-        for member in commit.members:
-            mean += _given(world, keys.contribution(round_, member.rank, member.epoch)) * np.float32(
-                member.weight / total
-            )
+        average = sum(member.weight for member in commit.members) / len(commit.members)
+        first, *others = (
+            _given(world, keys.contribution(round_, member.rank, member.epoch)) * np.float32(member.weight / average)
+            for member in commit.members
+        )
+        mean = sum(others, first) * np.float32(1 / len(commit.members))
         if mean.tobytes() != applied:
             found.append(f"round {round_} is not the mean of what its commit names")
     return found

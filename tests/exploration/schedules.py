@@ -34,13 +34,13 @@ class Event:
 @contextmanager
 def small_shards() -> Iterator[None]:
     """Models of a few blocks have as many shards as large ones, and nobody reads what is logged of them."""
-    before = blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX
-    blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX = 1, 1024
+    before = blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX
+    blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX = 1, 1, 1024
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX = before
+        blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX = before
         logging.disable(logging.NOTSET)
 
 

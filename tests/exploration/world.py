@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from muster.replica import keys
 from muster.replica.algorithm import Algorithm
 from muster.replica.codec import Floats
 from muster.replica.meeting import Meeting
+from muster.replica.metrics import Metrics
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.packing import ArrayPacking
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import ObjectExistsError, Part, Store
 from tests.exploration.memory_store import MemoryStore
+from tests.rendezvous_keys import is_like, of_round, round_of
 
 RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so whoever runs into this timeout waited in vain
@@ -122,7 +125,7 @@ class Process:
         quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
         meeting = Meeting(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
         meeting = replace(meeting, snapshot_rounds=setting.snapshot_rounds)
-        rendezvous = Rendezvous.open(meeting, self.rank, self.attempt, dict)
+        rendezvous = Rendezvous.open(meeting, self.rank, self.attempt, Metrics())
         start = np.full(setting.count, self.rank, np.float32)
         training = rendezvous.join(ArrayPacking(start), Witnessed(self))
         while (done := training.state.round) < setting.rounds:
@@ -238,7 +241,7 @@ class World:
     def spoils(self, key: str, body: bytes) -> bytes:
         """What is stored when `body` is created."""
         self.sound[key] = body
-        if self.setting.poisoned is None or not key.startswith(self.setting.poisoned):
+        if self.setting.poisoned is None or not is_like(key, self.setting.poisoned):
             return body
         return body[:5000] + bytes([body[5000] ^ 1]) + body[5001:]
 
@@ -253,8 +256,7 @@ class World:
 
     def deletes(self, key: str) -> None:
         """Called before `key` goes: somebody must be able to do without it."""
-        folder, name, *_ = key.split("/")
-        round_ = int(name)
+        folder, round_ = key.split("/", maxsplit=1)[0], round_of(key)
         least = round_ + 1 if folder == "snapshots" else round_
         if folder not in {"contributions", "reduced", "snapshots"} or not any(
             self._is_whole(at) for at in range(least, self.setting.rounds + 1)
@@ -264,5 +266,5 @@ class World:
     def _is_whole(self, round_: int) -> bool:
         """Whether a snapshot has its manifest and every shard that was ever written of it."""
         manifest = f"manifests/{round_:08d}.json"
-        shards = [key for key in self.store.written if key.startswith(f"snapshots/{round_:08d}/")]
+        shards = [key for key in self.store.written if is_like(key, of_round(keys.SNAPSHOTS, round_))]
         return self.store.exists(manifest) and all(self.store.exists(key) for key in shards)

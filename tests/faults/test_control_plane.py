@@ -14,6 +14,7 @@ from muster.contract.result import ReplicaOutcome, Verdict
 from muster.control.clients import TRIES
 from muster.local.faults import CallError, CapacityError, Crash, EventFault, LostInstance, QuotaError, SpotInterruption
 from tests.stack.deployed import Run, wait_for
+from tests.stack.endings import ENDINGS
 
 
 def classes(run: Run, rank: int = 0) -> list[str | None]:
@@ -326,6 +327,24 @@ def test_user_code_error_is_not_rerun_and_its_reason_arrives(stack):
     assert "no such file: x" in ended["cause"]
     assert classes(run) == [FailureClass.USER_CODE]
     assert stack.calls("CreateTrainingJob") == 1
+
+
+def test_how_a_replica_ended_is_told_and_decides_what_follows(stack):
+    spec = {"trainer": "tests.stack.endings:train", "on_replica_failure": "continue", "min_replicas": 1}
+    patience = {"grace_seconds": 0.0, "timeout_seconds": 60.0}
+    run = stack.start({**spec, "replicas": len(ENDINGS), "rendezvous": patience})
+    assert run.wait()["status"] == "SUCCEEDED"
+    fenced, saved, memory, killed = (replica.attempts for replica in run.result().replicas)
+    for first, second in (fenced, saved):
+        assert (first.failure_class, second.failure_class) == (FailureClass.INFRASTRUCTURE, None)
+    assert "[fenced] Attempt 1, incarnation 1 of rank 0 is superseded" in fenced[0].reason
+    assert "[saved] The replica was asked to stop (SIGTERM)." in saved[0].reason
+    for [only] in (memory, killed):
+        assert only.failure_class is FailureClass.USER_CODE
+    # SageMaker cuts the reason, and with it the exit code, off the end.
+    assert "exit code" not in memory[0].reason
+    assert memory[0].reason.startswith("AlgorithmError: [out-of-memory] Choose an instance_type with more memory")
+    assert "most likely out of memory: choose an instance_type with more memory" in killed[0].reason
 
 
 def test_partial_launch_stops_what_was_launched(stack):

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from muster.replica import keys
+from muster.replica.codec import HEADER_BYTES
 from muster.replica.codecs import codec_named
 from muster.replica.diloco import DiLoCo
 from muster.replica.errors import AlgorithmError
 from muster.replica.local_store import LocalStore
 from muster.replica.meeting import Meeting
+from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Bytes, Part
@@ -120,7 +122,8 @@ def test_a_replica_with_another_codec_is_told_so(tmp_path: Path) -> None:
 def _train(root: Path, checkpoints: Path, rounds: int, attempt: int = 1) -> bytes:
     meeting = Meeting(LocalStore(root), RUN, Quorum(1, 1, 1.0), 20.0, Event())
     parameters = np.zeros(1000, np.float32)
-    outer = DiLoCo(Rendezvous.open(meeting, 0, attempt, dict), parameters, codec="int4", checkpoint_dir=checkpoints)
+    rendezvous = Rendezvous.open(meeting, 0, attempt, Metrics())
+    outer = DiLoCo(rendezvous, parameters, codec="int4", checkpoint_dir=checkpoints)
     while outer.round < rounds:
         parameters -= np.random.default_rng(outer.round).standard_normal(1000).astype(np.float32)
         outer.step()
@@ -140,5 +143,6 @@ def test_topk_is_coded_sparse_for_few_and_densely_for_many() -> None:
 
 
 def _means(run: Run, round_: int) -> dict[str, bytes]:
-    folder = run.root / keys.reduced_shards(round_)
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
+    """The records: the headers name the members with their metrics, of which utilisation differs from run to run."""
+    shards = sorted((run.root / keys.REDUCED).glob(f"*/{round_:08d}-*"))
+    return {path.parent.name: path.read_bytes()[HEADER_BYTES:] for path in shards}

@@ -9,12 +9,13 @@ import pytest
 
 from muster.replica import keys
 from muster.replica.errors import FencedError, RendezvousError, StoppedError
+from tests.rendezvous_keys import of_round
 from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at, wait_until
 
 ROUND_2 = {
-    "contribute": "contributions/00000002",
+    "contribute": of_round(keys.CONTRIBUTIONS, 2),
     "commit": "commits/00000002",
-    "reduce": "reduced/00000002",
+    "reduce": of_round(keys.REDUCED, 2),
 }
 
 
@@ -127,7 +128,7 @@ def test_a_replica_that_is_stopped_while_it_waits_returns_at_once(tmp_path: Path
 
 def test_a_run_that_died_altogether_in_mid_round_goes_on_where_it_was(tmp_path: Path) -> None:
     run = Run(tmp_path, count=SHARDED)
-    victims = [run.start(rank, faults=Faults(before_create=kill_at("reduced/00000003"))) for rank in range(3)]
+    victims = [run.start(rank, faults=Faults(before_create=kill_at(of_round(keys.REDUCED, 3)))) for rank in range(3)]
     for victim in victims:
         assert isinstance(victim.join().error, Killed)
     peers = [run.start(rank, attempt=2) for rank in range(3)]

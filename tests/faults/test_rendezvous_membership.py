@@ -9,6 +9,7 @@ from pathlib import Path
 from muster.replica import keys
 from muster.replica.contribution import contribute, make_contribution
 from muster.replica.seat import Seat
+from tests.rendezvous_keys import of_round, round_of
 from tests.unit.replica.peers import Faults, Killed, Run, all_ended, gradient_of, kill_at, wait_until
 
 
@@ -31,7 +32,7 @@ def test_a_joiner_begins_at_the_last_stored_state(tmp_path: Path) -> None:
     joiner = run.start(0, attempt=2, faults=Faults(before_read=read.append))
     assert {joiner.parameters()} == finals
     assert keys.manifest(20) in read
-    assert not [key for key in read if key.startswith("reduced/000000") and key < keys.reduced(21, 0, 0)]
+    assert not [key for key in read if key.startswith(keys.REDUCED) and round_of(key) <= 20]
 
 
 def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(tmp_path: Pa
 
 def test_a_dead_replica_costs_the_grace_window_once(tmp_path: Path) -> None:
     run = Run(tmp_path, min_participants=2, rounds=12, grace_seconds=1.0)
-    victim = run.start(2, faults=Faults(before_create=kill_at("contributions/00000002")))
+    victim = run.start(2, faults=Faults(before_create=kill_at(of_round(keys.CONTRIBUTIONS, 2))))
     others = [run.start(0), run.start(1)]
     with all_ended([victim, *others]):
         for peer in others:
@@ -73,7 +74,7 @@ def test_a_dead_replica_costs_the_grace_window_once(tmp_path: Path) -> None:
 
 def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, min_participants=2)
-    victim = run.start(2, faults=Faults(before_create=kill_at("contributions/00000002")))
+    victim = run.start(2, faults=Faults(before_create=kill_at(of_round(keys.CONTRIBUTIONS, 2))))
     others = [run.start(0), run.start(1)]
     with all_ended([victim, *others]):
         finals = {peer.parameters() for peer in others}

@@ -13,6 +13,7 @@ from muster.replica import keys
 from muster.replica.errors import FencedError
 from tests.exploration.schedules import explore, fair, finish, small_shards
 from tests.exploration.world import Killed, Process, Setting, World
+from tests.rendezvous_keys import is_like, of_round, round_of
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def go_on(world: World, until: Callable[[], bool], holding: tuple[Process, ...] 
 
 def bring_before(world: World, process: Process, call: str) -> None:
     """Stop `process` just before it makes `call`; the others go on meanwhile."""
-    go_on(world, lambda: process.label.startswith(call))
+    go_on(world, lambda: is_like(process.label, call))
 
 
 def commit_of(world: World, round_: int) -> Commit:
@@ -98,7 +99,7 @@ def test_two_replicas_claiming_one_rank(world: World, first_attempt_first: bool)
 
 def test_straggler_arriving_after_the_commit(world: World) -> None:
     straggler, *_ = [world.start(rank) for rank in range(3)]
-    bring_before(world, straggler, f"create {keys.contributions(2)}")
+    bring_before(world, straggler, f"create {of_round(keys.CONTRIBUTIONS, 2)}")
     go_on(world, lambda: world.store.exists(keys.commit(2)), holding=(straggler,))
     finish(world, fair)
     assert world.problems == []
@@ -113,7 +114,7 @@ def test_owner_dies_after_half_its_snapshot_shards(world: World) -> None:
     own: list[str] = []
 
     def half() -> bool:
-        if owner.label.startswith(f"create {keys.snapshot_shards(2)}") and owner.label not in own:
+        if is_like(owner.label, f"create {of_round(keys.SNAPSHOTS, 2)}") and owner.label not in own:
             own.append(owner.label)
         return len(own) == 6
 
@@ -131,7 +132,7 @@ def test_owner_dies_after_half_its_snapshot_shards(world: World) -> None:
 @pytest.mark.parametrize("world", [Setting(rounds=5, snapshot_rounds=2)], indirect=True)
 def test_owner_dies_before_its_reduced_shard_and_no_rerun_comes(world: World) -> None:
     owner, *others = [world.start(rank) for rank in range(3)]
-    bring_before(world, owner, f"create {keys.reduced_shards(3)}")
+    bring_before(world, owner, f"create {of_round(keys.REDUCED, 3)}")
     taken_over = owner.label.removeprefix("create ")
     owner.kill()
     finish(world, fair)
@@ -144,7 +145,7 @@ def test_owner_dies_before_its_reduced_shard_and_no_rerun_comes(world: World) ->
 @pytest.mark.parametrize("world", [Setting(rounds=5, snapshot_rounds=2, count=4096)], indirect=True)
 def test_rerun_during_a_snapshot(world: World) -> None:
     first, second, _ = [world.start(rank) for rank in range(3)]
-    bring_before(world, first, f"create {keys.snapshot_shards(2)}")
+    bring_before(world, first, f"create {of_round(keys.SNAPSHOTS, 2)}")
     # The rerun of rank 1 joins while the snapshot has some of its shards and no manifest.
     second.kill()
     rerun = world.start(1, 2)
@@ -157,7 +158,12 @@ def test_rerun_during_a_snapshot(world: World) -> None:
 
 @pytest.mark.parametrize("world", [Setting(rounds=6, snapshot_rounds=1)], indirect=True)
 @pytest.mark.parametrize(
-    "call", ["read reduced/00000002", "read contributions/00000002", f"create {keys.REDUCED}00000002"]
+    "call",
+    [
+        f"read {of_round(keys.REDUCED, 2)}",
+        f"read {of_round(keys.CONTRIBUTIONS, 2)}",
+        f"create {of_round(keys.REDUCED, 2)}",
+    ],
 )
 def test_deletion_against_a_lagging_reader(world: World, call: str) -> None:
     reader, *_ = [world.start(rank) for rank in range(3)]
@@ -168,7 +174,7 @@ def test_deletion_against_a_lagging_reader(world: World, call: str) -> None:
     assert world.problems == []
     assert reader.error is None
     assert reader.left_out >= 1
-    assert any(key.startswith(keys.reduced_shards(2)) for key in world.store.deleted)
+    assert any(is_like(key, of_round(keys.REDUCED, 2)) for key in world.store.deleted)
 
 
 @pytest.mark.parametrize("world", [Setting(rounds=7, snapshot_rounds=1)], indirect=True)
@@ -188,7 +194,7 @@ def test_deletion_against_a_joiner_that_reads_the_snapshot(world: World) -> None
 @pytest.mark.parametrize("kind", [keys.REDUCED, keys.CONTRIBUTIONS])
 def test_corrupted_objects_reach_no_parameters(kind: str) -> None:
     # The first: every reader computes the shard anew. The second: the sender's values are left out by an amendment.
-    damaged = f"{kind}00000002/" + ("" if kind == keys.REDUCED else "00001")
+    damaged = of_round(kind, 2) if kind == keys.REDUCED else f"{keys.contributions_of(1)}00000002"
     world = explore(Setting(rounds=4, snapshot_rounds=2, poisoned=damaged), fair)
     assert world.problems == []
     assert any(world.store.written[key] != body for key, body in world.sound.items())
@@ -209,26 +215,26 @@ def test_clock_skew_of_an_hour(hour: float) -> None:
 
 
 def test_what_is_retained_when_all_are_in_step() -> None:
-    world = explore(Setting(rounds=9, snapshot_rounds=2), fair)
+    world = explore(Setting(rounds=10, snapshot_rounds=2), fair)
     assert world.problems == []
     left = [key for key in world.store.written if world.store.exists(key)]
     data = [key for key in left if key.startswith((keys.CONTRIBUTIONS, keys.REDUCED))]
-    # The snapshot of round 8 covers all rounds up to its own; those that decide stay.
-    assert {key.split("/")[1] for key in data} == {"00000009"}
-    assert {key.split("/")[1] for key in left if key.startswith(keys.SNAPSHOTS)} == {"00000008"}
-    assert sum(key.startswith("commits/") for key in left) == 9
+    # The snapshot of round 8 covers all rounds up to its own, that of round 10 is not sealed yet; what decides stays.
+    assert {round_of(key) for key in data} == {9, 10}
+    assert {round_of(key) for key in left if key.startswith(keys.SNAPSHOTS)} == {8, 10}
+    assert sum(key.startswith("commits/") for key in left) == 10
 
 
 def test_a_dead_rank_holds_one_interval_longer_and_no_more() -> None:
-    setting = Setting(rounds=9, snapshot_rounds=2)
+    setting = Setting(rounds=10, snapshot_rounds=2)
     world = World(setting)
     try:
         victim, *_ = [world.start(rank) for rank in range(3)]
-        bring_before(world, victim, f"create {keys.contributions(3)}")
+        bring_before(world, victim, f"create {of_round(keys.CONTRIBUTIONS, 3)}")
         victim.kill()
         finish(world, fair)
         assert world.problems == []
-        left = {key.split("/")[1] for key in world.store.written if world.store.exists(key) and key.startswith("red")}
-        assert left == {"00000007", "00000008", "00000009"}
+        left = [key for key in world.store.written if world.store.exists(key) and key.startswith(keys.REDUCED)]
+        assert {round_of(key) for key in left} == {7, 8, 9, 10}
     finally:
         world.end()

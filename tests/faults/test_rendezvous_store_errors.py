@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica import s3_store
+from muster.replica import keys, s3_store
 from muster.replica.s3_store import S3ObjectStore
 from muster.replica.transport import Store, StoreUnavailableError
+from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.moody_s3 import Mood, moody_s3
 from tests.unit.replica.peers import Faults, Run, all_ended
 
@@ -47,7 +48,7 @@ def test_a_store_that_fails_at_every_call_changes_nothing(
     prefix = "rendezvous/run/"
     kinds = {key.removeprefix(prefix).split("/")[0] for key in s3.objects}
     assert {"claims", "commits", "manifests"} <= kinds
-    assert not any(key.startswith(f"{prefix}contributions/00000001/") for key in s3.objects), "nothing was swept"
+    assert not any(is_like(key, prefix + of_round(keys.CONTRIBUTIONS, 1)) for key in s3.objects), "nothing was swept"
     # Counted effects: at least each object that was written failed, and each kind of request that the mood is about.
     methods = {Mood.TRUNCATED: {"GET"}, Mood.CONFLICT: {"PUT"}}.get(mood, {"GET", "HEAD", "PUT", "POST"})
     assert set(s3.failed) == methods
@@ -63,7 +64,7 @@ def test_a_store_that_is_gone_ends_the_replica_with_that_reason_and_the_others_g
         run = S3Run(tmp_path, min_participants=2)
 
         def out_of_reach(key: str) -> None:
-            if key.startswith("contributions/00000002"):
+            if is_like(key, of_round(keys.CONTRIBUTIONS, 2)):
                 raise StoreUnavailableError(key, s3_store.TRIES, "503")
 
         victim = run.start(1, faults=Faults(before_create=out_of_reach))

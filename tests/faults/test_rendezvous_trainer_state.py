@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.replica import keys
 from muster.replica.checkpoints import KEPT, Checkpoints
 from muster.replica.diloco import DiLoCo
+from muster.replica.metrics import Metrics
 from muster.replica.plain_state import pack_plain, unpack_plain
 from muster.replica.rendezvous import Rendezvous
+from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run
 
 ROUNDS = 8
@@ -40,7 +43,7 @@ class Reader:
 
 def train(run: Run, rank: int, attempt: int, folder: Path, *, faults: Faults, drawn: list[int]) -> np.ndarray[Any, Any]:
     """Every item that is drawn moves an element of its own by 1: the global model counts what entered it."""
-    rendezvous = Rendezvous.open(run.meeting(FaultyStore(run.store, faults)), rank, attempt, dict)
+    rendezvous = Rendezvous.open(run.meeting(FaultyStore(run.store, faults)), rank, attempt, Metrics())
     counts = np.zeros((run.replicas, ROUNDS * ITEMS), np.float32)
     reader = Reader()
     outer = DiLoCo(
@@ -63,11 +66,11 @@ def train(run: Run, rank: int, attempt: int, folder: Path, *, faults: Faults, dr
 @pytest.mark.parametrize(
     ("round_", "faults"),
     [
-        (4, lambda hook: Faults(before_create=hook("contributions/00000004"))),
-        (4, lambda hook: Faults(after_create=hook("contributions/00000004"))),
+        (4, lambda hook: Faults(before_create=hook(of_round(keys.CONTRIBUTIONS, 4)))),
+        (4, lambda hook: Faults(after_create=hook(of_round(keys.CONTRIBUTIONS, 4)))),
         # The mean of a small model is one shard: rank 1 makes it in odd rounds, and reads it in even ones.
-        (5, lambda hook: Faults(before_create=hook("reduced/00000005"))),
-        (4, lambda hook: Faults(before_read=hook("reduced/00000004"))),
+        (5, lambda hook: Faults(before_create=hook(of_round(keys.REDUCED, 5)))),
+        (4, lambda hook: Faults(before_read=hook(of_round(keys.REDUCED, 4)))),
     ],
     ids=["before contributing", "after contributing", "before reducing", "while gathering"],
 )
@@ -79,9 +82,9 @@ def test_a_killed_replica_repeats_and_loses_no_data(
     drawn: dict[tuple[int, int], list[int]] = {(0, 1): [], (VICTIM, 1): [], (VICTIM, 2): []}
     killed = threading.Event()
 
-    def kill(prefix: str) -> Callable[[str], None]:
+    def kill(pattern: str) -> Callable[[str], None]:
         def hook(key: str) -> None:
-            if key.startswith(prefix):
+            if is_like(key, pattern):
                 killed.set()
                 raise Killed(key)
 

@@ -71,7 +71,7 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
     if actual is None:
         return operator.endswith("IfExists")
     name = operator.removesuffix("IfExists")
-    if name == "StringEquals":
+    if name in {"StringEquals", "Bool"}:
         return actual in _strings(wanted)
     if name == "StringLike":
         return any(matches(actual, value) for value in _strings(wanted))
@@ -103,7 +103,7 @@ class Template:
             return value
         if len(value) == 1:
             [(function, argument)] = value.items()
-            if function in {"Ref", "Fn::GetAtt", "Fn::Join"}:
+            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub"}:
                 return self._call(function, argument)
         return {key: self.resolve(item) for key, item in value.items()}
 
@@ -112,6 +112,8 @@ class Template:
             return _PSEUDO.get(argument) or self._physical(argument, "Ref")
         if function == "Fn::GetAtt":
             return self._physical(*argument)
+        if function == "Fn::Sub":
+            return re.sub(r"\$\{([^}]+)\}", lambda found: _PSEUDO[found[1]], argument)
         separator, parts = argument
         return str(separator).join(str(self.resolve(part)) for part in parts)
 

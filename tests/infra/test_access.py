@@ -11,6 +11,7 @@ from tests.infra.access_table import BEGIN, END, PAGE, access_table
 from tests.infra.template import Template, app_environment, run_app
 
 BUCKET = "arn:aws:s3:::BUCKET"
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
 FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm", "Turn")
 ROLES = (*FUNCTIONS, "Workflow", "Replica", "AlarmScheduler")
@@ -66,8 +67,10 @@ def test_a_replica_has_what_it_trains_with_and_cannot_change_what_it_is_told(tem
         assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/run/x")
         assert template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/run/x")
         assert template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": f"{prefix}/run/"})
-    assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/runs/run/document.json")
-    assert not template.allows("Replica", "s3:PutObject", f"{BUCKET}/runs/run/document.json")
+    for prefix in ("runs", "source"):
+        assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/x")
+        assert not template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/x")
+        assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/{prefix}/x")
     assert template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/rendezvous/run/x")
     assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/output/run/x")
 
@@ -77,6 +80,20 @@ def test_a_replica_lists_its_prefixes_only_but_learns_that_a_key_is_missing(temp
         assert not template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": prefix})
     # S3 asks this, without a prefix, before it answers 404 rather than 403.
     assert template.allows("Replica", "s3:ListBucket", BUCKET)
+
+
+def test_a_replica_reads_muster_s_package_and_nothing_else_of_the_deployment_s_assets(template: Template) -> None:
+    variables = next(
+        function["Properties"]["Environment"]["Variables"]
+        for name, function in template.of_type("AWS::Lambda::Function").items()
+        if name.startswith("Plan")
+    )
+    bucket, _, key = str(template.resolve(variables["MUSTER_PACKAGE_URI"])).removeprefix("s3://").partition("/")
+    assets = f"arn:aws:s3:::{bucket}"
+    assert template.allows("Replica", "s3:GetObject", f"{assets}/{key}")
+    assert template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": key})
+    assert not template.allows("Replica", "s3:GetObject", f"{assets}/other.zip")
+    assert not template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": ""})
 
 
 @pytest.mark.parametrize("action", ["states:SendTaskSuccess", "sagemaker:CreateTrainingJob", "iam:PassRole"])
@@ -133,12 +150,61 @@ def test_the_workflow_calls_what_it_names_and_starts_only_itself(template: Templ
     assert not template.allows("Workflow", "states:StopExecution", f"{states}:execution:Workflow2:run")
 
 
-def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:
-    outcome = run_app(
-        {**app_environment({"job_prefix": "TeamA", "target": "local"}, tmp_path), "CDK_VALIDATION": "false"}
+@pytest.fixture(scope="module")
+def with_defaults(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The stack of a deployment with a VPC, a key and a bucket's name of its own."""
+    return synthesized(
+        tmp_path_factory.mktemp("defaults"),
+        replica_vpc={"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
+        replica_kms_key_arn=KEY,
+        bucket_name="team-rendezvous",
     )
+
+
+def synthesized(folder: Path, **context: object) -> Template:
+    outcome = run_app({**app_environment({"target": "local", **context}, folder), "CDK_VALIDATION": "false"})
     assert outcome.returncode == 0, outcome.stderr
-    template = Template(json.loads((tmp_path / "Muster.template.json").read_text(encoding="utf-8")))
+    return Template(json.loads((folder / "Muster.template.json").read_text(encoding="utf-8")))
+
+
+def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(
+    template: Template, with_defaults: Template
+) -> None:
+    for found in (template, with_defaults):
+        actions = {action for item in found.statements for action in item.actions}
+        assert any(action.startswith(("ec2:", "kms:")) for action in actions) == (found is with_defaults)
+    ec2 = "arn:aws:ec2:REGION:ACCOUNT:"
+    for resource, allowed in {
+        "subnet/subnet-1": True,
+        "security-group/sg-1": True,
+        "network-interface/eni-1": True,
+        "subnet/subnet-2": False,
+        "security-group/sg-2": False,
+    }.items():
+        assert with_defaults.allows("Replica", "ec2:CreateNetworkInterface", f"{ec2}{resource}") == allowed
+    assert with_defaults.allows("Replica", "ec2:DescribeSubnets", "*")
+    assert [role for role in ROLES if with_defaults.allows(role, "kms:Decrypt", KEY)] == [
+        *("Stop", "Settle", "Sweep", "Replica")
+    ]
+    grant = {"kms:GrantIsForAWSResource": "true"}
+    assert [role for role in ROLES if with_defaults.allows(role, "kms:CreateGrant", KEY, grant)] == ["Replica"]
+    assert not with_defaults.allows("Replica", "kms:CreateGrant", KEY, {"kms:GrantIsForAWSResource": "false"})
+    assert not with_defaults.allows("Replica", "kms:GenerateDataKey", f"{KEY}2")
+    [bucket] = with_defaults.of_type("AWS::S3::Bucket").values()
+    assert bucket["Properties"]["BucketName"] == "team-rendezvous"
+
+
+def test_a_role_of_the_deployments_own_is_the_only_one_that_attempt_can_give(tmp_path: Path) -> None:
+    role = "arn:aws:iam::123456789012:role/team/training"
+    template = synthesized(tmp_path, replica_role_arn=role)
+    assert not [item for item in template.statements if item.role == "Replica"]
+    passing = [item for item in template.statements if "iam:PassRole" in item.actions]
+    assert [(item.role, item.resources) for item in passing] == [("Attempt", (role,))]
+    assert template.resolve(template.body["Outputs"]["ReplicaRoleArn"]["Value"]) == role
+
+
+def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:
+    template = synthesized(tmp_path, job_prefix="TeamA")
     for name in ("TeamA-run-r0-a1", "teama-run-r0-a1"):
         assert template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/{name}")
     assert not template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from infra.bundle import BundleError, build_bundle
+from infra.replica_package import build_replica_package
 from infra.settings import Platform
+from muster.contract.exits import ReplicaExit
 from tests.infra.template import ROOT
 
 MIB = 1024 * 1024
@@ -104,6 +107,8 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
         "MUSTER_JOB_PREFIX": "muster",
         "MUSTER_BUS": "bus",
         "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/replica",
+        "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
+        "MUSTER_DEFAULTS": "{}",
         "POWERTOOLS_SERVICE_NAME": "muster",
         "POWERTOOLS_METRICS_NAMESPACE": "Muster",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -141,3 +146,37 @@ def test_a_dependency_that_does_not_exist_is_one_line_and_leaves_nothing(
         build_bundle(house, Platform.LOCAL)
     assert "\n" not in str(refused.value)
     assert set((house / "build" / "bundle").iterdir()) == before
+
+
+def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_sources(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "muster", tmp_path / "muster")
+    first = build_replica_package(tmp_path)
+    before = first.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        names = set(archive.namelist())
+    assert {"__main__.py", "requirements.txt", "muster/replica/main.py", "muster/contract/plan.py"} <= names
+    assert not [name for name in names if name.startswith(("muster/control", "muster/client", "muster/local"))]
+    os.utime(tmp_path / "muster" / "__init__.py", (1, 1))
+    assert build_replica_package(tmp_path).read_bytes() == before
+
+
+def test_the_replica_package_starts_without_a_single_package_and_says_what_is_wrong(tmp_path: Path) -> None:
+    package = build_replica_package(ROOT)
+    command = [sys.executable, "-I", "-S", str(package)]
+    outcome = subprocess.run(command, env={"SAGEMAKER_BASE_DIR": str(tmp_path)}, capture_output=True, check=False)
+    assert outcome.returncode == ReplicaExit.BAD_INPUT, outcome.stderr
+    assert "source_dir names 0 archives" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_what_the_replica_package_asks_of_an_image_is_what_is_tested() -> None:
+    def read(path: str) -> dict[str, Requirement]:
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        found = [Requirement(line) for line in lines if line and not line.startswith(("#", "-", " "))]
+        return {requirement.name: requirement for requirement in found}
+
+    pinned = read("requirements.txt")
+    asked = read("muster/replica/requirements.txt")
+    assert set(asked) == {"pydantic", "numpy", "obstore", "xxhash"}
+    for name, requirement in asked.items():
+        [version] = [specifier.version for specifier in pinned[name].specifier]
+        assert version in requirement.specifier

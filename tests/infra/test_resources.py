@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from muster.contract.source import REFRESH_DAYS
 from tests.infra.template import Template, construct_name, matches
 
 FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm", "Turn")
@@ -30,11 +31,14 @@ def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Templa
     assert "VersioningConfiguration" not in bucket
 
 
-def test_rendezvous_data_expires_after_the_longest_job_and_nothing_else_does(template: Template) -> None:
+def test_rendezvous_data_and_source_expire_after_the_last_that_can_want_them_and_nothing_else_does(
+    template: Template,
+) -> None:
     rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     expiring = [rule for rule in rules if "ExpirationInDays" in rule]
-    assert [rule["Prefix"] for rule in expiring] == ["rendezvous/"]
-    assert expiring[0]["ExpirationInDays"] > 28
+    assert [rule["Prefix"] for rule in expiring] == ["rendezvous/", "source/"]
+    # A job lives 28 days; an execution a year, and its source may be a month old when it begins.
+    assert [rule["ExpirationInDays"] for rule in expiring] >= [29, 366 + REFRESH_DAYS]
     [aborting] = [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
     assert "Prefix" not in aborting
     assert {rule["Status"] for rule in rules} == {"Enabled"}
@@ -58,6 +62,7 @@ def test_nobody_overwrites_what_is_written_once_or_a_record_unseen(template: Tem
         assert statement["Action"] == "s3:PutObject"
     assert once["Condition"] == {"Null": {"s3:if-none-match": "true"}}
     assert compared["Condition"] == {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}}
+    assert "arn:aws:s3:::BUCKET/source/*" in compared["Resource"]
     # What the control plane may write is held by one of the two.
     written = [
         r for s in template.statements if "s3:PutObject" in s.actions and s.role != "Replica" for r in s.resources
@@ -119,8 +124,9 @@ def test_functions_are_told_what_they_need(template: Template) -> None:
         assert variables["POWERTOOLS_SERVICE_NAME"] == f"muster-{name.lower()}"
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
-    assert plan["MUSTER_DEFAULT_IMAGE"] == "example/image:1"
     assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
+    assert plan["MUSTER_PACKAGE_URI"].startswith("s3://cdk-hnb659fds-assets-ACCOUNT-REGION/")
+    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{}}'
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:

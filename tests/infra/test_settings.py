@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from infra.settings import Platform, StackSettings
 from muster.contract.errors import ConfigurationError
+from muster.contract.stack_defaults import StackDefaults
+from muster.contract.training.access import VpcConfig
 
 
 def test_nothing_set_gives_the_defaults() -> None:
@@ -26,6 +30,28 @@ def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> N
         StackSettings.from_context({"target": "local", "rearm_seconds": 4}.get)
 
 
+def test_defaults_come_as_objects_from_cdk_json_and_as_json_from_the_command_line() -> None:
+    vpc = {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}
+    key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab"
+    given = {
+        "replica_instance_type": "ml.g5.xlarge",
+        "replica_role_arn": "arn:aws:iam::123456789012:role/team",
+        "replica_vpc": vpc,
+        "replica_kms_key_arn": key,
+        "replica_tags": {"team": "research"},
+    }
+    settings = StackSettings.from_context(given.get)
+    text = {**given, "replica_vpc": json.dumps(vpc), "replica_tags": '{"team": "research"}'}
+    assert StackSettings.from_context(text.get) == settings
+    assert settings.replica_role_arn == "arn:aws:iam::123456789012:role/team"
+    assert settings.defaults == StackDefaults(
+        instance_type="ml.g5.xlarge",
+        vpc_config=VpcConfig(subnets=["subnet-1", "subnet-2"], security_group_ids=["sg-1"]),
+        kms_key_id=key,
+        tags={"team": "research"},
+    )
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
@@ -33,8 +59,19 @@ def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> N
         ("job_prefix", "twelveletter", "1 to 11 letters and digits"),
         ("job_prefix", "", "1 to 11 letters and digits"),
         ("job_prefix", "new\nline", "1 to 11 letters and digits"),
-        ("replica_image", "two words", "without white space"),
+        ("replica_image", "two words", "no white space"),
         ("replica_image", "x" * 256, "at most 255 characters"),
+        ("replica_instance_type", "g5.xlarge", "ml.family.size"),
+        ("replica_role_arn", "role/replica-of-the-team", "write the role's whole ARN"),
+        ("replica_vpc", "subnet-1", "a mapping"),
+        ("replica_vpc", {"subnets": ["subnet-1"]}, "security_group_ids: it is required"),
+        ("replica_vpc", {"subnets": [], "security_group_ids": ["sg-1"]}, "subnets: at least 1 entries"),
+        ("replica_vpc", {"subnets": ["s"], "security_group_ids": ["sg-1"] * 6}, "at most 5 entries"),
+        ("replica_kms_key_arn", "alias/team", "the key's ARN"),
+        ("replica_tags", '["team"]', "write a mapping"),
+        ("replica_tags", {"muster:run": "mine"}, "begins with neither aws: nor muster:"),
+        ("replica_tags", {f"key{n}": "v" * 200 for n in range(44)}, "in 3,000 bytes"),
+        ("bucket_name", "Team", "lower-case letters"),
         ("target", "azure", "one of aws, local"),
         ("rearm_seconds", "7599", "from 7600 to 31536000"),
         ("rearm_seconds", "1.5", "a whole number"),

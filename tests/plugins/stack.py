@@ -27,6 +27,11 @@ SCHEDULES = {
         "spec": {"replicas": 1, "entrypoint": ["python", "-c", "print('<time>')"]},
     }
 }
+# Of specs that do not say it themselves.
+DEFAULTS = {
+    "replica_vpc": {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]},
+    "replica_tags": {"team": "research", "stage": "test"},
+}
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +44,9 @@ def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploye
             target=Platform.LOCAL,
             context={
                 "replica_image": "muster-local/python:latest",
+                "replica_instance_type": "ml.c5.xlarge",
+                "replica_kms_key_arn": "arn:aws:kms:us-east-1:000000000000:key/1234abcd",
+                **{key: json.dumps(value) for key, value in DEFAULTS.items()},
                 "rearm_seconds": REARM_SECONDS,
                 "schedules": json.dumps(SCHEDULES),
             },

@@ -62,6 +62,10 @@ class Deployed:
         answer = self.stepfunctions.start_execution(stateMachineArn=self.machine, name=name, input=json.dumps(spec))
         return Run(self, name, answer["executionArn"])
 
+    def run(self, name: str) -> Run:
+        """A run that somebody else has started."""
+        return Run(self, name, f"{self.machine.replace(':stateMachine:', ':execution:', 1)}:{name}")
+
     def gated(self, name: str, *, exit_code: int = 0, per: str = "", **fields: Any) -> dict[str, Any]:
         """A spec whose jobs run until `open_gate(name)`; `per` is "rank", "attempt" or both: each has its own gate."""
         pattern = "-".join([name, *(f"{{{part}}}" for part in per.split())])

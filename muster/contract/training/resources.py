@@ -22,6 +22,12 @@ _INSTANCE_STORE = frozenset(
     | {"r5d", "trn1", "trn1n", "trn2"}
 )
 
+
+def has_own_disks(instance_type: str) -> bool:
+    """Whether SageMaker refuses a key for the volume: the type's hardware encrypts disks of its own."""
+    return instance_type.split(".")[1] in _INSTANCE_STORE
+
+
 InstanceCount = Annotated[
     int,
     Field(ge=1, le=1),
@@ -57,7 +63,7 @@ class ResourceFields(Document):
         default=30, ge=1, le=65_536, description="storage volume of each instance, GiB (VolumeSizeInGB)"
     )
     volume_kms_key_id: KmsKeyId | None = Field(
-        default=None, description="key of the volume; not for types whose disks are their own"
+        default=None, description="key of the volume; left out on types whose disks are their own"
     )
     keep_alive_period_in_seconds: Annotated[
         int | None, Field(ge=0, le=KEEP_ALIVE_MAX_SECONDS), Says(remedy="its quota, warm pools per type, starts at 0")
@@ -101,8 +107,10 @@ class ResourceFields(Document):
                 "leave one of the two out",
                 "warm pools hold on-demand instances only",
             )
-        own_disks = [name for name in self.instance_types if name.split(".")[1] in _INSTANCE_STORE]
-        if self.volume_kms_key_id is not None and own_disks:
+        own_disks = [name for name in self.instance_types if has_own_disks(name)]
+        # Among preferences SageMaker chooses by itself; of Muster's own choices, some may do without the key.
+        refused = bool(own_disks) and (self.instance_preferences is not None or len(own_disks) == self.alternatives)
+        if self.volume_kms_key_id is not None and refused:
             allowed = "no key where the disks are the instance's own: its hardware encrypts them"
             yield Problem("volume_kms_key_id", f"instance type {own_disks[0]}", "leave it out", allowed)
 
@@ -130,13 +138,15 @@ class ResourceFields(Document):
             chosen: dict[str, Any] = {
                 "InstancePreferences": [preference.request() for preference in self.instance_preferences]
             }
+            own_disks = False
         else:
-            chosen = {"InstanceType": self.instance_types[shortages % len(self.instance_types)]}
+            instance_type = self.instance_types[shortages % len(self.instance_types)]
+            chosen, own_disks = {"InstanceType": instance_type}, has_own_disks(instance_type)
         members = {
             **chosen,
             "InstanceCount": self.instance_count,
             "VolumeSizeInGB": self.volume_gb,
-            "VolumeKmsKeyId": self.volume_kms_key_id,
+            "VolumeKmsKeyId": None if own_disks else self.volume_kms_key_id,
             "KeepAlivePeriodInSeconds": self.keep_alive_period_in_seconds,
             "TrainingPlanArn": self.training_plan_arn,
         }

@@ -205,6 +205,13 @@ def test_elapsed_time_stops_with_the_run() -> None:
     assert elapsed(status) == "1:02:05"
 
 
+def test_a_run_that_goes_on_says_where_and_from_what() -> None:
+    ended = look(execution="FAILED", ended_after=10).model_copy(update={"heir": "digits-x2"})
+    assert headline(ended).endswith("goes on as digits-x2")
+    assert list(changes(ended.model_copy(update={"heir": None}), ended)) == ["run digits goes on as digits-x2"]
+    assert headline(look().model_copy(update={"parent": "digits"})).endswith("resumes digits")
+
+
 def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:
     failed = job(1, 1, "Failed", "Failed")
     progress = Progress(round=9, rounds={0: 9}, metrics={0: {"accuracy": 0.9482, "loss": 0.1543}})

@@ -30,7 +30,7 @@ def test_the_detail_is_what_consumers_were_promised():
 def test_the_names_of_the_events_are_those_that_rules_match():
     assert [event.detail_type for event in OUT] == [
         *("Run Started", "Replica Launched", "Replica Rerun", "Quorum Lost"),
-        *("Run Succeeded", "Run Failed", "Run Stopped", "Run Refused"),
+        *("Run Succeeded", "Run Failed", "Run Stopped", "Run Rerun", "Run Refused"),
     ]
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from muster.contract.exits import ReplicaExit
-from muster.contract.failures import FailureClass, JobEnd, classify_end, classify_request_error
+from muster.contract.exits import ReplicaExit, read_exit, told
+from muster.contract.failures import FailureClass, JobEnd, classify_end, classify_request_error, explained
 from muster.contract.status import JobStatus
 
 C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
@@ -27,6 +27,15 @@ C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
         (F, "Failed", f"AlgorithmError: , exit code: {ReplicaExit.BAD_INPUT}", FailureClass.INVALID_REQUEST),
         (F, "Failed", f"AlgorithmError: , exit code: {ReplicaExit.RENDEZVOUS}", FailureClass.INFRASTRUCTURE),
         (F, "Failed", f"AlgorithmError: , exit code: {ReplicaExit.FENCED}", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", "AlgorithmError: , exit code: 71", FailureClass.USER_CODE),
+        # A replica's own word comes first, whatever of its text SageMaker has cut off.
+        (F, "Failed", "AlgorithmError: [fenced] Attempt 1 of rank 0 is superseded", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", "AlgorithmError: [saved] The replica was asked to stop (SIG", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", "AlgorithmError: [rendezvous] No quorum, exit code: 69", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", "AlgorithmError: [bad-input] the trainer a:b cannot", FailureClass.INVALID_REQUEST),
+        (F, "Failed", "AlgorithmError: [out-of-memory] a:b failed: MemoryError", FailureClass.USER_CODE),
+        (F, "Failed", "AlgorithmError: a:b failed: [fenced] by a dog, exit code: 1", FailureClass.USER_CODE),
+        (F, "Failed", "AlgorithmError: [unheard-of] word, exit code: 75", FailureClass.INFRASTRUCTURE),
         # What the user's own text says decides nothing.
         (F, "Failed", "AlgorithmError: InternalServerError: my model, exit code: 1", FailureClass.USER_CODE),
         (F, "Failed", "AlgorithmError: raised CapacityError, exit code: 2", FailureClass.USER_CODE),
@@ -120,3 +129,29 @@ def test_stopping_is_no_end(status):
 )
 def test_the_class_of_a_refused_request(code, expected):
     assert classify_request_error(code) is expected
+
+
+@pytest.mark.parametrize("code", ReplicaExit)
+def test_an_exit_is_read_as_it_was_told_even_if_its_end_is_cut_off(code):
+    reason = f"AlgorithmError: {told(code, 'x' * 2_000)}"[:1_024]
+    assert read_exit(reason) is code
+
+
+@pytest.mark.parametrize("reason", ["", "AlgorithmError: , exit code: 2", "AlgorithmError: [", "[fenced] Attempt 1"])
+def test_an_exit_that_is_not_ours_is_none(reason):
+    assert read_exit(reason) is None
+
+
+@pytest.mark.parametrize("text", ["", "x" * 1_000])
+def test_a_killed_process_is_explained(text):
+    reason = explained(JobEnd(F, "Failed", f"AlgorithmError: {text}"[:1_000] + ", exit code: 137"))
+    assert reason.endswith(
+        "(most likely out of memory: choose an instance_type with more memory, or train on smaller batches)"
+    )
+    assert len(reason) <= 1_024
+
+
+@pytest.mark.parametrize("reason", ["AlgorithmError: , exit code: 1", "AlgorithmError: exit code: 137 was seen", ""])
+def test_any_other_reason_is_sagemakers(reason):
+    assert explained(JobEnd(F, "Failed", reason)) == reason
+    assert explained(JobEnd(S, "Stopped", f"{reason}, exit code: 137")).endswith("137")

@@ -60,6 +60,52 @@ def entries(count: int) -> dict[str, str]:
 
 # The field that the error names; just inside; just outside.
 LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (
+        "overrides.0.keep_alive_period_in_seconds",
+        {**TRAINER, "keep_alive_period_in_seconds": 60, "overrides": {"0": {"spot": False}}},
+        {**TRAINER, "keep_alive_period_in_seconds": 60, "overrides": {"0": {"spot": True}}},
+    ),
+    (
+        "max_wait_seconds",
+        {**TRAINER, "max_wait_seconds": 90_000, "overrides": {"0": {"spot": True}}},
+        {**TRAINER, "max_wait_seconds": 90_000, "overrides": {"0": {"spot": False}}},
+    ),
+    (
+        "overrides.0.instance_preferences",
+        {**TRAINER, "instance_preferences": [{"instance_type": "ml.m5.large"}], "overrides": {"0": {"spot": False}}},
+        {**TRAINER, "instance_preferences": [{"instance_type": "ml.m5.large"}], "overrides": {"0": {"spot": True}}},
+    ),
+    ("rerun.max", {**TRAINER, "rerun": {"on": ["spot"], "max": 20}}, {**TRAINER, "rerun": {"on": ["spot"], "max": 21}}),
+    ("rerun.max", {**TRAINER, "rerun": {"on": ["spot"], "max": 1}}, {**TRAINER, "rerun": {"on": ["spot"], "max": 0}}),
+    ("rerun.on", {**TRAINER, "rerun": {"on": ["spot"], "max": 1}}, {**TRAINER, "rerun": {"on": [], "max": 1}}),
+    (
+        "rerun.on.0",
+        {**TRAINER, "rerun": {"on": ["failed"], "max": 1}},
+        {**TRAINER, "rerun": {"on": ["rain"], "max": 1}},
+    ),
+    ("resume_from", {**TRAINER, "resume_from": "r" * 34}, {**TRAINER, "resume_from": "r" * 41}),
+    ("source_dir", {**TRAINER, "source_dir": "s3://b/c.tar.gz"}, {**TRAINER, "source_dir": "s3://b/c.zip"}),
+    ("source_dir", {**TRAINER, "source_dir": "d" * 1_024}, {**TRAINER, "source_dir": "d" * 1_025}),
+    (
+        "entrypoint",
+        {"source_dir": "code", "entrypoint": ["a"] * 96},
+        {"source_dir": "code", "entrypoint": ["a"] * 97},
+    ),
+    (
+        "input_data_config",
+        {**PROGRAM, "source_dir": "code", **channels(*(channel(f"c{n}") for n in range(18)))},
+        {**PROGRAM, "source_dir": "code", **channels(*(channel(f"c{n}") for n in range(19)))},
+    ),
+    (
+        "input_data_config",
+        {**PROGRAM, **channels(channel("muster-source"))},
+        {**PROGRAM, "source_dir": "code", **channels(channel("muster-source"))},
+    ),
+    (
+        "source_dir",
+        {"image": None, "algorithm_name": "a"},
+        {"image": None, "algorithm_name": "a", "source_dir": "code"},
+    ),
     ("image", {"image": "i" * 255}, {"image": "i" * 256}),
     ("entrypoint", {"entrypoint": ["a"] * 100}, {"entrypoint": ["a"] * 101}),
     ("entrypoint", {"entrypoint": ["a"]}, {"entrypoint": []}),

@@ -10,12 +10,14 @@ ROLE = {
     "MUSTER_LAUNCHES_PER_SECOND": "10",
     "MUSTER_ALARM_FUNCTION_ARN": "arn:aws:lambda:us-east-1:000000000000:function:alarm",
     "MUSTER_ALARM_ROLE_ARN": "arn:aws:iam::000000000000:role/alarm",
+    "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
+    "MUSTER_DEFAULTS": "{}",
 }
 
 
 def test_what_the_stack_sets_is_read():
     assert read_environment(FunctionEnvironment, GOOD).job_prefix == "muster"
-    assert read_environment(PlanEnvironment, {**GOOD, **ROLE}).default_image is None
+    assert read_environment(PlanEnvironment, {**GOOD, **ROLE}).defaults == "{}"
 
 
 @pytest.mark.parametrize(
@@ -24,8 +26,8 @@ def test_what_the_stack_sets_is_read():
         ({}, ["MUSTER_BUCKET", "MUSTER_JOB_PREFIX", "MUSTER_BUS", "MUSTER_REPLICA_ROLE_ARN"]),
         ({**GOOD, **ROLE, "MUSTER_BUCKET": ""}, ["MUSTER_BUCKET"]),
         ({**GOOD, **ROLE, "MUSTER_JOB_PREFIX": "has-hyphen"}, ["MUSTER_JOB_PREFIX"]),
-        ({**GOOD, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),
-        ({**GOOD, **ROLE, "MUSTER_DEFAULT_IMAGE": ""}, ["MUSTER_DEFAULT_IMAGE"]),
+        ({**GOOD, **ROLE, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),
+        ({**GOOD, **ROLE, "MUSTER_DEFAULTS": ""}, ["MUSTER_DEFAULTS"]),
         ({**GOOD, **ROLE, "MUSTER_LAUNCHES_PER_SECOND": "0"}, ["MUSTER_LAUNCHES_PER_SECOND"]),
     ],
 )

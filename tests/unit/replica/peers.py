@@ -18,10 +18,12 @@ from muster.replica.diloco import DiLoCo
 from muster.replica.exchange import Outcome
 from muster.replica.local_store import LocalStore
 from muster.replica.meeting import Meeting
+from muster.replica.metrics import Metrics
 from muster.replica.outer import GlobalState, Outer
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Bytes, Part, Store
+from tests.rendezvous_keys import is_like
 
 RUN = "test"
 SMALL = 300
@@ -82,11 +84,11 @@ class FaultyStore(Store):
         return self._inner.uri(key)
 
 
-def kill_at(prefix: str) -> Hook:
-    """A hook that ends the process at the first key with `prefix`."""
+def kill_at(pattern: str) -> Hook:
+    """A hook that ends the process at the first key that is like `pattern`."""
 
     def hook(key: str) -> None:
-        if key.startswith(prefix):
+        if is_like(key, pattern):
             raise Killed(key)
 
     return hook
@@ -158,7 +160,9 @@ class Run:
 
         def work() -> None:
             try:
-                peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, lambda: {"loss": 0.5})
+                metrics = Metrics()
+                metrics.log(loss=0.5)
+                peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, metrics)
                 parameters = np.zeros(self.count, np.float32)
                 outer = DiLoCo(peer.rendezvous, parameters, codec=self.codec)
                 while outer.round < self.rounds:
@@ -189,13 +193,14 @@ class Run:
         state = GlobalState(0, np.zeros(self.count, np.float32), np.zeros(self.count, np.float32))
         for round_ in range(1, self.rounds + 1):
             ranks = list(range(self.replicas)) if members is None else members(round_)
-            total = sum(rank + 1 for rank in ranks)
-            mean = np.zeros(self.count, np.float32)
+            average = sum(rank + 1 for rank in ranks) / len(ranks)
+            given = []
             for rank in ranks:
                 # What a trainer gives is the difference of its parameters, rounded where they are.
                 local = state.parameters - gradient_of(rank, round_, self.count)
-                mean += (state.parameters - local) * np.float32((rank + 1) / total)
-            Outer().apply(state, mean)
+                given.append((state.parameters - local) * np.float32((rank + 1) / average))
+            first, *others = given
+            Outer().apply(state, sum(others, first) * np.float32(1 / len(ranks)))
         return state.parameters.tobytes()
 
 

@@ -47,6 +47,20 @@ def fail(context: Context) -> None:
     raise ValueError(message)
 
 
+def exhaust(context: Context, *, kind: str) -> None:
+    """No memory is left, in the ways in which a trainer learns of it."""
+    # As PyTorch names it.
+    of_torch = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})
+    if kind == "wrapped":
+        try:
+            raise MemoryError
+        except MemoryError as error:
+            message = "in the forward pass"
+            raise RuntimeError(message) from error
+    message = "3 TiB"
+    raise (of_torch if kind == "torch" else MemoryError)(message)
+
+
 def exit_with_three(context: Context) -> None:
     """A user's program that ends itself."""
     raise SystemExit(3)

@@ -14,6 +14,7 @@ from muster.replica.algorithm import Algorithm, Turn, eager_estimate, mixed
 from muster.replica.codec import Floats
 from muster.replica.diloco import DiLoCo
 from muster.replica.errors import AlgorithmError
+from muster.replica.metrics import METRICS_MAX, Metrics
 from muster.replica.outer import GlobalState, Nesterov, Outer
 from muster.replica.rendezvous import Rendezvous
 from tests.unit.replica.peers import Run, gradient_of, wait_until
@@ -59,9 +60,9 @@ def test_all_replicas_and_one_that_was_killed_end_with_the_same_bits(tmp_path: P
 
         try:
             try:
-                results.append(replica(Rendezvous.open(run.meeting(), rank, 1, dict), settings, 9, dies))
+                results.append(replica(Rendezvous.open(run.meeting(), rank, 1, Metrics()), settings, 9, dies))
             except InterruptedError:
-                results.append(replica(Rendezvous.open(run.meeting(), rank, 2, dict), settings, 9))
+                results.append(replica(Rendezvous.open(run.meeting(), rank, 2, Metrics()), settings, 9))
         except BaseException as error:
             errors.append(error)
 
@@ -75,19 +76,19 @@ def test_all_replicas_and_one_that_was_killed_end_with_the_same_bits(tmp_path: P
     assert len(set(results)) == 1
     # A joiner that was never there replays to the same bits.
     late = np.zeros(COUNT, np.float32)
-    DiLoCo(Rendezvous.open(run.meeting(), 2, 2, dict), late, **settings)
+    DiLoCo(Rendezvous.open(run.meeting(), 2, 2, Metrics()), late, **settings)
     assert late.tobytes() == results[0]
 
 
 def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_comes(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=2, min_participants=2)
     settings = {"sync_every": 4, "delay": 3}
-    first = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, dict), a := np.zeros(COUNT, np.float32), **settings)
+    first = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, Metrics()), a := np.zeros(COUNT, np.float32), **settings)
     a -= 1
     assert first.step() is None  # gives
     assert first.step() is None  # and goes on, although nobody else has come
     assert first.round == 1
-    second = DiLoCo(Rendezvous.open(run.meeting(), 1, 1, dict), b := np.zeros(COUNT, np.float32), **settings)
+    second = DiLoCo(Rendezvous.open(run.meeting(), 1, 1, Metrics()), b := np.zeros(COUNT, np.float32), **settings)
     b -= 3
     second.step()
     wait_until((tmp_path / "commits" / "00000001.json").exists)
@@ -99,6 +100,24 @@ def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_c
     np.testing.assert_allclose(a, -2.66, rtol=1e-6)
     assert 0 < first.utilisation <= 1
     second.finish()
+
+
+def test_utilisation_is_measured_and_goes_along_without_the_trainers_doing(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    metrics = Metrics()
+    outer = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, metrics), np.zeros(4, np.float32), sync_every=2)
+    # As many names as a trainer may use: what is measured has room beside them.
+    metrics.log(**{f"metric{index}": index for index in range(METRICS_MAX)})
+    for _ in range(4):
+        outer.step()
+    assert 0 <= metrics.latest()["utilisation"] == outer.utilisation < 1
+    assert outer.blocked_seconds > 0
+    # What was measured of the first round goes with the second.
+    assert "utilisation" not in run.commit(1).members[0].metrics
+    assert len(run.commit(2).members[0].metrics) == METRICS_MAX + 1
+    assert run.commit(2).members[0].metrics["utilisation"] < 1
+    with pytest.raises(ValueError, match="at most 31 metrics of a trainer's are carried"):
+        metrics.log(one_more=1)
 
 
 def test_averaging_is_the_weighted_average_of_the_parameters() -> None:
@@ -182,7 +201,7 @@ class Shared:
 def test_arrays_of_other_libraries_are_trained_in_place(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
     values = np.zeros(5, np.float32)
-    outer = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, dict), {"w": Shared(values)})
+    outer = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, Metrics()), {"w": Shared(values)})
     values -= 1
     outer.step()
     np.testing.assert_allclose(values, -1.33, rtol=1e-6)
@@ -190,6 +209,6 @@ def test_arrays_of_other_libraries_are_trained_in_place(tmp_path: Path) -> None:
 
 def test_replicas_with_other_settings_are_refused(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    DiLoCo(Rendezvous.open(run.meeting(), 0, 1, dict), np.zeros(5, np.float32), learning_rate=0.7)
+    DiLoCo(Rendezvous.open(run.meeting(), 0, 1, Metrics()), np.zeros(5, np.float32), learning_rate=0.7)
     with pytest.raises(AlgorithmError, match=r"learning_rate is 0\.5 here and 0\.7 in the run"):
-        DiLoCo(Rendezvous.open(run.meeting(), 1, 1, dict), np.zeros(5, np.float32), learning_rate=0.5)
+        DiLoCo(Rendezvous.open(run.meeting(), 1, 1, Metrics()), np.zeros(5, np.float32), learning_rate=0.5)

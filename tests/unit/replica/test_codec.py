@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.contract.document import Document
-from muster.replica.blocks import BLOCK_ELEMENTS_MAX, Blocks
+from muster.replica.blocks import BLOCK_ELEMENTS_MAX, BLOCK_ELEMENTS_MIN, SHARD_BYTES_AIM, Blocks
 from muster.replica.codec import (
     HEADER_BYTES,
     CodecError,
@@ -113,12 +113,12 @@ def test_an_object_under_another_key_is_refused() -> None:
 
 
 def test_blocks_in_another_order_are_refused() -> None:
-    values = np.arange(512, dtype=np.float32)
+    values = np.arange(2 * BLOCK_ELEMENTS_MIN, dtype=np.float32)
     body = encoded(values)
-    size = Blocks(512).record_bytes
+    size = Blocks(values.size).record_bytes
     swapped = body[:HEADER_BYTES] + body[HEADER_BYTES + size :] + body[HEADER_BYTES : HEADER_BYTES + size]
     with pytest.raises(CodecError, match="checksum of block 0"):
-        decoded(swapped, 512)
+        decoded(swapped, values.size)
 
 
 def test_a_header_that_does_not_fit_is_refused() -> None:
@@ -134,7 +134,8 @@ def test_shards_cover_every_block_once_and_their_number_is_bounded(count: int, m
     assert blocks.elements <= BLOCK_ELEMENTS_MAX
     assert (blocks.number - 1) * blocks.elements < count <= blocks.number * blocks.elements
     shards = blocks.shards(members)
-    assert 1 <= shards <= members
+    assert 1 <= shards <= members or shards % members == 0
+    assert blocks.number * blocks.record_bytes <= shards * 1.5 * SHARD_BYTES_AIM
     edges = [blocks.shard(index, shards) for index in (0, shards // 2, shards - 1)]
     assert edges[0].start == 0
     assert edges[-1].stop == blocks.number

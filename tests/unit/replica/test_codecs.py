@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.contract.document import Document
+from muster.replica import keys
 from muster.replica.blocks import BLOCK_ELEMENTS_MAX, CHECKSUM_BYTES, PIECE_ELEMENTS, Blocks
 from muster.replica.codec import HEADER_BYTES, CodecError, Floats, byte_range, decode_blocks, encode, object_bytes
 from muster.replica.codecs import codec_named
@@ -16,7 +17,7 @@ from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither
 from muster.replica.codecs.feedback import ErrorFeedback
 from muster.replica.codecs.scales import SCALE_MIN
 
-KEY = "reduced/00000001/000-00000"
+KEY = keys.reduced(1, 0, 0)
 NAMES = ["fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128"]
 CODECS = {name: codec_named(name) for name in NAMES}
 MEANS = {f"{name} of {members}": CODECS[name].for_mean(members) for name in ("topk2-64",) for members in (1, 3, 8)}
@@ -233,9 +234,9 @@ def test_dither_passes_on_average_what_rounding_drops(name: str) -> None:
     small = values == values[1]
     means = []
     for round_ in range(200):
-        body = encode(f"reduced/{round_:08d}/000-00000", values, lambda _: Header(), CODECS[name], dither=True)
+        body = encode(keys.reduced(round_, 0, 0), values, lambda _: Header(), CODECS[name], dither=True)
         blocks = Blocks(values.size, CODECS[name])
-        key = f"reduced/{round_:08d}/000-00000"
+        key = keys.reduced(round_, 0, 0)
         means.append(decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))[small].mean())
     assert np.mean(means) == pytest.approx(0.001, rel=0.05)
     assert np.all(passed_through(values, CODECS[name])[small] == 0)
@@ -294,7 +295,7 @@ def test_a_quadratic_converges_as_without_a_codec(name: str, members: int) -> No
             owed = feedback.residual
             owed += np.float32(rate) * (parameters - target)
             mean += decoded(encoded(owed, codec, error=owed), count, codec) / np.float32(members)
-        key = f"reduced/{round_:08d}/000-00000"
+        key = keys.reduced(round_, 0, 0)
         body = encode(key, mean, lambda _: Header(), mean_codec, dither=True)
         parameters -= decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))
         if round_ >= rounds - 200:

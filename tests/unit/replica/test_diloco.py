@@ -14,13 +14,14 @@ from muster.replica.errors import ParametersError
 from muster.replica.history import last_committed
 from muster.replica.keys import commit
 from muster.replica.local_store import LocalStore
+from muster.replica.metrics import Metrics
 from muster.replica.outer import GlobalState, Nesterov, Outer
 from muster.replica.rendezvous import Rendezvous
 from tests.unit.replica.peers import Run
 
 
 def alone(root: Path) -> Rendezvous:
-    return Rendezvous.open(Run(root, replicas=1, min_participants=1).meeting(), 0, 1, dict)
+    return Rendezvous.open(Run(root, replicas=1, min_participants=1).meeting(), 0, 1, Metrics())
 
 
 def zeros(*shape: int) -> Floats:
@@ -96,7 +97,7 @@ def test_all_replicas_begin_with_the_same_parameters_whatever_they_brought(tmp_p
 
     def begin(rank: int) -> None:
         parameters = np.full(100, rank, np.float32)
-        DiLoCo(Rendezvous.open(run.meeting(), rank, 1, dict), parameters)
+        DiLoCo(Rendezvous.open(run.meeting(), rank, 1, Metrics()), parameters)
         begun.append(parameters.tobytes())
 
     threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(4)]

@@ -102,11 +102,19 @@ def test_a_finished_replica_leaves_its_checkpoint_and_a_manifest(containers: Con
     containers.write_document()
     code, out, _ = ended(containers.start())
     assert code is ReplicaExit.DONE
-    assert out.splitlines() == ["round=1 loss=1", "round=2 loss=0.5", "round=3 loss=0.333333"]
+    measured, logged = out.splitlines()[::2], out.splitlines()[1::2]
+    assert logged == ["round=1 loss=1", "round=2 loss=0.5", "round=3 loss=0.333333"]
+    assert [line.partition("=")[0] for line in measured] == ["utilisation"] * 3
     manifest = containers.manifest()
     path = containers.base(0) / "checkpoints" / "parameters-00000003.npz"
     assert manifest.checkpoint_s3_bucket == path.as_uri()
-    assert (manifest.round, manifest.metrics) == (3, {"round": 3.0, "loss": pytest.approx(1 / 3)})
+    assert manifest.round == 3
+    last = float(measured[-1].partition("=")[2])
+    assert manifest.metrics == {
+        "round": 3.0,
+        "loss": pytest.approx(1 / 3),
+        "utilisation": pytest.approx(last, rel=1e-4),
+    }
     weights = np.load(path)["weights"]
     assert manifest.checksum == hashlib.sha256(weights.tobytes()).hexdigest()
     assert weights.tobytes() == Run(containers.root, replicas=1, rounds=3).replayed_by_hand()
@@ -136,9 +144,9 @@ def test_everything_that_is_missing_is_said_at_once(containers: Containers) -> N
     code, _, error = ended(process)
     assert code is ReplicaExit.BAD_INPUT
     assert containers.failure() == (
-        "MUSTER_DOCUMENT is not set (the URI of the run document); MUSTER_RUN is not set (the run's name); "
+        "[bad-input] MUSTER_DOCUMENT is not set (the URI of the run document); MUSTER_RUN is not set (the run's name); "
         "MUSTER_RANK is 'one', not a whole number from 0 to 9999; "
-        "MUSTER_ATTEMPT is '0', not a whole number from 1 to 999"
+        "MUSTER_ATTEMPT is '0', not a whole number from 1 to 999000"
     )
     assert "Traceback" not in error
 
@@ -156,8 +164,8 @@ def test_a_document_of_another_run_is_refused_with_all_that_disagrees(containers
     code, _, _ = ended(containers.start(rank=3))
     assert code is ReplicaExit.BAD_INPUT
     assert containers.failure(3) == (
-        "the document is of the run other, MUSTER_RUN is test; MUSTER_RANK is 3, but the run has 1 replicas "
-        "(0 is first); the document names no trainer (package.module:function); "
+        "[bad-input] the document is of the run other, MUSTER_RUN is test; MUSTER_RANK is 3, but the run has 1 "
+        "replicas (0 is first); the document names no trainer (package.module:function); "
         "the document's rendezvous_uri is 'gs://x/', not an s3:// or file:// URI"
     )
 
@@ -171,7 +179,7 @@ def test_a_missing_or_damaged_document_is_named(containers: Containers, document
         (containers.root / "document.json").write_bytes(document)
     code, _, _ = ended(containers.start())
     assert code is ReplicaExit.BAD_INPUT
-    assert containers.failure().startswith(f"{(containers.root / 'document.json').as_uri()} {reason}")
+    assert containers.failure().startswith(f"[bad-input] {(containers.root / 'document.json').as_uri()} {reason}")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +196,7 @@ def test_a_trainer_that_cannot_be_called_is_bad_input(
     containers.write_document(trainer=trainer, kwargs=kwargs)
     code, _, _ = ended(containers.start())
     assert code is ReplicaExit.BAD_INPUT
-    assert containers.failure() == f"the trainer {trainer} {reason}"
+    assert containers.failure() == f"[bad-input] the trainer {trainer} {reason}"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +228,7 @@ def test_a_stopped_replica_saves_what_it_has(containers: Containers) -> None:
     containers.write_document("wait_to_be_stopped", kwargs={"rounds": 2})
     process = containers.start()
     assert process.stdout is not None
-    assert process.stdout.readline() == "waiting=1\n"
+    assert "waiting=1\n" in process.stdout
     process.send_signal(signal.SIGTERM)
     code, _, _ = ended(process)
     assert code is ReplicaExit.STOPPED
@@ -235,7 +243,7 @@ def test_sigterm_ends_a_wait_for_others(containers: Containers) -> None:
     process.send_signal(signal.SIGTERM)
     code, out, _ = ended(process)
     assert (code, out) == (ReplicaExit.STOPPED, "stopped in a wait\n")
-    assert containers.failure() == "The replica was asked to stop (SIGTERM)."
+    assert containers.failure() == "[saved] The replica was asked to stop (SIGTERM)."
 
 
 def test_no_quorum_in_time_is_a_failed_rendezvous(containers: Containers) -> None:
@@ -243,7 +251,7 @@ def test_no_quorum_in_time_is_a_failed_rendezvous(containers: Containers) -> Non
     code, _, _ = ended(containers.start())
     assert code is ReplicaExit.RENDEZVOUS
     assert containers.failure() == (
-        "Gave up after 0.2 s (rendezvous.timeout_seconds): round 1 has 1 of at least 2 participants; "
+        "[rendezvous] Gave up after 0.2 s (rendezvous.timeout_seconds): round 1 has 1 of at least 2 participants; "
         "nothing came from rank 1."
     )
 
@@ -253,7 +261,28 @@ def test_a_superseded_attempt_says_that_it_is_fenced(containers: Containers) -> 
     assert ended(containers.start(attempt=2))[0] is ReplicaExit.DONE
     code, _, _ = ended(containers.start(attempt=1))
     assert code is ReplicaExit.FENCED
-    assert containers.failure().endswith("is superseded: a newer process carries it.")
+    assert containers.failure() == (
+        "[fenced] Attempt 1, incarnation 1 of rank 0 is superseded: a newer process carries it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("MemoryError", "MemoryError: 3 TiB"),
+        ("torch", "torch.OutOfMemoryError: 3 TiB"),
+        ("wrapped", "RuntimeError: in the forward pass"),
+    ],
+)
+def test_a_trainer_without_memory_says_so_and_what_helps(containers: Containers, kind: str, said: str) -> None:
+    containers.write_document("exhaust", kwargs={"kind": kind})
+    code, _, error = ended(containers.start())
+    assert code is ReplicaExit.OUT_OF_MEMORY
+    assert containers.failure() == (
+        "[out-of-memory] Choose an instance_type with more memory, or train on smaller batches. "
+        f"{PROGRAMS}:exhaust failed: {said}"
+    )
+    assert "Traceback" in error
 
 
 def test_starting_loads_no_cloud_sdk_and_no_data_science_stack() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,3 +70,33 @@ def test_a_role_that_may_not_delete_trains_on_and_says_so(tmp_path: Path, caplog
             assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
     assert "event=not-swept" in caplog.text
     assert (tmp_path / keys.contribution(1, 0, 1)).exists()
+
+
+class Counting(FaultyStore):
+    """A store that counts who lists what."""
+
+    def __init__(self, root: Path, listed: Counter[str]) -> None:
+        super().__init__(LocalStore(root), Faults())
+        self._listed = listed
+
+    def keys(self, folder: str, stop: str) -> list[str]:
+        self._listed[stop] += 1
+        return super().keys(folder, stop)
+
+
+def test_members_share_the_sweep(tmp_path: Path) -> None:
+    listed: Counter[str] = Counter()
+
+    class CountedRun(Run):
+        @property
+        def store(self) -> Counting:
+            return Counting(self.root, listed)
+
+    run = CountedRun(tmp_path, rounds=8, snapshot_rounds=2)
+    peers = run.start_all()
+    with all_ended(peers):
+        for peer in peers:
+            peer.join()
+    # With all members in step each place is listed once for each horizon, by whoever it is dealt to.
+    assert {listed[keys.before(keys.contributions_of(rank), round_)] for rank in range(3) for round_ in (3, 5)} == {1}
+    assert not (tmp_path / keys.contribution(4, 0, 1)).exists()

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="make test installs it")
 import torch
 
 from muster.replica.errors import ParametersError
+from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.torch import DiLoCo, LocalSGD
 from tests.unit.replica.peers import Run
@@ -44,7 +45,7 @@ def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> l
 
     def replica(rank: int) -> None:
         try:
-            results[rank] = work(Rendezvous.open(run.meeting(), rank, attempt, dict))
+            results[rank] = work(Rendezvous.open(run.meeting(), rank, attempt, Metrics()))
         except BaseException as error:
             errors.append(error)
 
@@ -122,11 +123,11 @@ def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is
 
 def test_a_low_precision_model_that_does_not_move_moves_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
-    rendezvous = Rendezvous.open(run.meeting(), 0, 1, dict)
+    rendezvous = Rendezvous.open(run.meeting(), 0, 1, Metrics())
     model = torch.nn.Linear(8, 8)
     half = torch.nn.Linear(8, 8).to(torch.bfloat16)
     DiLoCo(model, torch.optim.SGD(model.parameters(), lr=1), rendezvous, sync_every=1)
-    again = Rendezvous.open(run.meeting(), 0, 2, dict)
+    again = Rendezvous.open(run.meeting(), 0, 2, Metrics())
     outer = DiLoCo(half, torch.optim.SGD(half.parameters(), lr=1), again, sync_every=1)
     assert again.training is not None
     before = again.training.state.parameters.copy()
@@ -158,7 +159,7 @@ def test_non_contiguous_parameters_are_written_in_place(tmp_path: Path) -> None:
     model = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=1)
     outer = DiLoCo(
-        model, optimizer, Rendezvous.open(run.meeting(), 0, 1, dict), sync_every=3, fragments=3, momentum=0.0
+        model, optimizer, Rendezvous.open(run.meeting(), 0, 1, Metrics()), sync_every=3, fragments=3, momentum=0.0
     )
     pointer, before = model.weight.data_ptr(), model.weight.detach().clone()
     model.weight.data += 1
@@ -175,7 +176,7 @@ def test_a_model_that_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2).requires_grad_(False)
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)
     with pytest.raises(ParametersError, match="the model has no parameter that requires a gradient"):
-        DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, dict), sync_every=1)
+        DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, Metrics()), sync_every=1)
 
 
 class Position:
@@ -204,7 +205,7 @@ def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) ->
         outer = DiLoCo(
             model,
             optimizer,
-            Rendezvous.open(run.meeting(), 0, attempt, dict),
+            Rendezvous.open(run.meeting(), 0, attempt, Metrics()),
             sync_every=2,
             trainer_state={"position": position},
             checkpoint_dir=tmp_path / "checkpoints",
@@ -244,7 +245,7 @@ def test_a_state_of_a_later_round_is_refused(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters())
-    outer = DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, dict), sync_every=1)
+    outer = DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, Metrics()), sync_every=1)
     state = outer.state_dict()
     outer.step()
     outer.load_state_dict(state)

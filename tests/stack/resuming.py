@@ -1,0 +1,22 @@
+"""A trainer that tells every round it makes, and whose first run ends with an error after `fail_after` rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.replica.context import Context
+from muster.replica.diloco import DiLoCo
+
+
+def train(context: Context, *, rounds: int, fail_after: int) -> None:
+    """One weight, to which every rank adds its own number in every round."""
+    weights = np.zeros(3, np.float32)
+    outer = DiLoCo(context.rendezvous, {"weights": weights})
+    first = outer.round + 1
+    while outer.round < rounds:
+        weights -= context.rank + 1
+        outer.step()
+        context.metrics.log(first=float(first))
+        if context.run.count("-x") == 0 and outer.round >= fail_after:
+            message = f"the data of round {outer.round + 1} is broken"
+            raise ValueError(message)

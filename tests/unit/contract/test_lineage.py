@@ -1,0 +1,113 @@
+"""Who goes on where a run has ended, under what name, and what the two share."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from muster.contract.failures import FailureClass
+from muster.contract.lineage import descend, next_run
+from muster.contract.names import RUN_MAX, is_run_name, numbered_run_name
+from muster.contract.plan import Place, Plan
+from muster.contract.plan_lineage import Lineage
+from muster.contract.request import training_job_request
+from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run_document import RunDocument
+from muster.contract.spec import RerunCause
+from muster.contract.spec_reader import parse_spec, parse_spec_text
+from muster.contract.start import execution_input
+
+PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
+SECOND = Lineage(parent="run", root="run", generation=1, attempts_before=3)
+
+
+def plan(run: str = "run", lineage: Lineage | None = None, **fields: Any) -> Plan:
+    spec = parse_spec({"replicas": 2, "trainer": "package.module:train", "image": "image:1", **fields})
+    return Plan.make(run, f"arn:{run}", "2026-01-01", PLACE, spec, lineage=lineage)
+
+
+def replica(rank: int, attempts: int, failure_class: FailureClass | None) -> ReplicaResult:
+    made = [
+        AttemptResult(
+            attempt=n, job=f"j{n}", launched_at="", status="Failed", secondary="", failure_class=failure_class
+        )
+        for n in range(1, attempts + 1)
+    ]
+    outcome = ReplicaOutcome.SUCCEEDED if failure_class is None else ReplicaOutcome.FAILED
+    return ReplicaResult(rank=rank, outcome=outcome, attempts=tuple(made))
+
+
+def result(*replicas: ReplicaResult, verdict: Verdict = Verdict.FAILED) -> Result:
+    return Result(run="run", verdict=verdict, reason="", settled_at="", replicas=replicas, reruns=0)
+
+
+LOST = result(replica(0, 1, None), replica(1, 3, FailureClass.SPOT))
+
+
+def test_the_causes_of_a_rerun_are_the_classes_and_any_failure() -> None:
+    assert set(get_args(RerunCause)) == {"failed", *FailureClass}
+
+
+@pytest.mark.parametrize(
+    ("policy", "lineage", "end", "name"),
+    [
+        (None, None, LOST, None),
+        ({"on": ["failed"], "max": 1}, None, LOST, "run-x2"),
+        ({"on": ["spot", "quota"], "max": 1}, None, LOST, "run-x2"),
+        ({"on": ["quota"], "max": 1}, None, LOST, None),
+        ({"on": ["failed"], "max": 1}, SECOND, LOST, None),
+        ({"on": ["failed"], "max": 2}, SECOND, LOST, "run-x3"),
+        ({"on": ["failed"], "max": 1}, None, LOST.model_copy(update={"verdict": Verdict.STOPPED}), None),
+        ({"on": ["failed"], "max": 1}, None, LOST.model_copy(update={"verdict": Verdict.SUCCEEDED}), None),
+    ],
+)
+def test_when_another_run_follows(policy, lineage, end, name) -> None:
+    made = plan("run-x2" if lineage else "run", lineage, rerun=policy)
+    following = next_run(made, end)
+    assert (following[0] if following else None) == name
+    if following:
+        again = parse_spec_text(execution_input(following[1]))
+        assert (again.resume_from, again.name) == (made.run, None)
+
+
+def test_the_next_run_has_the_values_of_the_first_although_defaults_change() -> None:
+    made = plan(name="run", rerun={"on": ["failed"], "max": 1})
+    _, spec = next_run(made, LOST)
+    unchanged = {"name": None, "resume_from": "run"}
+    assert parse_spec_text(execution_input(spec)).resolved() == made.spec.model_copy(update=unchanged)
+
+
+def test_attempts_count_on_over_the_runs_so_that_every_older_process_is_fenced() -> None:
+    second = descend(plan(), LOST)
+    assert second == SECOND
+    third = descend(plan("run-x2", second), result(replica(0, 2, FailureClass.SPOT)))
+    assert third == Lineage(parent="run-x2", root="run", generation=2, attempts_before=5)
+    damaged = ReplicaResult(rank=0, outcome=ReplicaOutcome.UNKNOWN)
+    assert descend(plan(), result(damaged)).attempts_before >= 999
+
+
+def test_an_heir_meets_and_saves_where_the_first_run_did_and_has_jobs_of_its_own() -> None:
+    heir = plan("run-x2", SECOND)
+    request = training_job_request(heir, 1, 2)
+    assert request["TrainingJobName"] == "muster-run-x2-r1-a2"
+    assert request["Environment"]["MUSTER_ATTEMPT"] == "5"
+    assert request["CheckpointConfig"]["S3Uri"] == "s3://bucket/checkpoints/run/r1"
+    document = RunDocument.of(heir)
+    assert (document.rendezvous_uri, document.run, document.meeting) == ("s3://bucket/rendezvous/run/", "run-x2", "run")
+    own = RunDocument.of(plan())
+    assert (own.root, own.meeting) == (None, "run")
+    assert plan().digest != plan("run", SECOND).digest
+
+
+def test_the_name_of_an_heir_can_be_a_run_s_whatever_the_first_is_called() -> None:
+    assert numbered_run_name("digits", 2) == "digits-x2"
+    names = [numbered_run_name("a" * RUN_MAX, number) for number in (2, 3, 21)]
+    assert len(set(names)) == 3
+    assert all(map(is_run_name, names))
+
+
+def test_on_is_a_name_in_yaml_too() -> None:
+    text = "replicas: 1\ntrainer: a.b:c\nrerun:\n  on: [user-code]\n  max: 2\nspot: on\n"
+    spec = parse_spec_text(text)
+    assert (spec.rerun.on, spec.spot) == (["user-code"], True)

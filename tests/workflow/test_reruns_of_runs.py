@@ -1,0 +1,112 @@
+"""A failed run goes on as another one: from the last committed round, once, and known from both sides."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from muster.client import Muster
+from muster.contract.result import Verdict
+from tests.stack.deployed import Deployed, wait_for
+from tests.stack.listening import Listener
+
+TRAINER = "tests.stack.resuming:train"
+# A snapshot every second round: the heir has a round to replay.
+MEETING = {"grace_seconds": 20.0, "timeout_seconds": 60.0, "snapshot_rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def listener(deployed_stack: Deployed) -> Listener:
+    return Listener(deployed_stack)
+
+
+def commits(stack: Deployed, root: str) -> dict[int, dict]:
+    """Every commit under a run's name, by round."""
+    prefix = f"rendezvous/{root}/commits/"
+    found = stack.s3.list_objects_v2(Bucket=stack.bucket, Prefix=prefix)["Contents"]
+    bodies = [stack.s3.get_object(Bucket=stack.bucket, Key=item["Key"])["Body"].read() for item in found]
+    return {commit["round"]: commit for commit in map(json.loads, bodies)}
+
+
+def executions(stack: Deployed, beginning: str) -> list[str]:
+    pages = stack.stepfunctions.get_paginator("list_executions").paginate(stateMachineArn=stack.machine)
+    names = [item["name"] for page in pages for item in page["executions"]]
+    return sorted(name for name in names if name.startswith(beginning))
+
+
+def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, listener, monkeypatch):
+    spec = {
+        "replicas": 2,
+        "trainer": TRAINER,
+        "kwargs": {"rounds": 6, "fail_after": 3},
+        "rendezvous": MEETING,
+        "rerun": {"on": ["user-code"], "max": 1},
+    }
+    first = stack.start(spec, "resumed")
+    assert first.wait()["status"] == "FAILED"
+    assert first.result().verdict is Verdict.FAILED
+    heir = stack.run("resumed-x2")
+    wait_for("the heir", lambda: executions(stack, "resumed-x2"))
+    # Whoever settles the run again starts nothing: the workflow's own way, and that of the event of its end.
+    stack.invoke("Settle", {"run": "resumed"})
+    ended = {"executionArn": first.execution_arn, "name": "resumed", "status": "FAILED"}
+    stack.invoke("Stop", {"detail": ended})
+    swept = stack.invoke("Sweep", {"young_seconds": 0})
+    assert not [job for job in (*swept["stopped"], *swept["foreign"]) if "resumed" in job]
+    assert heir.wait()["status"] == "SUCCEEDED", heir.describe().get("cause")
+    assert executions(stack, "resumed") == ["resumed", "resumed-x2"]
+    # Rounds go on: none twice, none left out, and no seat of the first run takes part in those of the second.
+    rounds = commits(stack, "resumed")
+    last = max(number for number, commit in rounds.items() if {m["attempt"] for m in commit["members"]} == {1})
+    assert (sorted(rounds), last >= 3) == (list(range(1, 7)), True)
+    for number, commit in rounds.items():
+        assert {member["attempt"] for member in commit["members"]} == ({1} if number <= last else {2})
+    for rank in (0, 1):
+        replica = heir.result().replicas[rank]
+        assert (replica.round, replica.metrics["first"]) == (6, last + 1)
+        assert f"/checkpoints/resumed/r{rank}/" in str(replica.checkpoint_uri)
+    assert heir.result().parameters_identical
+    # Each knows the other.
+    for variable, value in stack.cloud.environment({}).items():
+        monkeypatch.setenv(variable, value)
+    parent, child = Muster().run("resumed").status(), Muster().run("resumed-x2").status()
+    assert (parent.heir, child.parent, child.round) == ("resumed-x2", "resumed", 6)
+    assert listener.wait("Run Rerun", run="resumed")["heir"] == "resumed-x2"
+    assert listener.wait("Run Started", run="resumed-x2")["parent"] == "resumed"
+    # One heir is all that a run has.
+    refused = stack.start({**spec, "resume_from": "resumed"}, "late").wait()
+    assert re.search("resume_from: found 'resumed', which resumed-x2 has resumed already", refused["cause"])
+
+
+def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack):
+    failing = {"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]}
+    stack.start({**failing, "rerun": {"on": ["failed"], "max": 2}}, "chain")
+    other = stack.start({**failing, "rerun": {"on": ["spot"], "max": 2}}, "otherwise")
+    third = wait_for("the last of the chain", lambda: executions(stack, "chain-x3"))
+    assert stack.run(third[0]).wait()["status"] == "FAILED"
+    assert stack.run("chain-x3").result().verdict is Verdict.FAILED
+    assert other.wait()["status"] == "FAILED"
+    # The last word of either: an event of its end that comes late.
+    for run in (stack.run("chain-x3"), other):
+        ended = {"executionArn": run.execution_arn, "name": run.name, "status": "FAILED"}
+        assert stack.invoke("Stop", {"detail": ended}) == {"stop": "verified"}
+    assert executions(stack, "chain") == ["chain", "chain-x2", "chain-x3"]
+    assert executions(stack, "otherwise") == ["otherwise"]
+    lineage = json.loads(stack.run("chain-x3").document("control/chain-x3/lineage.json"))
+    assert lineage == {"parent": "chain-x2", "root": "chain", "generation": 2, "attempts_before": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"resume_from": "nobody"}, "found 'nobody', which is no other run of this stack"),
+        ({"resume_from": "going"}, "found 'going', which has no result yet"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused(stack, change, problem):
+    going = stack.start(stack.gated("going"), "going") if not executions(stack, "going") else stack.run("going")
+    wait_for("the plan", lambda: going.document(going.layout.plan))
+    refused = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"], **change}).wait()
+    assert problem in refused["cause"]
