@@ -1,4 +1,4 @@
-"""The front end for plain arrays: NumPy, and what shares its memory by DLPack. Inner steps at home, rounds together."""
+"""The front end for plain arrays: NumPy's, JAX's, any that know DLPack. Inner steps at home, rounds together."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ class DiLoCo:
             outer.step(samples=len(batch))          # every 500th time: the arrays take over the global parameters
         outer.finish()
 
+    Immutable arrays, as JAX's, live in a dict; after a round others have taken their places in it:
+
+        outer = DiLoCo(context.rendezvous, parameters, sync_every=500)
+        while ...:
+            parameters.update(train_one_step(parameters, batch))
+            outer.step(samples=len(batch))
+
     A replica that starts while the run is going on begins at the run's round; after the run's end it only replays.
     """
 
@@ -42,7 +49,7 @@ class DiLoCo:
         trainer_state: Mapping[str, Stateful] | None = None,
         checkpoint_dir: Path | None = None,
     ) -> None:
-        """Join the run: overwrites `parameters` (a float32 array or a mapping of names to them) with the run's.
+        """Join the run: overwrites `parameters` (a float32 array or a dict of names to them) with the run's.
 
         Args:
             sync_every, learning_rate, momentum, fragments, delay, alpha, eager, codec: see `Algorithm`.

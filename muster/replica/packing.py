@@ -6,17 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.contract.document import digest
+from muster.replica.arrays import HeldArray, hold
 from muster.replica.codec import Floats, object_bytes
 from muster.replica.errors import ParametersError
 from muster.replica.transport import OBJECT_BYTES_MAX
 
-# A float32 NumPy array, or anything that gives one by DLPack; or a mapping of names to such arrays.
+# A float32 NumPy array, or one that NumPy can share by DLPack; or a mapping of names to such arrays, and, if it is a
+# dict, to immutable ones (as JAX's).
 Parameters = Any
 
 WHOLE = slice(0, None)
@@ -89,7 +91,7 @@ class Packing(ABC):
 
 
 class ArrayPacking(Packing):
-    """NumPy arrays, and arrays of other libraries through DLPack where their memory can be written."""
+    """NumPy arrays, and arrays of other libraries: see `hold`."""
 
     def __init__(self, parameters: Parameters) -> None:
         """Take hold of the arrays, in the order of their names (no order of insertion matters).
@@ -97,36 +99,22 @@ class ArrayPacking(Packing):
         Raises:
             ParametersError: with everything that is wrong with them.
         """
-        named = dict(parameters) if isinstance(parameters, Mapping) else {"parameters": parameters}
-        arrays = {name: _as_array(named[name]) for name in sorted(named)}
-        problems = [problem for name in named for problem in _problems(name, arrays[name])]
-        self._arrays: dict[str, NDArray[Any]] = {} if problems else arrays
-        super().__init__({name: array.shape for name, array in self._arrays.items()}, problems)
+        named = parameters if isinstance(parameters, Mapping) else MappingProxyType({"parameters": parameters})
+        self._arrays: dict[str, HeldArray] = {}
+        problems = []
+        for name in sorted(named):
+            try:
+                self._arrays[name] = hold(named, name)
+            except ParametersError as error:
+                problems.append(str(error))
+        super().__init__({name: array.view().shape for name, array in self._arrays.items()}, problems)
 
     def read(self, part: slice = WHOLE) -> Floats:
         """A flat copy."""
-        pieces = [self._arrays[piece.name].reshape(-1)[piece.local] for piece in self.pieces(part)]
+        pieces = [self._arrays[piece.name].view().reshape(-1)[piece.local] for piece in self.pieces(part)]
         return np.concatenate(pieces)
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
-        """Overwrite in place."""
+        """Overwrite in place, or replace what is immutable."""
         for piece in self.pieces(part):
-            # An index into `flat` and not a reshape, which would be a copy where an array is not contiguous.
-            self._arrays[piece.name].flat[piece.local] = flat[piece.place]
-
-
-def _as_array(array: Any) -> Any:
-    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
-        return array
-    try:
-        return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        return array
-
-
-def _problems(name: str, array: Any) -> list[str]:
-    if not isinstance(array, np.ndarray):
-        return [f"{name} is a {type(array).__name__}, neither a NumPy array nor one that DLPack can share with NumPy"]
-    if array.dtype != np.float32:
-        return [f"{name} is {array.dtype}, not float32"]
-    return [] if array.flags.writeable else [f"{name} is read-only"]
+            self._arrays[piece.name].write(piece.local, flat[piece.place])

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from muster.replica.algorithm import Algorithm, Turn, eager_estimate, mixed
-from muster.replica.codec import Floats
 from muster.replica.diloco import DiLoCo
 from muster.replica.errors import AlgorithmError
 from muster.replica.metrics import METRICS_MAX, Metrics
@@ -183,28 +182,6 @@ def test_everything_that_is_wrong_with_the_settings_is_said_at_once() -> None:
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(AlgorithmError, match=reason):
         Algorithm(**settings)
-
-
-class Shared:
-    """An array of another library, whose memory NumPy can share."""
-
-    def __init__(self, values: Floats) -> None:
-        self._values = values
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._values.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._values.__dlpack_device__()
-
-
-def test_arrays_of_other_libraries_are_trained_in_place(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
-    values = np.zeros(5, np.float32)
-    outer = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, Metrics()), {"w": Shared(values)})
-    values -= 1
-    outer.step()
-    np.testing.assert_allclose(values, -1.33, rtol=1e-6)
 
 
 def test_replicas_with_other_settings_are_refused(tmp_path: Path) -> None:
