@@ -10,9 +10,8 @@ from muster.client.progress import ProgressReader
 from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
-from muster.contract.lineage import Heir
+from muster.contract.lineage import Heir, Lineage
 from muster.contract.names import run_name
-from muster.contract.plan_lineage import Lineage
 from muster.contract.result import Result, Verdict
 from muster.contract.turns import TURNS_KEY, Turns
 from muster.contract.waiting import Waiting

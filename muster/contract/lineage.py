@@ -1,4 +1,4 @@
-"""Where a run comes from."""
+"""Where a run comes from, and who goes on where it has ended."""
 
 from __future__ import annotations
 
@@ -16,3 +16,10 @@ class Lineage(Document):
     attempts_before: int = Field(
         ge=0, description="the highest attempt of any rank in all runs before: every process of theirs is fenced"
     )
+
+
+class Heir(Document):
+    """The one run that goes on where a run has ended: written once, beside the result of the run before."""
+
+    run: str
+    execution_arn: str = Field(description="of the heir")

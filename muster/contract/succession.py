@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from muster.contract import names
-from muster.contract.document import Document
+from muster.contract.lineage import Lineage
 from muster.contract.plan import Plan
-from muster.contract.plan_lineage import Lineage
 from muster.contract.result import ReplicaOutcome, Result, Verdict
 from muster.contract.spec import Spec
-
-
-class Heir(Document):
-    """The one run that goes on where a run has ended: written once, beside the result of the run before."""
-
-    run: str
-    execution_arn: str = Field(description="of the heir")
 
 
 def descend(parent: Plan, result: Result) -> Lineage:

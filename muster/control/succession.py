@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
 from muster.contract.events import RunRerun
-from muster.contract.lineage import Heir, descend, next_run
-from muster.contract.plan_lineage import Lineage
+from muster.contract.lineage import Heir, Lineage
 from muster.contract.result import Result
 from muster.contract.spec import Spec
 from muster.contract.start import execution_input
+from muster.contract.succession import descend, next_run
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.bus import Bus

@@ -9,6 +9,8 @@ import pytest
 
 from muster.client import Muster
 from muster.contract.result import Verdict
+from muster.control.clients import TRIES
+from muster.local.faults import CallError
 from tests.stack.deployed import Deployed, wait_for
 from tests.stack.listening import Listener
 
@@ -96,6 +98,27 @@ def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack):
     assert executions(stack, "otherwise") == ["otherwise"]
     lineage = json.loads(stack.run("chain-x3").document("control/chain-x3/lineage.json"))
     assert lineage == {"parent": "chain-x2", "root": "chain", "generation": 2, "attempts_before": 2}
+
+
+@pytest.mark.parametrize(
+    # Refused until the function gives up, and the workflow asks again; or only one answer is lost.
+    ("after_effect", "count"),
+    [(False, TRIES), (True, 1)],
+    ids=["refused", "answer lost"],
+)
+def test_an_heir_whose_start_went_wrong_is_started_once(stack, after_effect, count):
+    name = f"restart-{after_effect}".lower()
+    fault = CallError(
+        service="states", operation="StartExecution", resource=f"{name}-x2", after_effect=after_effect, count=count
+    )
+    placed = stack.cloud.faults.add(fault)
+    failing = {"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]}
+    first = stack.start({**failing, "rerun": {"on": ["failed"], "max": 1}}, name)
+    assert first.wait()["status"] == "FAILED"
+    assert placed.fired == count
+    wait_for("the heir", lambda: executions(stack, f"{name}-x2"))
+    stack.run(f"{name}-x2").wait()
+    assert executions(stack, name) == [name, f"{name}-x2"]
 
 
 @pytest.mark.parametrize(

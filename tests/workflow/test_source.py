@@ -113,7 +113,7 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
     stack.cloud.calls.reset()
     again = code.rename(code.parent / "elsewhere")
     os.utime(again / "helper.py", (1, 1))
-    muster(stack, again, {**spec, "name": "delivered-again", "source_dir": "elsewhere"}, "launch")
+    muster(stack, again, {**spec, "name": "delivered-again", "source_dir": "elsewhere", "replicas": 1}, "launch")
     assert uploads(stack) == 0
     assert stack.run("delivered-again").wait()["status"] == "SUCCEEDED"
 
