@@ -29,7 +29,7 @@ LAMBDA_WHEELS = "manylinux2014_aarch64"
 _SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "lambdas")
 _REQUIREMENTS = "lambdas/requirements.txt"
 # 27 of botocore's 29 MB describe services that no function calls.
-_SERVICE_MODELS = frozenset({"events", "s3", "sagemaker", "sns", "stepfunctions", "sts"})
+_SERVICE_MODELS = frozenset({"events", "s3", "sagemaker", "scheduler", "sns", "stepfunctions", "sts"})
 _SCRIPTS_AND_EXAMPLES = ("bin", "boto3/examples")
 _TASK_ROOT = "/var/task"  # Lambda: where the code lies; tracebacks name it
 

@@ -8,6 +8,7 @@ from constructs import Construct
 
 from infra.access import decryption, listing, objects, run_jobs
 from infra.handler_function import HandlerFunction, HandlerSettings
+from infra.turn_function import queue_access
 
 
 class SettleFunction(Construct):
@@ -46,8 +47,9 @@ class SettleFunction(Construct):
                     ],
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/result.json"]),
-                listing(bucket, ["control/*"]),
+                listing(bucket, ["control/*", "queue/*"]),
                 *decryption(results_key),
                 *run_jobs(Stack.of(self), job_prefix),
+                *queue_access(bucket),
             ],
         ).function

@@ -17,10 +17,13 @@ from muster.control.settle import settle
 from muster.control.store import Store
 from muster.control.succession import Succession
 from muster.control.tell import tell_of_end
+from muster.control.tokens import Tokens
+from muster.control.turns import run_queue
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
+_queue = run_queue(_store, Tokens(stepfunctions_client()), _environment.max_concurrent_replicas)
 _succession = Succession(stepfunctions_client(), _bus)
 _runs = Runs(_store, Jobs(sagemaker_client()))
 
@@ -39,6 +42,8 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
     logger.append_keys(run_id=request.run)
     run = _runs.require(request.run)
     result = settle(run, time_left(context)).result
+    if _queue is not None:
+        _queue.leave(run.plan.execution_arn)
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
     tell_of_end(_bus, run, result)
     heir = _succession.follow(run, result)

@@ -8,11 +8,11 @@ from typing import Any
 
 from muster.client.estimate import Cost, Quota, cost, quotas
 from muster.client.instance_types import unknown_types
-from muster.client.prices import PriceTable, shipped_prices
 from muster.client.source import PackedSource, pack
 from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.plan import Place, Plan
+from muster.contract.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.request import training_job_request
 from muster.contract.spec import Spec
 from muster.contract.stack_defaults import StackDefaults
@@ -80,7 +80,7 @@ class Surroundings:
 
 def nowhere() -> Surroundings:
     """No stack is asked: its values stand in brackets."""
-    return Surroundings(_PLACE, StackDefaults(image=_IMAGE), shipped_prices())
+    return Surroundings(_PLACE, StackDefaults(image=_IMAGE), SHIPPED_PRICES)
 
 
 def dry_run(spec: Spec, at: Surroundings | None = None) -> DryRun:

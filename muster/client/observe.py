@@ -13,6 +13,8 @@ from muster.contract.layout import RunLayout
 from muster.contract.lineage import Heir, Lineage
 from muster.contract.names import run_name
 from muster.contract.result import Result, Verdict
+from muster.contract.turns import TURNS_KEY, Turns
+from muster.contract.waiting import Waiting
 
 # A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
 _CLASSES_PER_LOOK = 25
@@ -31,7 +33,7 @@ class Observer:
         self._result: Result | None = None
 
     def look(self) -> RunStatus:
-        """The run's status now: one call for the execution, one per 100 jobs, one or two for the rounds."""
+        """The run's status now: one call for the execution, one per 100 jobs, and two or three listings."""
         execution = self._cloud.describe_execution(self._execution)
         jobs = self._cloud.jobs(self._run)
         if execution.ended_at is not None and self._result is None:
@@ -49,7 +51,23 @@ class Observer:
             result=self._result,
             heir=self._heir,
             now=datetime.now(UTC),
+            waiting=self._waiting(execution, jobs),
+            behind=self._behind(execution, jobs),
         )
+
+    def _waiting(self, execution: Execution, jobs: list[Job]) -> list[Waiting]:
+        """The marks of refused launches; not asked for while every replica has a job that goes on or is done."""
+        settled = {job.name.rank for job in jobs if not is_failure(job)}
+        if execution.ended_at is not None or len(settled) >= execution.replicas:
+            return []
+        prefix = RunLayout(self._run).waiting
+        marks = (Waiting.from_key(key) for key in self._cloud.keys_after(prefix, prefix))
+        return [mark for mark in marks if mark is not None]
+
+    def _behind(self, execution: Execution, jobs: list[Job]) -> tuple[str, ...] | None:
+        """The queue before the run; looked at until there is a job."""
+        body = None if jobs or execution.ended_at is not None else self._cloud.read(TURNS_KEY)
+        return None if body is None else Turns.from_json(body, TURNS_KEY).before(self._run)
 
     def _reader(self, execution: Execution) -> ProgressReader:
         """Of the place where the replicas meet, which the first run of a lineage names."""

@@ -10,8 +10,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from muster.client.prices import PriceTable
 from muster.client.translate import translated
+from muster.contract.prices import PriceTable
 
 # The API has few endpoints, each of which knows the prices of all regions.
 _ENDPOINT_REGION = "us-east-1"

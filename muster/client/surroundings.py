@@ -6,8 +6,8 @@ from muster.client.cloud import Cloud
 from muster.client.dry_run import Surroundings
 from muster.client.errors import ClientError
 from muster.client.price_list import listed_prices
-from muster.client.prices import shipped_prices
 from muster.contract.plan import Place
+from muster.contract.prices import SHIPPED_PRICES
 from muster.contract.spec import Spec
 from muster.contract.stack_defaults import StackDefaults
 
@@ -29,5 +29,5 @@ def surroundings(cloud: Cloud, spec: Spec) -> Surroundings:
         prices = listed_prices(cloud.session, stack.region, types)
     except ClientError as error:
         remark = f"the Price List API could not be asked ({error}); the shipped price table counts"
-        return Surroundings(place, defaults, shipped_prices(), (remark,))
+        return Surroundings(place, defaults, SHIPPED_PRICES, (remark,))
     return Surroundings(place, defaults, prices)

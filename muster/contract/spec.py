@@ -12,6 +12,8 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.failures import FailureClass
+from muster.contract.history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
+from muster.contract.run_limits import LimitFields
 from muster.contract.training.access import AccessFields
 from muster.contract.training.algorithm import AlgorithmFields
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
@@ -32,6 +34,9 @@ RESERVED_TAGS = 6  # of CreateTrainingJob's 50
 ENVIRONMENT_MAX = 100 - RESERVED_ENVIRONMENT
 
 
+JITTER = 0.25  # of a wait, at most, is added to it
+
+
 class OnReplicaFailure(StrEnum):
     """What the loss of a replica (failed and out of budget) means for the run."""
 
@@ -45,6 +50,18 @@ class Budget(Document):
     max_reruns: int = Field(ge=0, le=names.ATTEMPT_MAX - 1, description="reruns for this class, per replica")
     delay_seconds: int = Field(default=0, ge=0, le=86_400, description="wait before the first of them")
     max_delay_seconds: int = Field(default=3_600, ge=0, le=86_400, description="each further wait doubles, up to this")
+
+    def longest_delays(self) -> Iterator[float]:
+        """The wait before each rerun in seconds, with all the jitter that it may get."""
+        for spent in range(self.max_reruns):
+            yield (1 + JITTER) * self.delay(spent)
+
+    def delay(self, spent: int) -> int:
+        """Seconds to wait before the rerun after `spent` earlier ones: doubling, bounded."""
+        if self.delay_seconds == 0:
+            return 0
+        # 2**17 * 1 s is past the largest bound; beyond it the exponent only costs time.
+        return int(min(self.max_delay_seconds, self.delay_seconds * 2 ** min(spent, 17)))
 
 
 DEFAULT_BUDGETS: dict[FailureClass, Budget] = {
@@ -114,7 +131,16 @@ class Rerun(Document):
     max: int = Field(ge=1, le=names.RERUNS_MAX, description="runs after the first, at most")
 
 
-class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
+class Spec(
+    LimitFields,
+    AlgorithmFields,
+    SourceFields,
+    StorageFields,
+    ResourceFields,
+    TimeFields,
+    AccessFields,
+    ObservationFields,
+):
     """One run: what every replica executes, on what, and what its failures mean.
 
     What concerns a training job stands in the parts that it is made of; here stands what makes a run of them.
@@ -195,6 +221,8 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
     def _disagreements(self) -> Iterator[Problem]:
         yield from self._program_problems()
         yield from self._membership_problems()
+        parts = (self, *map(self._overridden, self.overrides.values()))
+        yield from self.limit_problems(self.replicas, (name for part in parts for name in part.instance_types))
         yield from self.algorithm_problems()
         yield from self.source_problems(
             self.input_data_config, self.entrypoint, algorithm=self.algorithm_name is not None
@@ -213,12 +241,22 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
                 allowed = f"at least delay_seconds ({budget.delay_seconds})"
                 field = f"reruns.{failure_class}.max_delay_seconds"
                 yield Problem(field, str(budget.max_delay_seconds), "raise it", allowed)
+        yield from self._history_problems()
         yield from _reserved_names(self.environment, "environment")
         for key in self.tags:
             if key.casefold().startswith(("muster:", "aws:")):
                 remedy = "choose one that begins with neither aws: nor muster:"
                 yield Problem(f"tags.{key}", "a reserved key", remedy)
         yield from self._override_problems()
+
+    def _history_problems(self) -> Iterator[Problem]:
+        """Every rerun, and every piece of its wait, takes history of the replica's workflow."""
+        budgets = [self.budget(failure_class) for failure_class in FailureClass]
+        events = sum(rerun_events(delay) for budget in budgets for delay in budget.longest_delays())
+        if events > RERUN_EVENTS_MAX:
+            found = f"waits and reruns that take {events:,} history events if all are used up"
+            allowed = f"at most {RERUN_EVENTS_MAX:,} of the {HISTORY_MAX:,} that a workflow may have"
+            yield Problem("reruns", found, "lower max_reruns or max_delay_seconds", allowed)
 
     def _program_problems(self) -> Iterator[Problem]:
         if self.trainer is None and self.entrypoint is None and self.algorithm_name is None:

@@ -31,7 +31,9 @@ class PlanRequest(BaseModel):
     input: Any
 
 
-def make_plan(store: Store, place: Place, defaults: StackDefaults, request: PlanRequest) -> Plan:
+def make_plan(
+    store: Store, place: Place, defaults: StackDefaults, request: PlanRequest, replica_cap: int | None = None
+) -> Plan:
     """Write the plan and the replicas' document; the same execution gets the same plan however often it asks.
 
     Raises:
@@ -39,6 +41,9 @@ def make_plan(store: Store, place: Place, defaults: StackDefaults, request: Plan
         RunNameTakenError: another execution owns the run.
     """
     spec = _completed(parse_spec(request.input), defaults, request.execution_name)
+    if replica_cap is not None and spec.replicas > replica_cap:
+        allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
+        raise SpecError([Problem("replicas", f"{spec.replicas:,}", "lower it, or raise that", allowed)])
     run = run_name(request.execution_name)
     lineage = (
         None if spec.resume_from is None else succeed(store, spec, Heir(run=run, execution_arn=request.execution_arn))

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -75,6 +76,12 @@ class Store:
         """How many objects lie under `prefix`."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return sum(page["KeyCount"] for page in pages)
+
+    def listed(self, prefix: str) -> list[tuple[str, datetime]]:
+        """The keys under `prefix`, each with the time at which its object was made."""
+        # ListObjectsV2: at most 1,000 keys a page.
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return [(item["Key"], item["LastModified"]) for page in pages for item in page.get("Contents", [])]
 
     def attempts(self, what: str) -> _Attempts:
         """Rounds of a read-change-write loop, with a growing, jittered pause between them.

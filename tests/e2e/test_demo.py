@@ -64,6 +64,21 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert "The run succeeded." in output
 
 
+def test_the_demo_waits_for_quota_when_asked_and_succeeds(tmp_path: Path) -> None:
+    demo = start_demo(tmp_path, FAULTS="quota")
+    output, _ = demo.communicate(timeout=280)
+    assert demo.returncode == 0, output
+    assert "replica 1 waiting for quota" in output
+    assert json.loads((tmp_path / "result.json").read_text())["attempts"] == {"0": 1, "1": 3, "2": 2, "3": 1}
+
+
+def test_a_fault_that_the_demo_does_not_know_is_refused_in_one_line(tmp_path: Path) -> None:
+    output, _ = (demo := start_demo(tmp_path, FAULTS="fire")).communicate(timeout=60)
+    assert demo.returncode == 1
+    assert "FAULTS: found fire; known is quota; correct it or leave it out." in output
+    assert "Traceback" not in output
+
+
 # As examples/char_gpt/run.yaml, in seconds: so noisy that one replica alone is clearly behind.
 SMALL_GPT = """\
 replicas: 4

@@ -94,7 +94,7 @@ def test_native_code_is_built_for_where_it_runs(aws: Path) -> None:
     assert machines == {ELF_AARCH64}
 
 
-@pytest.mark.parametrize("handler", ["plan", "attempt", "react", "stop", "settle"])
+@pytest.mark.parametrize("handler", ["plan", "attempt", "react", "stop", "settle", "alarm", "turn"])
 def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: str) -> None:
     # -S: the virtual environment cannot help.
     program = (
@@ -109,6 +109,9 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
         "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/replica",
         "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
         "MUSTER_DEFAULTS": "{}",
+        "MUSTER_LAUNCHES_PER_SECOND": "10",
+        "MUSTER_ALARM_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:alarm",
+        "MUSTER_ALARM_ROLE_ARN": "arn:aws:iam::123456789012:role/alarm",
         "POWERTOOLS_SERVICE_NAME": "muster",
         "POWERTOOLS_METRICS_NAMESPACE": "Muster",
         "AWS_DEFAULT_REGION": "us-east-1",

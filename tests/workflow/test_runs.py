@@ -6,9 +6,9 @@ import json
 from datetime import datetime
 
 from muster.client import Muster
-from muster.client.prices import shipped_prices
 from muster.contract.failures import FailureClass
 from muster.contract.plan import Plan
+from muster.contract.prices import SHIPPED_PRICES
 from muster.contract.request import training_job_request
 from muster.local.faults import CapacityError
 from tests.stack.deployed import wait_for
@@ -105,8 +105,8 @@ def test_what_a_spec_leaves_out_is_the_stacks_and_a_dry_run_shows_just_that(stac
     spec = {**PASS, "replicas": 2, "tags": {"stage": "live"}, "overrides": overrides}
     dry = Muster().dry_run(spec)
     # The embedded cloud has no Price List API.
-    usd = shipped_prices().usd_per_hour
-    assert (dry.prices, dry.cost.per_hour) == (shipped_prices(), usd["ml.c5.xlarge"] + usd["ml.m5.large"])
+    usd = SHIPPED_PRICES.usd_per_hour
+    assert (dry.prices, dry.cost.per_hour) == (SHIPPED_PRICES, usd["ml.c5.xlarge"] + usd["ml.m5.large"])
     assert "the Price List API could not be asked" in dry.remarks[0]
     run = stack.start(spec)
     assert run.wait()["status"] == "SUCCEEDED"
