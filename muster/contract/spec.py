@@ -64,6 +64,7 @@ class Budget(Document):
         return int(min(self.max_delay_seconds, self.delay_seconds * 2 ** min(spent, 17)))
 
 
+# Every class that can be rerun; what Muster itself has stopped is not.
 DEFAULT_BUDGETS: dict[FailureClass, Budget] = {
     FailureClass.CAPACITY: Budget(max_reruns=20, delay_seconds=60, max_delay_seconds=1_800),
     FailureClass.QUOTA: Budget(max_reruns=20, delay_seconds=120, max_delay_seconds=1_800),
@@ -202,7 +203,7 @@ class Spec(
         # A strict model takes no text for an enum; the keys of a document are always text.
         if not isinstance(value, dict):
             return value
-        known = {item.value: item for item in FailureClass}
+        known = {item.value: item for item in DEFAULT_BUDGETS}
         return {known.get(key, key) if isinstance(key, str) else key: budget for key, budget in value.items()}
 
     @field_validator("on_replica_failure", mode="before")
@@ -251,7 +252,7 @@ class Spec(
 
     def _history_problems(self) -> Iterator[Problem]:
         """Every rerun, and every piece of its wait, takes history of the replica's workflow."""
-        budgets = [self.budget(failure_class) for failure_class in FailureClass]
+        budgets = [self.budget(failure_class) for failure_class in DEFAULT_BUDGETS]
         events = sum(rerun_events(delay) for budget in budgets for delay in budget.longest_delays())
         if events > RERUN_EVENTS_MAX:
             found = f"waits and reruns that take {events:,} history events if all are used up"
@@ -342,7 +343,7 @@ class Spec(
         instance_type = self.instance_type or (None if self.instance_preferences else DEFAULT_INSTANCE_TYPE)
         return self.model_copy(
             update={
-                "reruns": {failure_class: self.budget(failure_class) for failure_class in FailureClass},
+                "reruns": {failure_class: self.budget(failure_class) for failure_class in DEFAULT_BUDGETS},
                 "min_replicas": self.quorum,
                 "instance_type": instance_type,
                 "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self._has_spot else None,

@@ -147,7 +147,7 @@ def _launch(run: ActiveRun, request: AttemptRequest, armed: _Armed, *, stopping:
     if job is not None:
         return _adopt(run, request, job)
     if stopping:
-        return _not_created(FailureClass.STOPPED_BY_USER, "the run was stopped before the launch")
+        return _not_created(FailureClass.STOPPED_BY_MUSTER, "the run was stopped before the launch")
     # The rerun may have waited for hours in which the others have spent what was left.
     if request.attempt > 1 and (ceiling := spent_ceiling(run)):
         return _not_created(FailureClass.UNKNOWN, ceiling)
@@ -190,7 +190,7 @@ def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch | End:
 
 
 def _not_created(failure_class: FailureClass, reason: str) -> End:
-    status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_USER else JobStatus.FAILED
+    status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_MUSTER else JobStatus.FAILED
     return End(failure_class, reason, status=status, secondary=NOT_CREATED)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.contract.failures import FailureClass, JobEnd, classify_end, explained
 from muster.contract.record import Attempt, Decision, Next, Record, Transition
@@ -53,6 +53,8 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | Non
     What was decided before stands. None: the attempt is not the replica's current one, and nothing was done.
     """
     fresh = False
+    if end.failure_class is FailureClass.STOPPED_BY_USER and run.documents.fence() is not None:
+        end = replace(end, failure_class=FailureClass.STOPPED_BY_MUSTER)
 
     def change(record: Record | None) -> Record | None:
         nonlocal fresh

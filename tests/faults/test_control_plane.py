@@ -425,6 +425,7 @@ def test_stop_execution_during_training_leaves_no_job(stack):
     result = run.result()
     assert (result.verdict, result.reason) == (Verdict.STOPPED, "the execution was stopped")
     assert [replica.outcome for replica in result.replicas] == [ReplicaOutcome.STOPPED] * 2
+    assert {replica.attempts[-1].failure_class for replica in result.replicas} == {FailureClass.STOPPED_BY_MUSTER}
     assert run.statuses() == {"r0-a1": "Stopped", "r1-a1": "Stopped"}
     # Nobody waits on the tokens any more, and that is no error.
     wait_for("the ends in the records", lambda: all(run.record(rank).decision for rank in (0, 1)))

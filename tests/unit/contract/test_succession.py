@@ -13,7 +13,7 @@ from muster.contract.plan import Place, Plan
 from muster.contract.request import training_job_request
 from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run_document import RunDocument
-from muster.contract.spec import RerunCause
+from muster.contract.spec import DEFAULT_BUDGETS, RerunCause
 from muster.contract.spec_reader import parse_spec, parse_spec_text
 from muster.contract.start import execution_input
 from muster.contract.succession import descend, next_run
@@ -46,7 +46,7 @@ LOST = result(replica(0, 1, None), replica(1, 3, FailureClass.SPOT))
 
 
 def test_the_causes_of_a_rerun_are_the_classes_and_any_failure() -> None:
-    assert set(get_args(RerunCause)) == {"failed", *FailureClass}
+    assert set(get_args(RerunCause)) == {"failed", *DEFAULT_BUDGETS}
 
 
 @pytest.mark.parametrize(
