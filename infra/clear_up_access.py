@@ -6,7 +6,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
-from infra.access import decryption, listing, objects, run_jobs
+from infra.access import decryption, listing, objects, page_writing, run_jobs
 
 
 def clear_up_access(
@@ -26,7 +26,8 @@ def clear_up_access(
             ],
         ),
         objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
-        listing(bucket, ["control/*"]),
+        listing(bucket, ["control/*", "rendezvous/*/commits/*"]),
+        *page_writing(bucket),
         *decryption(results_key),
         *run_jobs(stack, job_prefix),
     ]

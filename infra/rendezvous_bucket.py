@@ -73,7 +73,7 @@ class RendezvousBucket(Construct):
             "WrittenOnce",
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
-                *("control/*/lineage.json", "control/*/heir.json", "runs/*"),
+                *("control/*/lineage.json", "control/*/heir.json", "control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )

@@ -8,10 +8,10 @@ from typing import Any
 
 from muster.client.estimate import Cost, Quota, cost, quotas
 from muster.client.instance_types import unknown_types
-from muster.client.prices import PriceTable, shipped_prices
 from muster.client.source import PackedSource, pack
 from muster.contract.layout import s3_uri
 from muster.contract.plan import Place, Plan
+from muster.contract.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.request import training_job_request
 from muster.contract.spec import Spec
 from muster.contract.training.overrides import override_of
@@ -74,7 +74,7 @@ def dry_run(spec: Spec) -> DryRun:
         complete = complete.model_copy(update={"source_dir": s3_uri(_PLACE.bucket, source.key)})
     plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
-    prices = shipped_prices()
+    prices = SHIPPED_PRICES
     return DryRun(
         requests=[training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)],
         groups=_groups(plan.spec),

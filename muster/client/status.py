@@ -59,6 +59,7 @@ class RunStatus(Document):
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
     heir: str | None = Field(default=None, description="the run that goes on where this one has ended")
+    page: str | None = Field(default=None, description="where the page of the settled run lies, s3://…")
     replicas: tuple[ReplicaStatus, ...]
 
 
@@ -93,6 +94,7 @@ def run_status(
     result: Result | None,
     now: datetime,
     heir: str | None = None,
+    page: str | None = None,
 ) -> RunStatus:
     """The status of `run` at `now`. `failures` holds the class of each ended job that is known, by the job's name."""
     by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
@@ -110,6 +112,7 @@ def run_status(
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
         heir=heir,
+        page=page,
         replicas=replicas,
     )
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
-from muster.contract.record import Attempt, Decision, Next, Record
+from muster.contract.record import NOT_CREATED, Attempt, Decision, Next, Record
 from muster.contract.request import training_job_request
 from muster.contract.status import JobStatus
 from muster.control import clock
@@ -183,7 +183,7 @@ def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch | End:
 
 def _not_created(failure_class: FailureClass, reason: str) -> End:
     status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_USER else JobStatus.FAILED
-    return End(failure_class, reason, status=status, secondary="NotCreated")
+    return End(failure_class, reason, status=status, secondary=NOT_CREATED)
 
 
 def _obey_fence(run: ActiveRun, name: str) -> None:

@@ -6,7 +6,7 @@ from muster.client.dry_run import dry_run
 from muster.client.dry_run_text import dry_run_text
 from muster.client.estimate import cost, quotas
 from muster.client.instance_types import unknown_types
-from muster.client.prices import shipped_prices
+from muster.contract.prices import SHIPPED_PRICES
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 
@@ -84,7 +84,7 @@ def test_a_type_without_a_price_makes_the_cost_unknown_and_is_named() -> None:
 
 
 def test_the_shipped_prices_are_of_types_that_exist_and_say_their_date() -> None:
-    prices = shipped_prices()
+    prices = SHIPPED_PRICES
     assert unknown_types(prices.usd_per_hour) == []
     assert all(price > 0 for price in prices.usd_per_hour.values())
     document = dry_run(parse_spec({"replicas": 1, "trainer": "m:f"})).document()["cost"]
