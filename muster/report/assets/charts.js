@@ -176,7 +176,7 @@ function colour(share) {
 /** How long rounds took, and how much of that was waiting. */
 class RoundTimes {
   constructor(model) {
-    this.chart = new Chart(byId("round-chart"), "Seconds of a round up to its commit, and those in which the replicas waited for the exchange, on average.");
+    this.chart = new Chart(byId("round-chart"), "Seconds of a round up to its commit, and those in which the replicas waited for the exchange, on average. The moments are S3's, in whole seconds.");
     this.update(model);
   }
 

@@ -49,6 +49,7 @@ function phases(model, attempt, from, to, found) {
   let name = steps.length ? "Starting" : attempt.ended_at ? "Training" : attempt.secondary || "Starting";
   for (const step of steps) {
     const next = Math.min(to, Math.max(at, model.since(step.at)));
+    if (step.secondary === name) continue;
     if (next > at) found.push({ from: at, to: next, phase: PHASE_OF.get(name) ?? "other", what: name });
     at = next;
     name = step.secondary;
@@ -215,6 +216,7 @@ class Timeline {
     if (replicas.length < MANY) { byId("overview").replaceChildren(); return; }
     const height = Math.min(replicas.length, 360);
     const canvas = el("canvas", { width: WIDTH, height, role: "img", "aria-label": `All ${replicas.length} replicas over time; the table below tells the same` });
+    canvas.style.height = `${height}px`;
     const context = canvas.getContext("2d");
     const colours = Object.fromEntries(["waiting", "loading", "training", "saving", "broken"].map((name) => [name, css(`--${name}`)]));
     const line = height / replicas.length;
