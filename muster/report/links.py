@@ -13,14 +13,17 @@ _DOMAINS = {
 _LOG_GROUP = "$252Faws$252Fsagemaker$252FTrainingJobs"
 
 
-def console_links(execution_arn: str) -> Links:
-    """The consoles of the partition and region that the execution runs in."""
+def console_links(execution_arn: str, job_prefix: str) -> Links:
+    """The consoles of the partition and region that the execution runs in; its jobs' names begin with `job_prefix`."""
     _, partition, _, region, *_ = execution_arn.split(":")
     domain = _DOMAINS.get(partition, _DOMAINS["aws"])
     base = f"https://{region}.{domain}"
+    logs = f"{base}/cloudwatch/home?region={region}#logsV2:log-groups/log-group/{_LOG_GROUP}$3FlogStreamNameFilter$3D"
+    jobs = f"{base}/sagemaker/home?region={region}#/jobs"
     return Links(
         execution=f"{base}/states/home?region={region}#/v2/executions/details/{execution_arn}",
-        job=f"{base}/sagemaker/home?region={region}#/jobs/{{job}}",
-        logs=f"{base}/cloudwatch/home?region={region}#logsV2:log-groups/log-group/{_LOG_GROUP}"
-        "$3FlogStreamNameFilter$3D{job}$252F",
+        job=f"{jobs}/{{job}}",
+        logs=f"{logs}{{job}}$252F",
+        run_jobs=jobs,
+        run_logs=f"{logs}{job_prefix}",
     )

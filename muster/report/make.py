@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.contract.failures import FailureClass
+from muster.contract.names import run_job_prefix
 from muster.contract.plan import Plan
 from muster.contract.prices import SHIPPED_PRICES
 from muster.report.cost import attempt_usd
@@ -59,7 +60,7 @@ def make_page(sight: Sight) -> Page:
                 heir=sight.heir,
             )
         ),
-        links=console_links(plan.execution_arn),
+        links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),
         rounds=sight.rounds,
         plan=_without_environment(plan.model_dump(mode="json", exclude_none=True)),

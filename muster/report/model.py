@@ -80,6 +80,8 @@ class Links(Document):
     execution: str
     job: str
     logs: str
+    run_jobs: str
+    run_logs: str
 
 
 class Fact(Document):

@@ -14,7 +14,11 @@ function drawHead(model) {
   byId("verdict").textContent = data.verdict;
   document.title = `${data.run}: ${data.state}`;
   byId("facts").replaceChildren(...data.facts.map((fact) => el("div", {}, el("dt", {}, fact.label), el("dd", {}, fact.value, fact.note ? el("small", {}, fact.note) : null))));
-  byId("links").replaceChildren(el("a", { href: data.links.execution, rel: "noreferrer", target: "_blank" }, "The run in the Step Functions console"));
+  const link = (href, text) => el("a", { href, rel: "noreferrer", target: "_blank" }, text);
+  byId("links").replaceChildren(
+    link(data.links.execution, "The run in Step Functions"), " ",
+    link(data.links.run_jobs, "Its jobs in SageMaker"), " ",
+    link(data.links.run_logs, "Their logs in CloudWatch"));
   byId("made").textContent = `Made ${clockTime(data.made_at)}; times count from ${clockTime(data.started_at)}.`;
 }
 

@@ -176,7 +176,7 @@ class Timeline {
     const cell = (attributes, ...children) => el("td", { role: "cell", ...attributes }, ...children);
     const line = el("tr", { role: "row" },
       cell({ class: "rank" }, el("button", { type: "button", "data-focus": `replica-${replica.rank}`, "aria-expanded": String(opened), "aria-label": `Replica ${replica.rank}, details`, onclick: toggle }, `${opened ? "▾" : "▸"} ${replica.rank}`)),
-      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), after.length ? el("small", {}, `after ${after.join(", ")}`) : null),
+      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), after.length ? el("small", {}, `rerun after ${after.join(", ")}`) : null),
       cell({ class: "time" }, bar(this.model, replica)),
       cell({ class: "number" }, replica.round === undefined || replica.round === null ? "–" : String(replica.round)),
       cell({ class: "number" }, usd ? `$${usd >= 1 ? usd.toFixed(2) : usd.toFixed(4)}` : "–"));
