@@ -237,12 +237,12 @@ class Timeline {
   jump(event) {
     const canvas = event.target.closest("canvas");
     if (!canvas) return;
-    const box = canvas.getBoundingClientRect();
-    const index = Math.floor(((event.clientY - box.top) / box.height) * this.model.replicas.length);
+    const count = this.model.replicas.length;
+    const index = Math.min(count - 1, Math.max(0, Math.floor((event.offsetY / canvas.clientHeight) * count)));
     byId("which").value = "all";
     byId("rank").value = "";
     this.page = Math.floor(index / PAGE_ROWS);
     this.draw();
-    focusOn(`replica-${this.model.replicas[index]?.rank}`);
+    focusOn(`replica-${this.model.replicas[index].rank}`);
   }
 }
