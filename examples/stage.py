@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,7 +143,7 @@ def shown(path: Path) -> str:
 
 def _read_spec(path: Path) -> Spec:
     try:
-        return parse_spec_text(path.read_text(encoding="utf-8"))
+        return parse_spec_text(sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecFileError(str(path), (error.strerror or str(error)).lower()) from None
 
