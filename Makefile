@@ -45,6 +45,7 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt infra/
 	@touch $@
 
 $(BROWSER):
+	@mkdir -p build
 	@command -v chromium chromium-browser google-chrome >/dev/null \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium for the tests of pages (once)" \
 	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >build/chromium.log 2>&1; } \

@@ -64,7 +64,6 @@ class PageServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         """The page, its data, or a refusal."""

@@ -169,6 +169,16 @@ def test_names_that_are_taken_or_unknown_are_one_line(stack: Deployed, name: str
     assert errors == f"muster: The run {name} has no result yet: watch it with `muster status {name} --watch`.\n"
 
 
+def test_a_run_without_a_plan_has_no_page_and_says_why(stack: Deployed) -> None:
+    run = stack.start({"replicas": 0})
+    run.wait()
+    for command in ("report", "ui"):
+        code, _, errors = muster(stack, command, run.name)
+        assert code == 3
+        assert errors.startswith(f"muster: The run {run.name} has no plan to show: Muster.SpecError")
+        assert "Traceback" not in errors
+
+
 def test_another_stack_is_found_or_told_to_be_missing(stack: Deployed) -> None:
     code, _, errors = muster(stack, "status", "any", "--stack", "Nowhere")
     assert code == 3

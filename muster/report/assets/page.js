@@ -78,7 +78,10 @@ async function follow(show) {
     try {
       const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
       if (answer.status === 304) continue;
-      if (!answer.ok) throw new Error(`${answer.status}`);
+      if (!answer.ok) {
+        byId("news").textContent = await answer.text();
+        continue;
+      }
       tag = answer.headers.get("ETag") ?? "";
       const data = await answer.json();
       show(data);

@@ -5,48 +5,24 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
-from dataclasses import replace
-from threading import Thread
 
 import pytest
 
-from bench.sample_run import sample_run
 from muster.client import page_server
 from muster.client.errors import PortError, UnreachableError
 from muster.client.page_server import PageServer
-from muster.report.make import make_page
-from muster.report.model import Page
-
-
-class Source:
-    """A run that somebody looks at."""
-
-    def __init__(self) -> None:
-        self.sight = replace(sample_run(2, 3), state="running", ended_at=None)
-        self.looks = 0
-        self.tag = "one"
-        self.trouble: Exception | None = None
-
-    def look(self) -> Page:
-        self.looks += 1
-        if self.trouble:
-            raise self.trouble
-        return make_page(self.sight)
+from tests.page.live_run import LiveRun, served
 
 
 @pytest.fixture
-def source() -> Source:
-    return Source()
+def run() -> LiveRun:
+    return LiveRun()
 
 
 @pytest.fixture
-def server(source: Source) -> Iterator[PageServer]:
-    with PageServer(source) as running:
-        thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+def server(run: LiveRun) -> Iterator[PageServer]:
+    with served(run) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def ask(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, str | None]:
@@ -60,25 +36,25 @@ def ask(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, str 
 
 
 def test_the_page_asks_for_data_and_gets_it_once_for_each_change(
-    server: PageServer, source: Source, monkeypatch: pytest.MonkeyPatch
+    server: PageServer, run: LiveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status, body, _ = ask(server, "/")
     assert status == 200
     assert b'data-mode="live"' in body
     status, body, tag = ask(server, "/data.json")
-    assert (status, json.loads(body)["state"], tag) == (200, "running", '"one"')
-    assert source.looks == 1
+    assert (status, json.loads(body)["state"], tag) == (200, "running", '"running-3"')
+    assert run.looks == 1
     monkeypatch.setattr(page_server, "LOOK_SECONDS", -1.0)
-    assert ask(server, "/data.json", If_None_Match='"one"')[:2] == (304, b"")
-    source.tag = "two"
-    assert ask(server, "/data.json", If_None_Match='"one"')[2] == '"two"'
+    assert ask(server, "/data.json", If_None_Match='"running-3"')[:2] == (304, b"")
+    run.go_on(4)
+    assert ask(server, "/data.json", If_None_Match='"running-3"')[2] == '"running-4"'
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", ""])
-def test_another_host_s_name_is_refused(server: PageServer, source: Source, host: str) -> None:
+def test_another_host_s_name_is_refused(server: PageServer, run: LiveRun, host: str) -> None:
     status, body, _ = ask(server, "/data.json", Host=host.format(port=server.server_port))
     assert (status, body) == (403, b"another host's page\n")
-    assert source.looks == 0
+    assert run.looks == 0
     assert ask(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
 
 
@@ -88,15 +64,15 @@ def test_it_listens_on_this_machine_alone_and_serves_nothing_else(server: PageSe
     assert ask(server, "/../data.json")[0] == 404
 
 
-def test_trouble_with_the_cloud_is_told_and_passes(server: PageServer, source: Source) -> None:
-    source.trouble = UnreachableError("nothing answers")
+def test_trouble_with_the_cloud_is_told_and_passes(server: PageServer, run: LiveRun) -> None:
+    run.trouble = UnreachableError("nothing answers")
     status, body, _ = ask(server, "/data.json")
     assert status == 502
     assert b"nothing answers" in body
-    source.trouble = None
+    run.trouble = None
     assert ask(server, "/data.json")[0] == 200
 
 
-def test_a_port_that_is_taken_is_one_line(server: PageServer, source: Source) -> None:
+def test_a_port_that_is_taken_is_one_line(server: PageServer, run: LiveRun) -> None:
     with pytest.raises(PortError, match=f"port {server.server_port}: address already in use. Name another with --port"):
-        PageServer(source, server.server_port)
+        PageServer(run, server.server_port)
