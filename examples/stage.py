@@ -98,6 +98,7 @@ class Stage:
             remarks.append("StartExecution to settlement")
         result = run.result()
         (self.folder / "run.json").write_bytes(result.to_json())
+        (self.folder / "report.html").write_bytes(run.report())
         return result
 
     def same_checkpoints(self, result: Result) -> bool:

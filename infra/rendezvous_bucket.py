@@ -74,7 +74,7 @@ class RendezvousBucket(Construct):
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
                 *("control/*/waiting/*", "control/*/spent/*"),
-                *("control/*/lineage.json", "control/*/heir.json", "runs/*"),
+                *("control/*/lineage.json", "control/*/heir.json", "control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )

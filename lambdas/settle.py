@@ -13,6 +13,7 @@ from muster.control.clients import events_client, s3_client, sagemaker_client, s
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
+from muster.control.page import publish_page
 from muster.control.settle import settle
 from muster.control.store import Store
 from muster.control.succession import Succession
@@ -41,7 +42,8 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
     request = read_event(SettleRequest, event)
     logger.append_keys(run_id=request.run)
     run = _runs.require(request.run)
-    result = settle(run, time_left(context)).result
+    deadline = time_left(context)
+    result = settle(run, deadline).result
     if _queue is not None:
         _queue.leave(run.plan.execution_arn)
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
@@ -51,6 +53,7 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         logger.info("goes on", extra={"heir": heir})
         count("RunRerun")
     count(f"Run{result.verdict.value.capitalize()}")
+    page = publish_page(run, result, deadline)
     return {
         "run": result.run,
         "verdict": result.verdict.value,
@@ -58,4 +61,5 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         "reruns": result.reruns,
         "settled_at": result.settled_at,
         "result": _store.uri(run.documents.layout.result),
+        **({"page": page} if page else {}),
     }

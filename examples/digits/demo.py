@@ -87,6 +87,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     for line in verdict_lines(report):
         console.print(line, soft_wrap=True)
     console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
+    console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
     return not report.problems
 
 

@@ -19,7 +19,16 @@ app = typer.Typer(
     help="Train one model with many SageMaker jobs that meet in a bucket.",
     epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 trouble with the cloud, 130 interrupted.",
 )
-for command in (commands.plan, commands.launch, commands.status, commands.result, commands.cancel, commands.doctor):
+for command in (
+    commands.plan,
+    commands.launch,
+    commands.status,
+    commands.result,
+    commands.report,
+    commands.ui,
+    commands.cancel,
+    commands.doctor,
+):
     app.command()(command)
 
 

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
-from muster.client.jobs import Execution, Job
+from muster.client.jobs import Execution, Job, JobDetail
 from muster.client.source import PackedSource
 from muster.client.stack import Stack
 from muster.client.translate import error_code, translated
@@ -161,6 +161,11 @@ class Cloud:
             )
             return {names.run_name(item["name"]) for page in pages for item in page["executions"]}
 
+    def describe_job(self, job: str) -> JobDetail:
+        """DescribeTrainingJob."""
+        with translated():
+            return JobDetail.from_description(self._sagemaker.describe_training_job(TrainingJobName=job))
+
     def failure_class(self, job: str) -> FailureClass | None:
         """Why the ended job named `job` did not succeed (DescribeTrainingJob: only it tells the reason)."""
         with translated():
@@ -187,6 +192,11 @@ class Cloud:
                 if error_code(error) != "NoSuchKey":
                     raise
                 return None
+
+    def find(self, key: str) -> str | None:
+        """The URI of the object at `key`, or None when there is none."""
+        with translated():
+            return None if self._stored(key) is None else s3_uri(self.stack.bucket, key)
 
     def store_source(self, source: PackedSource) -> str:
         """See an archive of source code stored; its URI. One that is there and young enough is not sent again."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.client.errors import SpecFileError
+from muster.client.errors import ReportFileError, SpecFileError
 from muster.client.exit_codes import ExitCode
 from muster.client.output import print_json
 from muster.client.stack import DEFAULT_STACK
@@ -28,6 +29,7 @@ Deployed = Annotated[
     bool, typer.Option("--deployed", help="Ask the stack for its defaults and AWS for prices; nothing is called else.")
 ]
 StackName = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="On this machine alone; 0 takes a free one.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")]
 Region = Annotated[
     str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
@@ -117,6 +119,51 @@ def result(
             typer.echo(line)
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
+
+
+def report(
+    run: RunName,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; RUN.html here if none is named.")] = None,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Write a run's page: one HTML file with everything in it."""
+    body = _muster(stack, profile, region).run(run).report()
+    path = out or Path(f"{run}.html")
+    try:
+        path.write_bytes(body)
+    except OSError as error:
+        raise ReportFileError(str(path), (error.strerror or str(error)).lower()) from error
+    if json:
+        print_json({"run": run, "file": str(path), "bytes": len(body)})
+    else:
+        typer.echo(f"Written to {path}: open it in a browser.")
+
+
+def ui(
+    run: RunName,
+    *,
+    port: Port = 0,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Serve a run's page on this machine, and keep it up to date until Ctrl-C."""
+    from muster.client.page_server import PageServer  # noqa: PLC0415
+
+    source = _muster(stack, profile, region).run(run).live_page()
+    source.look()
+    with PageServer(source, port) as server:
+        if json:
+            print_json({"run": run, "url": server.url})
+        else:
+            typer.echo(f"{run}: {server.url} (Ctrl-C ends the page, not the run)")
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def cancel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from muster.client.cloud import Cloud
@@ -29,17 +30,27 @@ class Observer:
         self._run = run_name(execution)
         self._progress: ProgressReader | None = None
         self._heir: str | None = None
+        self._page: str | None = None
         self._failures: dict[str, FailureClass | None] = {}
         self._result: Result | None = None
+        self.jobs: Sequence[Job] = ()
+        """The run's jobs at the latest look."""
+
+    @property
+    def result(self) -> Result | None:
+        """The settlement, where a look has found it."""
+        return self._result
 
     def look(self) -> RunStatus:
         """The run's status now: one call for the execution, one per 100 jobs, and two or three listings."""
         execution = self._cloud.describe_execution(self._execution)
-        jobs = self._cloud.jobs(self._run)
+        jobs = self.jobs = self._cloud.jobs(self._run)
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
         if self._result is not None and self._heir is None and self._result.verdict is not Verdict.SUCCEEDED:
             self._heir = self._read_heir()
+        if self._result is not None and self._page is None:
+            self._page = self._cloud.find(RunLayout(self._run).page)
         self._learn_failures(jobs)
         progress = self._reader(execution).read()
         return run_status(
@@ -50,6 +61,7 @@ class Observer:
             progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
             heir=self._heir,
+            page=self._page,
             now=datetime.now(UTC),
             waiting=self._waiting(execution, jobs),
             behind=self._behind(execution, jobs),
@@ -85,7 +97,7 @@ class Observer:
         body = self._cloud.read(RunLayout(self._run).heir)
         return None if body is None else Heir.from_json(body, "heir.json").run
 
-    def _learn_failures(self, jobs: list[Job]) -> None:
+    def _learn_failures(self, jobs: Sequence[Job]) -> None:
         if self._result is not None:
             attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
             self._failures.update({attempt.job: attempt.failure_class for attempt in attempts})

@@ -16,6 +16,7 @@ from muster.client.dry_run import DryRun, dry_run
 from muster.client.errors import NoResultError, UnfinishedRunError, UnreachableError, WaitTimeoutError
 from muster.client.execution import execution_name
 from muster.client.observe import Observer, read_result
+from muster.client.page import PageSource, read_page
 from muster.client.source import pack
 from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunStatus
@@ -27,6 +28,7 @@ from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 from muster.contract.start import execution_input
 from muster.contract.strays import YOUNG_SECONDS
+from muster.report.render import render
 
 POLL_SECONDS = 2.0
 # A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.
@@ -142,6 +144,23 @@ class Run:
             if time.monotonic() + poll_seconds > deadline:
                 raise WaitTimeoutError(self.name, timeout or 0)
             time.sleep(poll_seconds)
+
+    def report(self) -> bytes:
+        """The run's page, one HTML file: that in the bucket, or while there is none, one of the run as it is now.
+
+        Raises:
+            NoPlanError: there is nothing to show, because the run was refused or has only just begun.
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        return read_page(self._cloud, run_name(self.name)) or render(self.live_page().look())
+
+    def live_page(self) -> PageSource:
+        """What pages of the run as it is now are made from.
+
+        Looking again asks only for what can have changed.
+        """
+        return PageSource(self._cloud, self.name)
 
     def cancel(self) -> None:
         """Stop the run. Its jobs are stopped by the control plane and may take minutes to save their work.

@@ -66,6 +66,7 @@ class RunStatus(Document):
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
     heir: str | None = Field(default=None, description="the run that goes on where this one has ended")
+    page: str | None = Field(default=None, description="where the page of the settled run lies, s3://…")
     replicas: tuple[ReplicaStatus, ...]
 
 
@@ -102,6 +103,7 @@ def run_status(
     waiting: Iterable[Waiting] = (),
     behind: tuple[str, ...] | None = None,
     heir: str | None = None,
+    page: str | None = None,
 ) -> RunStatus:
     """The status of `run` at `now`.
 
@@ -127,6 +129,7 @@ def run_status(
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
         heir=heir,
+        page=page,
         replicas=replicas,
     )
 

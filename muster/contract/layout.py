@@ -55,6 +55,11 @@ class RunLayout:
         return f"control/{self.run}/result.json"
 
     @property
+    def page(self) -> str:
+        """The page that shows the run as it ended (`muster.report`): written once, after the settlement."""
+        return f"control/{self.run}/report.html"
+
+    @property
     def lineage(self) -> str:
         """Where a run comes from that goes on where another one ended: written once, for clients."""
         return f"control/{self.run}/lineage.json"

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
-from muster.contract.record import Attempt, Decision, Next, Record
+from muster.contract.record import NOT_CREATED, Attempt, Decision, Next, Record
 from muster.contract.request import training_job_request
 from muster.contract.status import JobStatus
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.bus import Bus
-from muster.control.conclude import NOT_CREATED, End, conclude
+from muster.control.conclude import End, conclude
 from muster.control.decide import shortages
 from muster.control.jobs import Job, LaunchRefusedError
 from muster.control.spending import note_launch, spent_ceiling

@@ -15,6 +15,7 @@ from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.bus import Bus
 from muster.control.deadline import Deadline
+from muster.control.page import publish_page
 from muster.control.settle import settle
 from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
 from muster.control.succession import Succession
@@ -84,6 +85,7 @@ def clear_up(
         tell_of_end(bus, run, settlement.result)
     if queue is not None:
         queue.leave(ended.execution_arn)
+    publish_page(run, settlement.result, deadline)
     if trouble is not None:
         raise trouble
     # Also after the workflow has settled the run: it may have been cut off before it came to this.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from muster.contract.failures import FailureClass, JobEnd, classify_end, explained
-from muster.contract.record import Attempt, Decision, Next, Record, Transition
+from muster.contract.record import NOT_CREATED, Attempt, Decision, Next, Record, Transition
 from muster.contract.waiting import Waiting
 from muster.control import clock
 from muster.control.active_run import ActiveRun
@@ -13,7 +13,6 @@ from muster.control.decide import Lost, judge, weigh_loss
 from muster.control.documents import Seen
 from muster.control.spending import note_end, spent_ceiling
 
-NOT_CREATED = "NotCreated"  # in the place of a secondary status: the attempt never had a job
 _REASON_MAX = 1_024  # FailureReason has at most 1,024 characters
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,16 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert "took away the instance of replica 2" in output
     assert "replica 2 attempt 2 Training (rerun: infrastructure)" in output
     assert "The run succeeded." in output
+    assert f"The run's page, for a browser: {tmp_path / 'report.html'}" in output.splitlines()[-1]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "1 attempt was rerun (infrastructure). All replicas hold the same parameters." in page
+    [block] = re.findall(r'id="data">(.*?)</script>', page)
+    shown = json.loads(block)
+    assert shown["rounds"]["numbers"] == list(range(1, 21))
+    assert {"loss", "accuracy", "utilisation"} <= {metric["name"] for metric in shown["rounds"]["metrics"]}
+    lost, rerun = shown["replicas"][2]["attempts"]
+    assert (lost["failure_class"], rerun["status"]) == ("infrastructure", "Completed")
+    assert "Training" in [step["secondary"] for step in lost["history"]]
 
 
 def test_the_demo_waits_for_quota_when_asked_and_succeeds(tmp_path: Path) -> None:

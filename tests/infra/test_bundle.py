@@ -69,9 +69,10 @@ def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform
     with zipfile.ZipFile(build_bundle(ROOT, platform)) as archive:
         names = archive.namelist()
     sources = {name for name in names if name.endswith(".py")}
-    for part in ("muster/control", "muster/contract", "lambdas"):
+    for part in ("muster/control", "muster/contract", "muster/report", "lambdas"):
         wanted = {str(path.relative_to(ROOT)) for path in (ROOT / part).rglob("*.py")}
         assert wanted <= sources
+    assert {"muster/report/assets/page.html", "muster/report/assets/uplot.min.js"} <= set(names)
     assert not [name for name in names if name.startswith(("muster/client", "muster/replica", "muster/local", "infra"))]
     assert "botocore/data/sagemaker/2017-07-24/service-2.json.gz" in names
     assert not [name for name in names if name.startswith("botocore/data/ec2/")]

@@ -49,6 +49,8 @@ def test_a_succeeded_execution_tells_verdict_reason_and_place(stack):
     assert (output["verdict"], output["reason"]) == ("succeeded", "12 of 12 replicas succeeded")
     assert output["result"] == f"s3://{stack.bucket}/{run.layout.result}"
     assert len(run.statuses()) == 12
+    assert output["page"] == f"s3://{stack.bucket}/{run.layout.page}"
+    assert b'<p id="verdict"' in (run.document(run.layout.page) or b"")
 
 
 def test_an_execution_name_that_no_job_can_have_still_runs(stack):
