@@ -98,7 +98,7 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
         "source_dir": "code",
     }
     shown = muster(stack, code, spec, "plan")
-    assert stack.calls("PutObject") == 0, "a dry run uploads nothing"
+    assert uploads(stack) == 0, "a dry run uploads nothing"
     assert muster(stack, code, spec, "launch")["run"] == "delivered"
     assert uploads(stack) == 1
     run = stack.run("delivered")
