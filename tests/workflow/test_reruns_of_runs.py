@@ -82,8 +82,10 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     assert re.search("resume_from: found 'resumed', which resumed-x2 has resumed already", refused["cause"])
 
 
-def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack):
+def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack, listener):
     failing = {"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]}
+    stack.start(failing, "occupied-x2")
+    occupied = stack.start({**failing, "rerun": {"on": ["failed"], "max": 1}}, "occupied")
     stack.start({**failing, "rerun": {"on": ["failed"], "max": 2}}, "chain")
     other = stack.start({**failing, "rerun": {"on": ["spot"], "max": 2}}, "otherwise")
     third = wait_for("the last of the chain", lambda: executions(stack, "chain-x3"))
@@ -96,6 +98,9 @@ def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack):
         assert stack.invoke("Stop", {"detail": ended}) == {"stop": "verified"}
     assert executions(stack, "chain") == ["chain", "chain-x2", "chain-x3"]
     assert executions(stack, "otherwise") == ["otherwise"]
+    # A name that somebody else has taken is told, and keeps the end from nothing.
+    assert occupied.wait()["status"] == "FAILED"
+    assert listener.wait("Run Refused", request=occupied.execution_arn)["error"] == "Muster.RunNameTakenError"
     lineage = json.loads(stack.run("chain-x3").document("control/chain-x3/lineage.json"))
     assert lineage == {"parent": "chain-x2", "root": "chain", "generation": 2, "attempts_before": 2}
 
