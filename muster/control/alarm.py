@@ -59,6 +59,11 @@ def ring(run: ActiveRun | None, alarm: Alarm) -> Rung:
     return Rung.STOPPED
 
 
+def was_raised_by_an_alarm(fence: Fence) -> bool:
+    """Whether the run is stopping because it missed its launch gate or its deadline."""
+    return any(fence.reason.startswith(_beginning(alarm)) for alarm in Alarm)
+
+
 def _beginning(alarm: Alarm) -> str:
     return "launch gate: " if alarm is Alarm.LAUNCH_GATE else "deadline: "
 
