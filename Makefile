@@ -5,15 +5,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready node_modules/.ready build/.ready
+# The browser in which pages are tested: the system's.
+BROWSER := build/.ready-browser
 # PyTorch is large: only what needs it installs it.
 TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt test check bench docs deploy lock clean
+.PHONY: help setup demo demo-gpt test check bench docs screenshots deploy lock clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SETUP) ## Install what is pinned (a second call installs nothing)
 
@@ -52,13 +54,21 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt infra/
 	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
 	@touch $@
 
+$(BROWSER):
+	@mkdir -p build
+	@command -v chromium chromium-browser google-chrome >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium for the tests of pages (once)" \
+	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >build/chromium.log 2>&1; } \
+	  || { echo "The tests of pages need Chromium: install it (Debian: sudo apt-get install chromium), then go on." >&2; exit 1; }
+	@touch $@
+
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
 	@$(BIN)/python -m examples.digits.demo
 
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
-test: setup $(TORCH) $(TORCHX) ## Every test
+test: setup $(TORCH) $(TORCHX) $(BROWSER) ## Every test
 	@$(BIN)/python -m pytest
 
 check: setup $(TORCH) ## Lint, types, import rules
@@ -67,11 +77,15 @@ check: setup $(TORCH) ## Lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup $(TORCH) ## Measure, as one table; rows in build/bench/<name>.json
+bench: setup $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
 
 docs: setup ## Write the parts of docs/ that follow from the code
 	@$(BIN)/python -m docs.generate
+
+screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three widths
+	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
+	@$(BIN)/python -m docs.screenshots build/demo/report.html
 
 deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap); CONTEXT="job_prefix=team"
 	@$(BIN)/python -m infra.deploy $(addprefix -c ,$(CONTEXT))

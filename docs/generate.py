@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from docs.events_reference import events_reference
 from muster.contract.document import Document
+from muster.contract.run_limits import LimitFields
 from muster.contract.spec import DEFAULT_BUDGETS, SPEC_BYTES_MAX, Budget, Spec
 from muster.contract.training.access import AccessFields
 from muster.contract.training.algorithm import AlgorithmFields
@@ -93,6 +94,7 @@ _JSON_VALUES = "mapping of names to JSON values"
 # The parts of the spec in the order of the page, each with what is said of it.
 _PARTS: tuple[tuple[str, str, type[Document]], ...] = (
     ("The run", "", Spec),
+    ("The limits of the run", "", LimitFields),
     ("The container", "", AlgorithmFields),
     ("The source", _SOURCE, SourceFields),
     ("The instance", _INSTANCE, ResourceFields),

@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,6 +98,7 @@ class Stage:
             remarks.append("StartExecution to settlement")
         result = run.result()
         (self.folder / "run.json").write_bytes(result.to_json())
+        (self.folder / "report.html").write_bytes(run.report())
         return result
 
     def same_checkpoints(self, result: Result) -> bool:
@@ -141,7 +143,7 @@ def shown(path: Path) -> str:
 
 def _read_spec(path: Path) -> Spec:
     try:
-        return parse_spec_text(path.read_text(encoding="utf-8"))
+        return parse_spec_text(sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecFileError(str(path), (error.strerror or str(error)).lower()) from None
 

@@ -14,6 +14,14 @@ def objects(bucket: s3.IBucket, actions: Sequence[str], keys: Sequence[str]) -> 
     return iam.PolicyStatement(actions=list(actions), resources=[bucket.arn_for_objects(key) for key in keys])
 
 
+def page_writing(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
+    """Writing the page of a run that has ended: the commits of its replicas are read for it."""
+    return [
+        objects(bucket, ["s3:GetObject"], ["rendezvous/*/commits/*"]),
+        objects(bucket, ["s3:PutObject"], ["control/*/report.html"]),
+    ]
+
+
 def decryption(key_arn: str | None) -> list[iam.PolicyStatement]:
     """Reading what was encrypted with the deployment's key, where it has one."""
     return [] if key_arn is None else [iam.PolicyStatement(actions=["kms:Decrypt"], resources=[key_arn])]

@@ -26,10 +26,11 @@ from muster.contract.errors import ConfigurationError
 LAMBDA_PYTHON = "3.13"
 LAMBDA_WHEELS = "manylinux2014_aarch64"
 
-_SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "lambdas")
+_SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "muster/report", "lambdas")
+_ASSETS = "muster/report/assets"  # what the page is made of
 _REQUIREMENTS = "lambdas/requirements.txt"
 # 27 of botocore's 29 MB describe services that no function calls.
-_SERVICE_MODELS = frozenset({"events", "s3", "sagemaker", "sns", "stepfunctions", "sts"})
+_SERVICE_MODELS = frozenset({"events", "s3", "sagemaker", "scheduler", "sns", "stepfunctions", "sts"})
 _SCRIPTS_AND_EXAMPLES = ("bin", "boto3/examples")
 _TASK_ROOT = "/var/task"  # Lambda: where the code lies; tracebacks name it
 
@@ -119,6 +120,7 @@ def _source_files(root: Path) -> Iterator[Path]:
     for name in _SOURCES:
         path = root / name
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    yield from sorted((root / _ASSETS).iterdir())
 
 
 def _install(requirements: Path, target: _Target, destination: Path) -> None:

@@ -6,7 +6,8 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
-from infra.access import decryption, listing, objects, run_jobs
+from infra.access import decryption, listing, objects, page_writing, run_jobs
+from infra.turn_function import queue_access
 
 
 def clear_up_access(
@@ -26,7 +27,9 @@ def clear_up_access(
             ],
         ),
         objects(bucket, ["s3:PutObject"], ["control/*/stopping.json", "control/*/result.json"]),
-        listing(bucket, ["control/*"]),
+        listing(bucket, ["control/*", "queue/*", "rendezvous/*/commits/*"]),
+        *page_writing(bucket),
         *decryption(results_key),
         *run_jobs(stack, job_prefix),
+        *queue_access(bucket),
     ]

@@ -8,6 +8,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.access import listing, objects
+from infra.alarm_function import AlarmFunction
 from infra.handler_function import HandlerFunction, HandlerSettings
 from muster.contract.stack_defaults import StackDefaults
 
@@ -25,6 +26,8 @@ class PlanFunction(Construct):
         replica_role: iam.IRole,
         package_uri: str,
         defaults: StackDefaults,
+        launches_per_second: int,
+        alarm: AlarmFunction,
     ) -> None:
         super().__init__(scope, construct_id)
         self.function = HandlerFunction(
@@ -40,6 +43,8 @@ class PlanFunction(Construct):
                 "MUSTER_REPLICA_ROLE_ARN": replica_role.role_arn,
                 "MUSTER_PACKAGE_URI": package_uri,
                 "MUSTER_DEFAULTS": defaults.to_json().decode(),
+                "MUSTER_LAUNCHES_PER_SECOND": str(launches_per_second),
+                **alarm.environment,
             },
             statements=[
                 objects(
@@ -49,8 +54,11 @@ class PlanFunction(Construct):
                 ),
                 # A plan that is there already may be this execution's own; a run may go on where another one ended.
                 objects(
-                    bucket, ["s3:GetObject"], ["control/*/plan.json", "control/*/result.json", "control/*/heir.json"]
+                    bucket,
+                    ["s3:GetObject"],
+                    ["control/*/plan.json", "control/*/result.json", "control/*/heir.json", "queue/*"],
                 ),
-                listing(bucket, ["control/*"]),
+                listing(bucket, ["control/*", "queue/*"]),
+                *alarm.setting,
             ],
         ).function

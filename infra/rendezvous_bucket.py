@@ -73,13 +73,14 @@ class RendezvousBucket(Construct):
             "WrittenOnce",
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
-                *("control/*/lineage.json", "control/*/heir.json", "runs/*"),
+                *("control/*/waiting/*", "control/*/spent/*"),
+                *("control/*/lineage.json", "control/*/heir.json", "control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", f"{SOURCE}*"],
+            ["control/*/replicas/*", "control/*/turn.json", "queue/*", f"{SOURCE}*"],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 

@@ -32,6 +32,8 @@ LOG_RETENTION_DAYS = (
 REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
 REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
 SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.strays)
+CONCURRENT_REPLICAS_MAX = 1_000_000  # far above what an account gets; leave the key out for no cap
+LAUNCHES_PER_SECOND_MAX = 1_000  # above any rate at which SageMaker takes CreateTrainingJob
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class StackSettings:
     `rearm_seconds` is how long an attempt waits for its job's event before it looks for itself; `defaults` are for what
     specs leave out, and `replica_role_arn` is a role to run them under instead of the stack's own; `bucket_name` names
     the stack's bucket; `sweep_hours` is the time between two looks for what has outlived its run, 0 for none;
-    `schedules` start runs by the clock; `notify_email` is told how runs end.
+    `schedules` start runs by the clock; `notify_email` is told how runs end; `launches_per_second` is the rate at which
+    the account may call CreateTrainingJob, which SageMaker does not publish; `max_concurrent_replicas` caps the
+    replicas of all runs together, which then queue up.
     """
 
     job_prefix: str = "muster"
@@ -54,6 +58,8 @@ class StackSettings:
     sweep_hours: int = 6
     schedules: tuple[ScheduledRun, ...] = ()
     notify_email: str | None = None
+    launches_per_second: int = 10
+    max_concurrent_replicas: int | None = None
 
     @classmethod
     def from_context(cls, read: Callable[[str], object]) -> StackSettings:
@@ -76,6 +82,8 @@ class StackSettings:
             schedules=read_schedules(read("schedules")),
             notify_email=_notify_email(read("notify_email")),
             sweep_hours=_sweep_hours(read("sweep_hours"), default.sweep_hours),
+            launches_per_second=_launches_per_second(read("launches_per_second"), default.launches_per_second),
+            max_concurrent_replicas=_max_concurrent_replicas(read("max_concurrent_replicas")),
         )
 
 
@@ -129,6 +137,24 @@ def _sweep_hours(value: object, default: int) -> int:
     if hours is None or not 0 <= hours <= SWEEP_HOURS_MAX:
         raise refused(value, "sweep_hours", f"a whole number from 0 (never) to {SWEEP_HOURS_MAX}")
     return hours
+
+
+def _launches_per_second(value: object, default: int) -> int:
+    if value is None:
+        return default
+    rate = _whole_number(value)
+    if rate is None or not 1 <= rate <= LAUNCHES_PER_SECOND_MAX:
+        raise refused(value, "launches_per_second", f"a whole number from 1 to {LAUNCHES_PER_SECOND_MAX}")
+    return rate
+
+
+def _max_concurrent_replicas(value: object) -> int | None:
+    if value is None:
+        return None
+    replicas = _whole_number(value)
+    if replicas is None or not 1 <= replicas <= CONCURRENT_REPLICAS_MAX:
+        raise refused(value, "max_concurrent_replicas", f"a whole number from 1 to {CONCURRENT_REPLICAS_MAX}")
+    return replicas
 
 
 def _notify_email(value: object) -> str | None:

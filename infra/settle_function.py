@@ -6,8 +6,9 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.access import decryption, listing, objects, run_jobs
+from infra.access import decryption, listing, objects, page_writing, run_jobs
 from infra.handler_function import HandlerFunction, HandlerSettings
+from infra.turn_function import queue_access
 
 
 class SettleFunction(Construct):
@@ -46,8 +47,10 @@ class SettleFunction(Construct):
                     ],
                 ),
                 objects(bucket, ["s3:PutObject"], ["control/*/result.json"]),
-                listing(bucket, ["control/*"]),
+                listing(bucket, ["control/*", "queue/*", "rendezvous/*/commits/*"]),
+                *page_writing(bucket),
                 *decryption(results_key),
                 *run_jobs(Stack.of(self), job_prefix),
+                *queue_access(bucket),
             ],
         ).function

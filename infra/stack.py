@@ -10,6 +10,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
+from infra.alarm_function import AlarmFunction
 from infra.attempt_function import AttemptFunction
 from infra.dead_letters import DeadLetters
 from infra.event_bus import EventBus
@@ -27,6 +28,7 @@ from infra.settle_function import SettleFunction
 from infra.start_function import StartFunction
 from infra.stop_function import StopFunction
 from infra.sweep_function import SweepFunction
+from infra.turn_function import TurnFunction
 from infra.workflow import Workflow
 
 # On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
@@ -72,6 +74,8 @@ class MusterStack(Stack):
         results_key = settings.defaults.kms_key_id
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
+        limit = settings.max_concurrent_replicas
+        cap = {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(bundle)),
             dead_letters=dead_letters,
@@ -81,8 +85,10 @@ class MusterStack(Stack):
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,
                 "MUSTER_BUS": bus.event_bus_name,
+                **cap,
             },
         )
+        alarm = AlarmFunction(self, "Alarm", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix)
         plan = PlanFunction(
             self,
             "Plan",
@@ -91,6 +97,8 @@ class MusterStack(Stack):
             replica_role=replica_role,
             package_uri=package.s3_object_url,
             defaults=settings.defaults,
+            launches_per_second=settings.launches_per_second,
+            alarm=alarm,
         ).function
         attempt = AttemptFunction(
             self,
@@ -117,12 +125,14 @@ class MusterStack(Stack):
             job_prefix=settings.job_prefix,
             results_key=results_key,
         ).function
+        turn = TurnFunction(self, "Turn", settings=handlers, bucket=bucket).function
         state_machine = Workflow(
             self,
             "Workflow",
             definition=definition,
             functions={
                 "PlanFunctionArn": plan,
+                "TurnFunctionArn": turn,
                 "AttemptFunctionArn": attempt,
                 "SettleFunctionArn": settle,
                 "StopFunctionArn": stop,
@@ -189,6 +199,8 @@ class MusterStack(Stack):
             ("BucketName", bucket.bucket_name),
             ("JobPrefix", settings.job_prefix),
             ("ReplicaRoleArn", replica_role.role_arn),
+            ("ReplicaPackageUri", package.s3_object_url),
+            ("ReplicaDefaults", settings.defaults.to_json().decode()),
             ("EventBusName", bus.event_bus_name),
             ("NotificationTopicArn", people.topic_arn),
             ("DeadLetterQueueUrl", dead_letters.queue_url),

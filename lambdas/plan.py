@@ -7,13 +7,17 @@ from typing import Any
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.plan import Place
 from muster.contract.stack_defaults import StackDefaults
+from muster.control import clock
+from muster.control.alarms import Alarms
 from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client
+from muster.control.clients import events_client, s3_client, scheduler_client, stepfunctions_client
 from muster.control.environment import PlanEnvironment
 from muster.control.function import count, logger, metrics, read_environment, read_event
 from muster.control.plan import PlanRequest, make_plan
 from muster.control.store import Store
 from muster.control.tell import refusal, tell_of_start
+from muster.control.tokens import Tokens
+from muster.control.turns import run_queue
 
 # Step Functions: a Fail state's cause has at most 32,768 characters.
 _CAUSE_MAX = 32_768
@@ -21,6 +25,10 @@ _CAUSE_MAX = 32_768
 _environment = read_environment(PlanEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
+_alarms = Alarms(
+    scheduler_client(), _environment.alarm_function_arn, _environment.alarm_role_arn, _environment.job_prefix
+)
+_queue = run_queue(_store, Tokens(stepfunctions_client()), _environment.max_concurrent_replicas)
 _place = Place(
     bucket=_environment.bucket,
     role_arn=_environment.role_arn,
@@ -37,13 +45,24 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     request = read_event(PlanRequest, event)
     logger.append_keys(run_id=request.execution_name)
     try:
-        plan = make_plan(_store, _place, _defaults, request)
+        plan = make_plan(_store, _place, _defaults, request, _environment.max_concurrent_replicas)
     except (SpecError, RunNameTakenError) as error:
         logger.warning("refused", extra={"error": str(error)})
         count("RunRefused")
         _bus.emit(refusal(request.execution_arn, error))
-        return {"accepted": False, "error": error.code, "cause": str(error)[:_CAUSE_MAX]}
+        return {"accepted": False, "queued": False, "error": error.code, "cause": str(error)[:_CAUSE_MAX]}
+    # The workflow comes back here when the run's turn has come.
+    if _queue is not None and not _queue.is_admitted(plan.execution_arn):
+        return {"accepted": True, "queued": True, "run": plan.run}
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
     count("RunStarted")
     tell_of_start(_bus, plan)
-    return {"accepted": True, "run": plan.run, "ranks": list(range(plan.spec.replicas))}
+    _alarms.set(plan.run, plan.spec.alarms())
+    return {
+        "accepted": True,
+        "queued": False,
+        "run": plan.run,
+        "ranks": list(range(plan.spec.replicas)),
+        # The workflow gives each rank its slot: CreateTrainingJob is called at the account's pace, by nobody's order.
+        "launch": {"from": clock.now(), "per_second": _environment.launches_per_second},
+    }

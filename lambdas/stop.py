@@ -18,11 +18,16 @@ from muster.control.jobs import Jobs
 from muster.control.stop import StopRequest, raise_fence_and_stop
 from muster.control.store import Store
 from muster.control.succession import Succession
+from muster.control.tokens import Tokens
+from muster.control.turns import run_queue
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
-_succession = Succession(stepfunctions_client(), _bus)
-_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
+_store = Store(s3_client(), _environment.bucket)
+_runs = Runs(_store, Jobs(sagemaker_client()))
+_stepfunctions = stepfunctions_client()
+_succession = Succession(_stepfunctions, _bus)
+_queue = run_queue(_store, Tokens(_stepfunctions), _environment.max_concurrent_replicas)
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -46,6 +51,7 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, str]:
 
 def _after_the_end(ended: ExecutionEnded, context: Context) -> dict[str, str]:
     logger.append_keys(run_id=ended.run)
-    cleared = clear_up(_runs.find(ended.run), ended, _bus, time_left(context), succession=_succession)
+    run = _runs.find(ended.run)
+    cleared = clear_up(run, ended, _bus, time_left(context), succession=_succession, queue=_queue)
     logger.info("cleared up" if cleared else "not a run of ours", extra={"status": ended.status})
     return {"stop": "verified" if cleared else "nothing to stop"}

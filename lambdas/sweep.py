@@ -15,14 +15,18 @@ from muster.control.jobs import Jobs
 from muster.control.store import Store
 from muster.control.succession import Succession
 from muster.control.sweep import SweepRequest, sweep
+from muster.control.tokens import Tokens
+from muster.control.turns import run_queue
 
 _environment = read_environment(ExecutionsEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _jobs = Jobs(sagemaker_client())
-_runs = Runs(Store(s3_client(), _environment.bucket), _jobs)
+_store = Store(s3_client(), _environment.bucket)
+_runs = Runs(_store, _jobs)
 _stepfunctions = stepfunctions_client()
 _executions = Executions(_stepfunctions, _environment.state_machine_arn)
 _succession = Succession(_stepfunctions, _bus)
+_queue = run_queue(_store, Tokens(_stepfunctions), _environment.max_concurrent_replicas)
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -37,6 +41,7 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         _bus,
         _environment.job_prefix,
         succession=_succession,
+        queue=_queue,
         young_seconds=request.young_seconds,
         deadline=time_left(context),
     )

@@ -109,7 +109,8 @@ class _Folder:
         path = self.path(key)
         if path.is_dir():
             return sorted(path.glob(f"{_PART}*"))
-        return [path] if path.exists() else []
+        # Not `exists`: an upload may be completed, and a folder be there, since the look before.
+        return [path] if path.is_file() else []
 
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, int]]:
         """Keys below `prefix` (which ends with a slash) and their sizes, sorted."""

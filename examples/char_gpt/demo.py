@@ -19,7 +19,7 @@ from threading import Event
 from rich.console import Console
 
 from examples.char_gpt.baselines import Curve, alone, data_parallel
-from examples.char_gpt.learning import Settings
+from examples.char_gpt.learning import SYNC_EVERY, Settings
 from examples.char_gpt.plot import plot
 from examples.char_gpt.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
@@ -53,7 +53,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     Raises:
         MusterError: a part could not be started, or the run could not be followed.
     """
-    every = int(spec.kwargs["sync_every"])  # type: ignore[arg-type]
+    every = int(spec.kwargs.get("sync_every", SYNC_EVERY))  # type: ignore[arg-type]
     settings = Settings(**replica_arguments(spec, *_OUTER))
     console.print(_INTRODUCTION.format(replicas=spec.replicas, sync_every=every))
     stage = Stage(console, folder)

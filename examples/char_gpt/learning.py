@@ -10,6 +10,7 @@ from examples.char_gpt.dataset import Windows
 from examples.char_gpt.model import GPT
 
 HELD_OUT_WINDOWS = 128
+SYNC_EVERY = 50  # inner steps between two exchanges, if the spec names no other number
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from examples.char_gpt.dataset import load, shard
-from examples.char_gpt.learning import Learner, Settings
+from examples.char_gpt.learning import SYNC_EVERY, Learner, Settings
 from muster.replica.context import Context
 from muster.replica.torch import DiLoCo
 
@@ -13,7 +13,7 @@ from muster.replica.torch import DiLoCo
 def train(
     context: Context,
     *,
-    sync_every: int = 50,
+    sync_every: int = SYNC_EVERY,
     outer_learning_rate: float = 0.7,
     outer_momentum: float = 0.9,
     fragments: int = 1,

@@ -2,14 +2,16 @@
 
 Starts the embedded cloud, deploys the real stack to it, launches examples/digits/run.yaml, takes one replica's
 instance away in the middle, and holds what comes out against the same model trained by one process. Writes
-build/demo/result.json; ends with 0 only if the run truly succeeded.
+build/demo/result.json; ends with 0 only if the run truly succeeded. FAULTS=quota lets one replica wait for quota first.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from pathlib import Path
 
 from rich.console import Console
@@ -18,8 +20,10 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster.client import RunStatus
-from muster.contract.spec import Spec
-from muster.local.faults import LostInstance
+from muster.contract.errors import MusterError
+from muster.contract.failures import FailureClass
+from muster.contract.spec import Budget, Spec
+from muster.local.faults import LostInstance, QuotaError
 
 SPEC = Path(__file__).with_name("run.yaml")
 
@@ -32,6 +36,29 @@ Muster demo: {replicas} replicas train one classifier of handwritten digits, eac
 its own part of the data. They meet only in an S3 bucket, and one of them will
 lose its instance.
 """
+# How the demo's run is patient with quota: a wait of seconds, where a real one takes minutes.
+_QUOTA_BUDGET = Budget(max_reruns=5, delay_seconds=4)
+_QUOTA_VICTIM, _QUOTA_REFUSALS = 1, 2
+
+
+class Fault(StrEnum):
+    """What the environment variable FAULTS may ask for, beside the lost instance."""
+
+    QUOTA = "quota"
+
+
+def asked_faults(text: str) -> set[Fault]:
+    """The faults in a list with commas.
+
+    Raises:
+        MusterError: one of them is unknown.
+    """
+    names = {name for name in text.split(",") if name}
+    unknown = sorted(names - set(Fault))
+    if unknown:
+        message = f"FAULTS: found {', '.join(unknown)}; known is {', '.join(Fault)}; correct it or leave it out."
+        raise MusterError(message)
+    return {Fault(name) for name in names}
 
 
 def demo(console: Console, folder: Path, spec: Spec) -> bool:
@@ -40,6 +67,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     Raises:
         MusterError: a part could not be started, or the run could not be followed.
     """
+    faults = asked_faults(os.environ.get("FAULTS", ""))
     console.print(_INTRODUCTION.format(replicas=spec.replicas))
     stage = Stage(console, folder)
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -47,6 +75,9 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
         shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
         baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)
         with stage.open():
+            if Fault.QUOTA in faults:
+                spec = spec.model_copy(update={"reruns": {FailureClass.QUOTA: _QUOTA_BUDGET}})
+                stage.cloud.faults.add(QuotaError(job=f"*-r{_QUOTA_VICTIM}-*", count=_QUOTA_REFUSALS))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Saboteur(stage))
             same = stage.same_checkpoints(result)
             report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds)
@@ -56,6 +87,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     for line in verdict_lines(report):
         console.print(line, soft_wrap=True)
     console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
+    console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
     return not report.problems
 
 

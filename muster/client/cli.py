@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 for command in (
     *(commands.init, commands.plan, commands.launch, commands.status, commands.logs, commands.events),
-    *(commands.cancel, commands.rerun, commands.result, commands.doctor),
+    *(commands.cancel, commands.rerun, commands.result, commands.report, commands.ui, commands.doctor),
 ):
     app.command()(command)
 app.command("list")(commands.list_)

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
-from muster.client.jobs import Execution, ExecutionStatus, ExecutionSummary, Job
+from muster.client.jobs import Execution, ExecutionStatus, ExecutionSummary, Job, JobDetail
 from muster.client.logs import LogEvent
 from muster.client.source import PackedSource
 from muster.client.stack import Stack
@@ -75,7 +75,7 @@ class Cloud:
 
     def __init__(self, stack: str, session: boto3.Session) -> None:
         self._stack_name = stack
-        self._session = session
+        self.session = session
 
     @cached_property
     def stack(self) -> Stack:
@@ -222,6 +222,11 @@ class Cloud:
             )
             return {names.run_name(item["name"]) for page in pages for item in page["executions"]}
 
+    def describe_job(self, job: str) -> JobDetail:
+        """DescribeTrainingJob."""
+        with translated():
+            return JobDetail.from_description(self._sagemaker.describe_training_job(TrainingJobName=job))
+
     def failure_class(self, job: str) -> FailureClass | None:
         """Why the ended job named `job` did not succeed (DescribeTrainingJob: only it tells the reason)."""
         with translated():
@@ -253,6 +258,11 @@ class Cloud:
                     raise
                 return None
 
+    def find(self, key: str) -> str | None:
+        """The URI of the object at `key`, or None when there is none."""
+        with translated():
+            return None if self._stored(key) is None else s3_uri(self.stack.bucket, key)
+
     def store_source(self, source: PackedSource) -> str:
         """See an archive of source code stored; its URI. One that is there and young enough is not sent again."""
         key, bucket = source.key, self.stack.bucket
@@ -281,27 +291,27 @@ class Cloud:
     @cached_property
     def _cloudformation(self) -> CloudFormationClient:
         with _creation():
-            return self._session.client("cloudformation", config=_CONFIG)
+            return self.session.client("cloudformation", config=_CONFIG)
 
     @cached_property
     def _stepfunctions(self) -> SFNClient:
         with _creation():
-            return self._session.client("stepfunctions", config=_CONFIG)
+            return self.session.client("stepfunctions", config=_CONFIG)
 
     @cached_property
     def _sagemaker(self) -> SageMakerClient:
         with _creation():
-            return self._session.client("sagemaker", config=_CONFIG)
+            return self.session.client("sagemaker", config=_CONFIG)
 
     @cached_property
     def _s3(self) -> S3Client:
         with _creation():
-            return self._session.client("s3", config=_CONFIG)
+            return self.session.client("s3", config=_CONFIG)
 
     @cached_property
     def _logs(self) -> CloudWatchLogsClient:
         with _creation():
-            return self._session.client("logs", config=_PATIENT)
+            return self.session.client("logs", config=_PATIENT)
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from muster.client.errors import OptionError, SpecExistsError, SpecFileError
+from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError
 from muster.client.exit_codes import ExitCode
 from muster.client.output import print_json
 from muster.client.stack import DEFAULT_STACK
@@ -24,19 +25,32 @@ SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON fi
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends.")]
+Deployed = Annotated[
+    bool, typer.Option("--deployed", help="Ask the stack for its defaults and AWS for prices; nothing is called else.")
+]
 StackName = Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="On this machine alone; 0 takes a free one.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")]
 Region = Annotated[
     str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
 ]
 
 
-def plan(spec: SpecPath, *, json: Json = False) -> None:
-    """Show the requests that a spec would send, the quota it needs and what it may cost. Calls nothing."""
+def plan(
+    spec: SpecPath,
+    *,
+    deployed: Deployed = False,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
     from muster.client.dry_run import dry_run  # noqa: PLC0415
     from muster.client.dry_run_text import dry_run_text  # noqa: PLC0415
 
-    dry = dry_run(_read_spec(spec))
+    checked = _read_spec(spec)
+    dry = _muster(stack, profile, region).plan(checked) if deployed else dry_run(checked)
     if json:
         print_json(dry.document())
     else:
@@ -105,6 +119,51 @@ def result(
             typer.echo(line)
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
+
+
+def report(
+    run: RunName,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; RUN.html here if none is named.")] = None,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Write a run's page: one HTML file with everything in it."""
+    body = _muster(stack, profile, region).run(run).report()
+    path = out or Path(f"{run}.html")
+    try:
+        path.write_bytes(body)
+    except OSError as error:
+        raise ReportFileError(str(path), (error.strerror or str(error)).lower()) from error
+    if json:
+        print_json({"run": run, "file": str(path), "bytes": len(body)})
+    else:
+        typer.echo(f"Written to {path}: open it in a browser.")
+
+
+def ui(
+    run: RunName,
+    *,
+    port: Port = 0,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Serve a run's page on this machine, and keep it up to date until Ctrl-C."""
+    from muster.client.page_server import PageServer  # noqa: PLC0415
+
+    source = _muster(stack, profile, region).run(run).live_page()
+    source.look()
+    with PageServer(source, port) as server:
+        if json:
+            print_json({"run": run, "url": server.url})
+        else:
+            typer.echo(f"{run}: {server.url} (Ctrl-C ends the page, not the run)")
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def cancel(

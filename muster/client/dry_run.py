@@ -8,12 +8,14 @@ from typing import Any
 
 from muster.client.estimate import Cost, Quota, cost, quotas
 from muster.client.instance_types import unknown_types
-from muster.client.prices import PriceTable, shipped_prices
 from muster.client.source import PackedSource, pack
+from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.plan import Place, Plan
+from muster.contract.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.request import training_job_request
 from muster.contract.spec import Spec
+from muster.contract.stack_defaults import StackDefaults
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
 
@@ -66,23 +68,44 @@ class DryRun:
         }
 
 
-def dry_run(spec: Spec) -> DryRun:
-    """What a launch of `spec` would send, need and cost."""
-    complete = spec if spec.image or spec.algorithm_name else spec.model_copy(update={"image": _IMAGE})
+@dataclass(frozen=True)
+class Surroundings:
+    """What a spec is completed with and priced by. `remarks` say what could not be learnt of them."""
+
+    place: Place
+    defaults: StackDefaults
+    prices: PriceTable
+    remarks: tuple[str, ...] = ()
+
+
+def nowhere() -> Surroundings:
+    """No stack is asked: its values stand in brackets."""
+    return Surroundings(_PLACE, StackDefaults(image=_IMAGE), SHIPPED_PRICES)
+
+
+def dry_run(spec: Spec, at: Surroundings | None = None) -> DryRun:
+    """What a launch of `spec` would send, need and cost; with the values of a stack where one was asked.
+
+    Raises:
+        SpecError: the spec does not go together with the stack, or its source cannot be packed.
+    """
+    around = at or nowhere()
+    if problems := around.defaults.problems(spec):
+        raise SpecError(problems)
+    complete = around.defaults.complete(spec)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
     if source is not None:
-        complete = complete.model_copy(update={"source_dir": s3_uri(_PLACE.bucket, source.key)})
-    plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", _PLACE, complete)
+        complete = complete.model_copy(update={"source_dir": s3_uri(around.place.bucket, source.key)})
+    plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", around.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
-    prices = shipped_prices()
     return DryRun(
         requests=[training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)],
         groups=_groups(plan.spec),
         quotas=quotas(ranks),
-        cost=cost(ranks, prices.usd_per_hour),
-        prices=prices,
+        cost=cost(ranks, around.prices.usd_per_hour),
+        prices=around.prices,
         source=source,
-        remarks=unknown_types(name for item in ranks for name in item.instance_types),
+        remarks=[*around.remarks, *unknown_types(name for item in ranks for name in item.instance_types)],
     )
 
 

@@ -46,5 +46,5 @@ def _cost(dry: DryRun) -> Iterator[str]:
     yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of each, ${cost.ceiling:,.2f} with all its reruns."
     yield (
         f"  An estimate for instances alone, by on-demand prices of {prices.region} as of {prices.as_of} "
-        "(shipped table); spot costs less, other regions differ."
+        f"({prices.source}); spot costs less, other regions differ."
     )

@@ -51,6 +51,28 @@ class NoResultError(ClientError):
         super().__init__(f"The run {run} ended without a result: {reason}")
 
 
+class NoPlanError(ClientError):
+    """A page was asked for of a run that has no plan."""
+
+    def __init__(self, run: str, reason: str) -> None:
+        why = reason or "it has only just begun: try again in a moment"
+        super().__init__(f"The run {run} has no plan to show: {why.rstrip('.')}.")
+
+
+class ReportFileError(InputError):
+    """The file for a page cannot be written."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(f"The page cannot be written to {path}: {detail}. Name another file with --out.")
+
+
+class PortError(InputError):
+    """The port for a live page is not free."""
+
+    def __init__(self, port: int, detail: str) -> None:
+        super().__init__(f"The page cannot be served on port {port}: {detail}. Name another with --port, or none.")
+
+
 class SpecFileError(InputError):
     """The file with the spec cannot be read."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.spec import Spec
+from muster.contract.spec import DEFAULT_BUDGETS, Spec
 
 # An attempt that ended in one of these had no instance, and nothing to pay for.
 _UNBILLED = {FailureClass.CAPACITY, FailureClass.QUOTA, FailureClass.THROTTLE}
@@ -74,6 +74,7 @@ def _attempt_ceiling(spec: Spec, usd_per_hour: Mapping[str, float]) -> float:
 
 def _billed_attempts(spec: Spec) -> int:
     reruns = sum(
-        spec.budget(failure_class).max_reruns for failure_class in FailureClass if failure_class not in _UNBILLED
+        spec.budget(failure_class).max_reruns for failure_class in DEFAULT_BUDGETS if failure_class not in _UNBILLED
     )
-    return min(ATTEMPT_MAX, 1 + reruns)
+    # A run that is followed by others brings its budgets anew with each.
+    return min(ATTEMPT_MAX, 1 + reruns) * (1 + (spec.rerun.max if spec.rerun else 0))

@@ -78,15 +78,15 @@ def _of_execution(execution: Execution) -> Iterator[Happening]:
 def _of_job(job: Job, failures: Mapping[str, FailureClass | None]) -> Iterator[Happening]:
     name = job.name
     who = f"replica {name.rank} attempt {name.attempt}"
-    launched = f"{who} is launched"
-    yield Happening(
-        at=_text(job.created_at),
-        kind=HappeningKind.REPLICA_LAUNCHED,
-        text=launched,
-        rank=name.rank,
-        attempt=name.attempt,
-        job=str(name),
-    )
+    if job.created_at is not None:
+        yield Happening(
+            at=_text(job.created_at),
+            kind=HappeningKind.REPLICA_LAUNCHED,
+            text=f"{who} is launched",
+            rank=name.rank,
+            attempt=name.attempt,
+            job=str(name),
+        )
     if job.has_ended and job.ended_at is not None:
         failure = failures.get(str(name)) if is_failure(job) else None
         words = f"{who} {job.status.lower()}{f': {failure}' if failure else ''}"

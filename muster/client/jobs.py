@@ -9,7 +9,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from muster.contract.failures import FailureClass, JobEnd, classify_end, explained
 from muster.contract.names import JobName
+from muster.contract.record import Transition
 from muster.contract.status import JobStatus
 
 _ENDS = frozenset(status for status in JobStatus if status.is_terminal)
@@ -22,7 +24,7 @@ class Job:
     name: JobName
     status: str
     secondary: str
-    created_at: datetime
+    created_at: datetime | None = None
     ended_at: datetime | None = None
 
     @property
@@ -37,11 +39,36 @@ class Job:
         if name is None or name.run != run:
             return None
         return cls(
-            name=name,
-            status=summary["TrainingJobStatus"],
-            secondary=summary.get("SecondaryStatus", ""),
-            created_at=summary["CreationTime"],
-            ended_at=summary.get("TrainingEndTime"),
+            name,
+            summary["TrainingJobStatus"],
+            summary.get("SecondaryStatus", ""),
+            summary["CreationTime"],
+            summary.get("TrainingEndTime"),
+        )
+
+
+@dataclass(frozen=True)
+class JobDetail:
+    """What only DescribeTrainingJob says of a job."""
+
+    reason: str
+    failure_class: FailureClass | None
+    instance_type: str | None
+    history: tuple[Transition, ...]
+
+    @classmethod
+    def from_description(cls, answer: Mapping[str, Any]) -> JobDetail:
+        """The detail in an answer of DescribeTrainingJob."""
+        status, reason = answer["TrainingJobStatus"], answer.get("FailureReason", "")
+        end = JobEnd(JobStatus(status), answer["SecondaryStatus"], reason) if status in _ENDS else None
+        return cls(
+            reason=explained(end) if end else reason,
+            failure_class=classify_end(end) if end else None,
+            instance_type=answer.get("ResourceConfig", {}).get("InstanceType"),
+            history=tuple(
+                Transition(at=step["StartTime"].isoformat(), secondary=step["Status"])
+                for step in answer.get("SecondaryStatusTransitions", [])
+            ),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from muster.client.cloud import Cloud
@@ -11,10 +12,11 @@ from muster.client.progress import ProgressReader
 from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
-from muster.contract.lineage import Heir
+from muster.contract.lineage import Heir, Lineage
 from muster.contract.names import numbered_run_name, run_name
-from muster.contract.plan_lineage import Lineage
 from muster.contract.result import Result, Verdict
+from muster.contract.turns import TURNS_KEY, Turns
+from muster.contract.waiting import Waiting
 
 # A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
 _CLASSES_PER_LOOK = 25
@@ -29,17 +31,27 @@ class Observer:
         self._run = run_name(execution)
         self._progress: ProgressReader | None = None
         self._heir: str | None = None
+        self._page: str | None = None
         self._failures: dict[str, FailureClass | None] = {}
         self._result: Result | None = None
+        self.jobs: Sequence[Job] = ()
+        """The run's jobs at the latest look."""
+
+    @property
+    def result(self) -> Result | None:
+        """The settlement, where a look has found it."""
+        return self._result
 
     def look(self) -> RunStatus:
-        """The run's status now: one call for the execution, one per 100 jobs, one or two for the rounds."""
+        """The run's status now: one call for the execution, one per 100 jobs, and two or three listings."""
         execution = self._cloud.describe_execution(self._execution)
-        jobs = self._cloud.jobs(self._run)
+        jobs = self.jobs = self._cloud.jobs(self._run)
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
         if self._result is not None and self._heir is None and self._result.verdict is not Verdict.SUCCEEDED:
             self._heir = self._read_heir()
+        if self._result is not None and self._page is None:
+            self._page = self._cloud.find(RunLayout(self._run).page)
         self._learn_failures(jobs)
         progress = self._reader(execution).read()
         return run_status(
@@ -50,7 +62,10 @@ class Observer:
             progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
             heir=self._heir,
+            page=self._page,
             now=datetime.now(UTC),
+            waiting=self._waiting(execution, jobs),
+            behind=self._behind(execution, jobs),
         )
 
     def happenings(self) -> list[Happening]:
@@ -69,6 +84,20 @@ class Observer:
         root, generation = (self._run, 0) if lineage is None else (lineage.root, lineage.generation)
         return numbered_run_name(root, generation + 2), self._read_heir()
 
+    def _waiting(self, execution: Execution, jobs: list[Job]) -> list[Waiting]:
+        """The marks of refused launches; not asked for while every replica has a job that goes on or is done."""
+        settled = {job.name.rank for job in jobs if not is_failure(job)}
+        if execution.ended_at is not None or len(settled) >= execution.replicas:
+            return []
+        prefix = RunLayout(self._run).waiting
+        marks = (Waiting.from_key(key) for key in self._cloud.keys_after(prefix, prefix))
+        return [mark for mark in marks if mark is not None]
+
+    def _behind(self, execution: Execution, jobs: list[Job]) -> tuple[str, ...] | None:
+        """The queue before the run; looked at until there is a job."""
+        body = None if jobs or execution.ended_at is not None else self._cloud.read(TURNS_KEY)
+        return None if body is None else Turns.from_json(body, TURNS_KEY).before(self._run)
+
     def _reader(self, execution: Execution) -> ProgressReader:
         """Of the place where the replicas meet, which the first run of a lineage names."""
         if self._progress is not None:
@@ -85,7 +114,7 @@ class Observer:
         body = self._cloud.read(RunLayout(self._run).heir)
         return None if body is None else Heir.from_json(body, "heir.json").run
 
-    def _learn_failures(self, jobs: list[Job]) -> None:
+    def _learn_failures(self, jobs: Sequence[Job]) -> None:
         if self._result is not None:
             attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
             self._failures.update({attempt.job: attempt.failure_class for attempt in attempts})

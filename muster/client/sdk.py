@@ -29,10 +29,12 @@ from muster.client.happenings import Happening
 from muster.client.log_reader import follow_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.client.observe import Observer, read_result
+from muster.client.page import PageSource, read_page
 from muster.client.run_list import LIST_MAX, RunSummary, list_runs
 from muster.client.source import pack
 from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunState, RunStatus
+from muster.client.surroundings import surroundings
 from muster.client.translate import translated
 from muster.contract.names import run_name
 from muster.contract.result import Result
@@ -40,6 +42,8 @@ from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 from muster.contract.start import execution_input
 from muster.contract.strays import YOUNG_SECONDS
+from muster.report.links import console_links
+from muster.report.render import render
 
 POLL_SECONDS = 2.0
 # A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.
@@ -81,6 +85,18 @@ class Muster:
         uri = self._cloud.store_source(pack(Path(spec.source_dir)))
         return spec.model_copy(update={"source_dir": uri})
 
+    def plan(self, spec: Spec | Mapping[str, Any]) -> DryRun:
+        """What a launch of `spec` would send, need and cost here; nothing is created or uploaded.
+
+        Prices come from the Price List API, which needs `pricing:GetProducts`; else from the shipped table.
+
+        Raises:
+            SpecError: with every problem of the spec at once.
+            ClientError: the stack cannot be found.
+        """
+        checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
+        return dry_run(checked, surroundings(self._cloud, checked))
+
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """What has outlived its run; nothing is changed. A job younger than `young_seconds` is not judged.
 
@@ -88,14 +104,6 @@ class Muster:
             ClientError: the cloud cannot be reached or refuses.
         """
         return examine(self._cloud, young_seconds)
-
-    def plan(self, spec: Spec | Mapping[str, Any]) -> DryRun:
-        """What `launch` would send, the quota that it needs and what it may cost. Calls nothing.
-
-        Raises:
-            SpecError: with every problem of the spec at once.
-        """
-        return dry_run(spec if isinstance(spec, Spec) else parse_spec(dict(spec)))
 
     def list(self, state: RunState | None = None, limit: int = LIST_MAX) -> list[RunSummary]:
         """At most `limit` runs in `state` (all without one), the newest first; Step Functions knows 90 days of them.
@@ -218,9 +226,8 @@ class Run:
     @property
     def console_url(self) -> str:
         """The page of the run's execution in the Step Functions console."""
-        arn = self._cloud.stack.execution_arn(self.name)
-        region = arn.split(":")[3]
-        return f"https://{region}.console.aws.amazon.com/states/home?region={region}#/v2/executions/details/{arn}"
+        stack = self._cloud.stack
+        return console_links(stack.execution_arn(self.name), stack.job_prefix).execution
 
     def rerun(self) -> Run:
         """Let the run, which has ended, go on as another one from its last committed round; asked again, the same.
@@ -240,6 +247,23 @@ class Run:
             spec = parse_spec({**self.spec(), "name": name, "resume_from": run_name(self.name)})
             self._cloud.start_execution(name, execution_input(spec))
         return Run(self._cloud, name)
+
+    def report(self) -> bytes:
+        """The run's page, one HTML file: that in the bucket, or while there is none, one of the run as it is now.
+
+        Raises:
+            NoPlanError: there is nothing to show, because the run was refused or has only just begun.
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        return read_page(self._cloud, run_name(self.name)) or render(self.live_page().look())
+
+    def live_page(self) -> PageSource:
+        """What pages of the run as it is now are made from.
+
+        Looking again asks only for what can have changed.
+        """
+        return PageSource(self._cloud, self.name)
 
     def cancel(self) -> None:
         """Stop the run. Its jobs are stopped by the control plane and may take minutes to save their work.

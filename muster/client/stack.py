@@ -18,6 +18,10 @@ class Stack:
     state_machine_arn: str
     bucket: str
     job_prefix: str
+    region: str = ""
+    role_arn: str = ""
+    package_uri: str = ""
+    defaults: str = "{}"
 
     @classmethod
     def from_outputs(cls, name: str, outputs: Mapping[str, str]) -> Stack:
@@ -29,7 +33,16 @@ class Stack:
         for key in ("StateMachineArn", "BucketName", "JobPrefix"):
             if not outputs.get(key):
                 raise ForeignStackError(name, key)
-        return cls(name, outputs["StateMachineArn"], outputs["BucketName"], outputs["JobPrefix"])
+        return cls(
+            name,
+            outputs["StateMachineArn"],
+            outputs["BucketName"],
+            outputs["JobPrefix"],
+            region=outputs.get("Region", ""),
+            role_arn=outputs.get("ReplicaRoleArn", ""),
+            package_uri=outputs.get("ReplicaPackageUri", ""),
+            defaults=outputs.get("ReplicaDefaults", "{}"),
+        )
 
     def execution_arn(self, execution: str) -> str:
         """The ARN of the execution named `execution`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,6 +14,7 @@ from muster.contract.document import Document
 from muster.contract.failures import FailureClass
 from muster.contract.result import Result, Verdict
 from muster.contract.status import JobStatus
+from muster.contract.waiting import Waiting
 
 # Secondary statuses in which the container does not run yet, or, after an interruption of spot, not any more.
 _BEFORE_TRAINING = {
@@ -51,6 +52,9 @@ class ReplicaStatus(Document):
     job: str | None = None
     status: str | None = Field(default=None, description="of the latest attempt's job; none before the first")
     secondary: str = ""
+    waiting_for: FailureClass | None = Field(
+        default=None, description="what the next attempt waits for, where its launch was refused for now"
+    )
     round: int | None = Field(default=None, description="the latest round it took part in")
     metrics: dict[str, float] = Field(default_factory=dict)
     ends: tuple[FailureClass | None, ...] = Field(
@@ -72,11 +76,15 @@ class RunStatus(Document):
     reason: str = ""
     started_at: str
     ended_at: str | None = None
+    behind: tuple[str, ...] | None = Field(
+        default=None, description="the runs behind which it waits for its turn; none when it does not wait"
+    )
     round: int | None = Field(default=None, description="the latest round that was committed")
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
     heir: str | None = Field(default=None, description="the run that goes on where this one has ended")
+    page: str | None = Field(default=None, description="where the page of the settled run lies, s3://…")
     replicas: tuple[ReplicaStatus, ...]
 
 
@@ -110,38 +118,57 @@ def run_status(
     progress: Progress,
     result: Result | None,
     now: datetime,
+    waiting: Iterable[Waiting] = (),
+    behind: tuple[str, ...] | None = None,
     heir: str | None = None,
+    page: str | None = None,
 ) -> RunStatus:
-    """The status of `run` at `now`. `failures` holds the class of each ended job that is known, by the job's name."""
+    """The status of `run` at `now`.
+
+    `failures` holds the class of each ended job that is known, by the job's name; `waiting` the marks of attempts whose
+    launch was refused at some time.
+    """
+    waits = {mark.rank: mark for mark in sorted(waiting)}
     by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
     for job in sorted(jobs, key=lambda job: job.name.attempt):
         by_rank.setdefault(job.name.rank, []).append(job)
-    replicas = tuple(_replica(rank, attempts, failures, progress) for rank, attempts in sorted(by_rank.items()))
+    replicas = tuple(
+        _replica(rank, attempts, failures, progress, waits.get(rank)) for rank, attempts in sorted(by_rank.items())
+    )
     return RunStatus(
         run=run,
         state=_state(execution, jobs, result, now),
         reason=_reason(execution, result),
         started_at=execution.started_at.isoformat(),
         ended_at=execution.ended_at.isoformat() if execution.ended_at else None,
+        behind=behind,
         round=progress.round,
         excluded=progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
         heir=heir,
+        page=page,
         replicas=replicas,
     )
 
 
 def _replica(
-    rank: int, attempts: Sequence[Job], failures: Mapping[str, FailureClass | None], progress: Progress
+    rank: int,
+    attempts: Sequence[Job],
+    failures: Mapping[str, FailureClass | None],
+    progress: Progress,
+    mark: Waiting | None,
 ) -> ReplicaStatus:
     latest = attempts[-1] if attempts else None
+    # A mark stays; the job that it waited for is later than it.
+    waits = mark is not None and (latest is None or latest.name.attempt < mark.attempt)
     return ReplicaStatus(
         rank=rank,
         attempt=latest.name.attempt if latest else 0,
         job=str(latest.name) if latest else None,
         status=latest.status if latest else None,
         secondary=latest.secondary if latest else "",
+        waiting_for=mark.failure_class if mark is not None and waits else None,
         round=progress.rounds.get(rank),
         metrics=progress.metrics.get(rank, {}),
         ends=tuple(failures.get(str(job.name)) for job in attempts if is_failure(job)),

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from muster.client.status import ReplicaStatus, RunState, RunStatus
 from muster.contract.status import JobStatus
 
+_BEFORE_SHOWN = 3  # of the runs in the queue
 _SPOT_PAUSES = {"Interrupted", "Restarting"}
 
 
@@ -35,12 +36,16 @@ class Row:
             round="–" if replica.round is None else str(replica.round),
             metrics=metrics_text(replica.metrics),
             note=note(replica, state),
-            alert=replica.status in {JobStatus.FAILED, JobStatus.STOPPED} or replica.secondary in _SPOT_PAUSES,
+            alert=replica.waiting_for is not None
+            or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
+            or replica.secondary in _SPOT_PAUSES,
         )
 
 
 def status_word(replica: ReplicaStatus) -> str:
     """What SageMaker is doing with the replica; while a job is in progress its secondary status says more."""
+    if replica.waiting_for is not None:
+        return f"waiting for {replica.waiting_for}"
     if replica.status is None:
         return "not launched"
     if replica.status == JobStatus.IN_PROGRESS and replica.secondary:
@@ -56,6 +61,8 @@ def metrics_text(metrics: dict[str, float]) -> str:
 
 def note(replica: ReplicaStatus, state: RunState) -> str:
     """Why a replica is where it is, when that is not plain: a rerun, an interruption, an end."""
+    if replica.waiting_for is not None:
+        return ""
     if replica.secondary in _SPOT_PAUSES:
         return "spot: restarting"
     if replica.status in {JobStatus.FAILED, JobStatus.STOPPED}:
@@ -70,7 +77,8 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
 
 def headline(status: RunStatus) -> str:
     """One line on the whole run."""
-    words = [f"{status.run}: {status.state}", elapsed(status), _rounds(status)]
+    where = _rounds(status) if status.behind is None else _turn(status)
+    words = [f"{status.run}: {status.state}", elapsed(status), where]
     if status.reruns:
         words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
     if status.parent:
@@ -94,6 +102,13 @@ def _rounds(status: RunStatus) -> str:
     return "no round yet" if status.round is None else f"round {status.round}"
 
 
+def _turn(status: RunStatus) -> str:
+    """Behind whom a run waits; of many the nearest."""
+    before = status.behind or ()
+    more = f" and {len(before) - _BEFORE_SHOWN} more" if len(before) > _BEFORE_SHOWN else ""
+    return f"waiting for its turn behind {', '.join(before[-_BEFORE_SHOWN:])}{more}"
+
+
 def select(rows: Sequence[Row], limit: int) -> tuple[list[Row], str]:
     """At most `limit` rows, those with something to say first, in order of rank; and a word on the others."""
     if len(rows) <= limit:
@@ -113,6 +128,8 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
         previous = known.get(replica.rank)
         if line and (previous is None or before is None or line != _replica_line(previous, before.state)):
             yield line
+    if after.behind is not None and (before is None or before.behind != after.behind):
+        yield f"run {after.run} {_turn(after)}"
     if after.round is not None and (before is None or before.round != after.round):
         yield _round_line(after)
     if before is None or before.state is not after.state:
@@ -123,6 +140,8 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
 
 
 def _replica_line(replica: ReplicaStatus, state: RunState) -> str:
+    if replica.waiting_for is not None:
+        return f"replica {replica.rank} {status_word(replica)}"
     if replica.status is None:
         return ""
     remark = note(replica, state)

@@ -24,6 +24,7 @@ class FailureClass(StrEnum):
     USER_CODE = "user-code"
     TIMEOUT = "timeout"
     STOPPED_BY_USER = "stopped-by-user"
+    STOPPED_BY_MUSTER = "stopped-by-muster"
     INVALID_REQUEST = "invalid-request"
     UNKNOWN = "unknown"
 
@@ -96,8 +97,11 @@ _REQUEST_ERRORS: dict[str, FailureClass] = {
 }
 
 
-def classify_end(end: JobEnd) -> FailureClass | None:
+def classify_end(end: JobEnd, *, stopping: bool = False) -> FailureClass | None:
     """The class of a job's end; None when it succeeded.
+
+    Args:
+        stopping: its run was being stopped. SageMaker does not say who has stopped a job.
 
     Raises:
         ValueError: the status is not an end.
@@ -112,7 +116,7 @@ def classify_end(end: JobEnd) -> FailureClass | None:
     if end.secondary.startswith(_PENDING):
         return FailureClass.CAPACITY
     if end.status is JobStatus.STOPPED:
-        return FailureClass.STOPPED_BY_USER
+        return FailureClass.STOPPED_BY_MUSTER if stopping else FailureClass.STOPPED_BY_USER
     return _classify_reason(end.reason)
 
 

@@ -3,6 +3,7 @@
 | prefix | written by | read by |
 |---|---|---|
 | `control/` | control plane | control plane (task tokens live here) |
+| `queue/` | control plane | control plane, clients |
 | `runs/` | control plane, once | replicas |
 | `rendezvous/` | replicas | replicas; control plane and clients for progress |
 | `checkpoints/`, `output/` | SageMaker with the replica role | control plane, clients |
@@ -54,6 +55,11 @@ class RunLayout:
         return f"control/{self.run}/result.json"
 
     @property
+    def page(self) -> str:
+        """The page that shows the run as it ended (`muster.report`): written once, after the settlement."""
+        return f"control/{self.run}/report.html"
+
+    @property
     def lineage(self) -> str:
         """Where a run comes from that goes on where another one ended: written once, for clients."""
         return f"control/{self.run}/lineage.json"
@@ -71,6 +77,21 @@ class RunLayout:
     def lost(self) -> str:
         """Prefix of the markers of replicas that are out of budget."""
         return f"control/{self.run}/lost/"
+
+    @property
+    def waiting(self) -> str:
+        """Prefix of the marks of attempts that wait for what their launch was refused for (`waiting.py`)."""
+        return f"control/{self.run}/waiting/"
+
+    @property
+    def turn(self) -> str:
+        """The task token of a run that waits for its turn (`turns.py`)."""
+        return f"control/{self.run}/turn.json"
+
+    @property
+    def spent(self) -> str:
+        """Prefix of the marks of what a run with a cost ceiling has spent (`spending.py`)."""
+        return f"control/{self.run}/spent/"
 
     @property
     def document(self) -> str:

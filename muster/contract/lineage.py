@@ -1,15 +1,21 @@
-"""Runs that go on where another one has ended: who comes after whom, and what they share."""
+"""Where a run comes from, and who goes on where it has ended."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from muster.contract import names
 from muster.contract.document import Document
-from muster.contract.plan import Plan
-from muster.contract.plan_lineage import Lineage
-from muster.contract.result import ReplicaOutcome, Result, Verdict
-from muster.contract.spec import Spec
+
+
+class Lineage(Document):
+    """The runs before this one, whose rendezvous and checkpoints it goes on with."""
+
+    parent: str = Field(description="the run that ended last")
+    root: str = Field(description="the first of them: rendezvous and checkpoints lie under its name")
+    generation: int = Field(ge=1, description="how many runs were before")
+    attempts_before: int = Field(
+        ge=0, description="the highest attempt of any rank in all runs before: every process of theirs is fenced"
+    )
 
 
 class Heir(Document):
@@ -17,34 +23,3 @@ class Heir(Document):
 
     run: str
     execution_arn: str = Field(description="of the heir")
-
-
-def descend(parent: Plan, result: Result) -> Lineage:
-    """The lineage of a run that goes on where `parent` has ended."""
-    before = parent.lineage
-    made = [attempt.attempt for replica in result.replicas for attempt in replica.attempts]
-    if any(replica.outcome is ReplicaOutcome.UNKNOWN for replica in result.replicas):
-        # A record that cannot be read tells no number: beyond the last that there can be.
-        made.append(names.ATTEMPT_MAX)
-    return Lineage(
-        parent=parent.run,
-        root=parent.meeting.run,
-        generation=1 + (before.generation if before else 0),
-        attempts_before=max(made, default=0) + (before.attempts_before if before else 0),
-    )
-
-
-def next_run(plan: Plan, result: Result) -> tuple[str, Spec] | None:
-    """The name and the spec of the run that the rerun policy asks for after this end; None when it asks for none."""
-    policy, generation = plan.spec.rerun, plan.lineage.generation if plan.lineage else 0
-    if policy is None or result.verdict is not Verdict.FAILED or generation >= policy.max:
-        return None
-    causes = {
-        str(replica.attempts[-1].failure_class)
-        for replica in result.replicas
-        if replica.outcome is ReplicaOutcome.FAILED and replica.attempts
-    }
-    if not {"failed", *causes} & set(policy.on):
-        return None
-    name = names.numbered_run_name(plan.meeting.run, generation + 2)
-    return name, plan.spec.model_copy(update={"name": None, "resume_from": plan.run})

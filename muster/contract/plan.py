@@ -8,7 +8,7 @@ from pydantic import Field
 
 from muster.contract.document import Document, digest
 from muster.contract.layout import RunLayout
-from muster.contract.plan_lineage import Lineage
+from muster.contract.lineage import Lineage
 from muster.contract.spec import Spec
 
 PLAN_VERSION = 1

@@ -11,6 +11,8 @@ from muster.contract.document import Document
 from muster.contract.failures import FailureClass
 
 RECORD_VERSION = 1
+NOT_CREATED = "NotCreated"
+"""The secondary status of an attempt that ended without ever having a job: it was refused."""
 
 
 class Next(StrEnum):

@@ -12,6 +12,8 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.failures import FailureClass
+from muster.contract.history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
+from muster.contract.run_limits import LimitFields
 from muster.contract.training.access import AccessFields
 from muster.contract.training.algorithm import AlgorithmFields
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
@@ -32,6 +34,9 @@ RESERVED_TAGS = 6  # of CreateTrainingJob's 50
 ENVIRONMENT_MAX = 100 - RESERVED_ENVIRONMENT
 
 
+JITTER = 0.25  # of a wait, at most, is added to it
+
+
 class OnReplicaFailure(StrEnum):
     """What the loss of a replica (failed and out of budget) means for the run."""
 
@@ -46,7 +51,20 @@ class Budget(Document):
     delay_seconds: int = Field(default=0, ge=0, le=86_400, description="wait before the first of them")
     max_delay_seconds: int = Field(default=3_600, ge=0, le=86_400, description="each further wait doubles, up to this")
 
+    def longest_delays(self) -> Iterator[float]:
+        """The wait before each rerun in seconds, with all the jitter that it may get."""
+        for spent in range(self.max_reruns):
+            yield (1 + JITTER) * self.delay(spent)
 
+    def delay(self, spent: int) -> int:
+        """Seconds to wait before the rerun after `spent` earlier ones: doubling, bounded."""
+        if self.delay_seconds == 0:
+            return 0
+        # 2**17 * 1 s is past the largest bound; beyond it the exponent only costs time.
+        return int(min(self.max_delay_seconds, self.delay_seconds * 2 ** min(spent, 17)))
+
+
+# Every class that can be rerun; what Muster itself has stopped is not.
 DEFAULT_BUDGETS: dict[FailureClass, Budget] = {
     FailureClass.CAPACITY: Budget(max_reruns=20, delay_seconds=60, max_delay_seconds=1_800),
     FailureClass.QUOTA: Budget(max_reruns=20, delay_seconds=120, max_delay_seconds=1_800),
@@ -114,7 +132,16 @@ class Rerun(Document):
     max: int = Field(ge=1, le=names.RERUNS_MAX, description="runs after the first, at most")
 
 
-class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFields, AccessFields, ObservationFields):
+class Spec(
+    LimitFields,
+    AlgorithmFields,
+    SourceFields,
+    StorageFields,
+    ResourceFields,
+    TimeFields,
+    AccessFields,
+    ObservationFields,
+):
     """One run: what every replica executes, on what, and what its failures mean.
 
     What concerns a training job stands in the parts that it is made of; here stands what makes a run of them.
@@ -176,7 +203,7 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
         # A strict model takes no text for an enum; the keys of a document are always text.
         if not isinstance(value, dict):
             return value
-        known = {item.value: item for item in FailureClass}
+        known = {item.value: item for item in DEFAULT_BUDGETS}
         return {known.get(key, key) if isinstance(key, str) else key: budget for key, budget in value.items()}
 
     @field_validator("on_replica_failure", mode="before")
@@ -195,13 +222,15 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
     def _disagreements(self) -> Iterator[Problem]:
         yield from self._program_problems()
         yield from self._membership_problems()
+        parts = (self, *map(self._overridden, self.overrides.values()))
+        yield from self.limit_problems(self.replicas, (name for part in parts for name in part.instance_types))
         yield from self.algorithm_problems()
         yield from self.source_problems(
             self.input_data_config, self.entrypoint, algorithm=self.algorithm_name is not None
         )
         yield from self.storage_problems(trainer=self.trainer is not None)
         yield from self.resource_problems(spot=self.spot)
-        yield from self.time_problems()
+        yield from self.time_problems(spot=self._has_spot)
         access = self.training_image_config
         yield from self.access_problems(
             private_registry=access is not None and access.training_repository_access_mode == "Vpc"
@@ -213,12 +242,22 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
                 allowed = f"at least delay_seconds ({budget.delay_seconds})"
                 field = f"reruns.{failure_class}.max_delay_seconds"
                 yield Problem(field, str(budget.max_delay_seconds), "raise it", allowed)
+        yield from self._history_problems()
         yield from _reserved_names(self.environment, "environment")
         for key in self.tags:
             if key.casefold().startswith(("muster:", "aws:")):
                 remedy = "choose one that begins with neither aws: nor muster:"
                 yield Problem(f"tags.{key}", "a reserved key", remedy)
         yield from self._override_problems()
+
+    def _history_problems(self) -> Iterator[Problem]:
+        """Every rerun, and every piece of its wait, takes history of the replica's workflow."""
+        budgets = [self.budget(failure_class) for failure_class in DEFAULT_BUDGETS]
+        events = sum(rerun_events(delay) for budget in budgets for delay in budget.longest_delays())
+        if events > RERUN_EVENTS_MAX:
+            found = f"waits and reruns that take {events:,} history events if all are used up"
+            allowed = f"at most {RERUN_EVENTS_MAX:,} of the {HISTORY_MAX:,} that a workflow may have"
+            yield Problem("reruns", found, "lower max_reruns or max_delay_seconds", allowed)
 
     def _program_problems(self) -> Iterator[Problem]:
         if self.trainer is None and self.entrypoint is None and self.algorithm_name is None:
@@ -264,13 +303,13 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
                 yield Problem(
                     f"{field}.input_data_config", f"{channels} channels", f"remove {channels - CHANNELS_MAX}", allowed
                 )
-            if override.instance_type is not None:
-                for problem in merged.resource_problems(spot=self.spot):
+            if override.places:
+                for problem in merged.resource_problems(spot=merged.spot):
                     yield Problem(f"{field}.{problem.field}", problem.found, problem.remedy, problem.allowed)
             yield from self._channel_problems(override, f"{field}.input_data_config")
 
     def _channel_problems(self, part: Spec | Override, field: str) -> Iterator[Problem]:
-        vpc = self.vpc_config is not None
+        vpc = self.vpc_config is not None or part.vpc_config is not None
         return channel_problems(part.input_data_config, self.training_input_mode, field, vpc=vpc)
 
     def of_rank(self, rank: int) -> Spec:
@@ -283,6 +322,9 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
             "environment": {**self.environment, **override.environment},
             "input_data_config": override.channels(self.input_data_config),
             "overrides": {},
+            "spot": self.spot if override.spot is None else override.spot,
+            "training_plan_arn": override.training_plan_arn or self.training_plan_arn,
+            "vpc_config": override.vpc_config or self.vpc_config,
         }
         if override.instance_type is not None:
             update |= {
@@ -301,13 +343,18 @@ class Spec(AlgorithmFields, SourceFields, StorageFields, ResourceFields, TimeFie
         instance_type = self.instance_type or (None if self.instance_preferences else DEFAULT_INSTANCE_TYPE)
         return self.model_copy(
             update={
-                "reruns": {failure_class: self.budget(failure_class) for failure_class in FailureClass},
+                "reruns": {failure_class: self.budget(failure_class) for failure_class in DEFAULT_BUDGETS},
                 "min_replicas": self.quorum,
                 "instance_type": instance_type,
-                "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self.spot else None,
+                "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self._has_spot else None,
                 "rendezvous": rendezvous,
             }
         )
+
+    @property
+    def _has_spot(self) -> bool:
+        """Whether some rank is on spot."""
+        return self.spot or any(override.spot for override in self.overrides.values())
 
     @property
     def quorum(self) -> int:

@@ -6,7 +6,8 @@ import difflib
 import math
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +16,7 @@ from muster.contract.errors import Problem, SpecError
 from muster.contract.failures import FailureClass
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.spec import (
+    DEFAULT_BUDGETS,
     DEPTH_MAX,
     SPEC_BYTES_MAX,
     DisagreementError,
@@ -200,7 +202,7 @@ def _bound(kind: str, context: dict[str, Any], field: str, found: Any, words: Sa
 def _choices(kind: str, context: dict[str, Any], field: str) -> str:
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "").replace(" or ", ", ")
-    choices = FailureClass if field.startswith("reruns.") else OnReplicaFailure
+    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if field.startswith("reruns.") else OnReplicaFailure
     return ", ".join(choice.value for choice in choices)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from muster.contract.document import Document
+from muster.contract.errors import Problem
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 from muster.contract.training.access import VpcConfig
@@ -20,6 +21,13 @@ class StackDefaults(Document):
     vpc_config: VpcConfig | None = None
     kms_key_id: KmsKeyId | None = None
     tags: dict[TagKey, TagValue] = Field(default_factory=dict)
+
+    def problems(self, spec: Spec) -> list[Problem]:
+        """What neither the spec nor the stack says, and a training job needs."""
+        if spec.image or self.image or spec.algorithm_name:
+            return []
+        remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
+        return [Problem("image", "neither an image nor a default of the stack", remedy)]
 
     def complete(self, spec: Spec) -> Spec:
         """The spec with the defaults written out.

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
-from muster.contract.record import Attempt, Decision, Next, Record
+from muster.contract.record import NOT_CREATED, Attempt, Decision, Next, Record
 from muster.contract.request import training_job_request
 from muster.contract.status import JobStatus
 from muster.control import clock
@@ -23,6 +23,7 @@ from muster.control.bus import Bus
 from muster.control.conclude import End, conclude
 from muster.control.decide import shortages
 from muster.control.jobs import Job, LaunchRefusedError
+from muster.control.spending import note_launch, spent_ceiling
 from muster.control.tell import tell_of_conclusion, tell_of_launch
 from muster.control.tokens import Tokens, remaining_delay
 
@@ -146,10 +147,14 @@ def _launch(run: ActiveRun, request: AttemptRequest, armed: _Armed, *, stopping:
     if job is not None:
         return _adopt(run, request, job)
     if stopping:
-        return _not_created(FailureClass.STOPPED_BY_USER, "the run was stopped before the launch")
+        return _not_created(FailureClass.STOPPED_BY_MUSTER, "the run was stopped before the launch")
+    # The rerun may have waited for hours in which the others have spent what was left.
+    if request.attempt > 1 and (ceiling := spent_ceiling(run)):
+        return _not_created(FailureClass.UNKNOWN, ceiling)
+    shortage = shortages(armed.record.attempts) if armed.record else 0
+    job_request = training_job_request(run.plan, request.rank, request.attempt, shortage)
     try:
-        shortage = shortages(armed.record.attempts) if armed.record else 0
-        created = run.jobs.create(training_job_request(run.plan, request.rank, request.attempt, shortage))
+        created = run.jobs.create(job_request)
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused: the answer of an earlier one may have been lost.
         job = run.jobs.find(name)
@@ -158,6 +163,7 @@ def _launch(run: ActiveRun, request: AttemptRequest, armed: _Armed, *, stopping:
         _obey_fence(run, name)
         raise
     if created:
+        note_launch(run, request.rank, request.attempt, job_request["ResourceConfig"].get("InstanceType"))
         _obey_fence(run, name)
         return Launch.CREATED
     job = run.jobs.find(name)
@@ -175,6 +181,8 @@ def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch | End:
             "Start the run under another name."
         )
         return _not_created(FailureClass.INVALID_REQUEST, reason)
+    # Whoever made it may not have come as far as to note it.
+    note_launch(run, request.rank, request.attempt, job.instance_type)
     if job.end is not None:
         return End.of_job(job.end, job.changed_at, job.artifacts)
     _obey_fence(run, job.name)
@@ -182,8 +190,8 @@ def _adopt(run: ActiveRun, request: AttemptRequest, job: Job) -> Launch | End:
 
 
 def _not_created(failure_class: FailureClass, reason: str) -> End:
-    status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_USER else JobStatus.FAILED
-    return End(failure_class, reason, status=status, secondary="NotCreated")
+    status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_MUSTER else JobStatus.FAILED
+    return End(failure_class, reason, status=status, secondary=NOT_CREATED)
 
 
 def _obey_fence(run: ActiveRun, name: str) -> None:

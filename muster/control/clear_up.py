@@ -15,10 +15,12 @@ from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.bus import Bus
 from muster.control.deadline import Deadline
+from muster.control.page import publish_page
 from muster.control.settle import settle
 from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
 from muster.control.succession import Succession
 from muster.control.tell import tell_of_end
+from muster.control.turns import RunQueue
 
 _FOR_LOOKING = 0.8  # of the time that there is
 
@@ -53,6 +55,7 @@ def clear_up(
     pause: Callable[[float], None] = time.sleep,
     *,
     succession: Succession,
+    queue: RunQueue | None,
 ) -> bool:
     """See an ended execution's jobs gone, settle its run, and tell of that. False: it had no run.
 
@@ -80,6 +83,9 @@ def clear_up(
     # The workflow tells of the runs that it has settled itself.
     if settlement.fresh:
         tell_of_end(bus, run, settlement.result)
+    if queue is not None:
+        queue.leave(ended.execution_arn)
+    publish_page(run, settlement.result, deadline)
     if trouble is not None:
         raise trouble
     # Also after the workflow has settled the run: it may have been cut off before it came to this.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 
+from muster.control.alarms import SchedulerClient
 from muster.control.parallel import PARALLEL
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ def stepfunctions_client() -> SFNClient:
 def events_client() -> EventBridgeClient:
     """An EventBridge client, for putting events."""
     return boto3.client("events", config=_CONFIG_FOR_EVENTS)
+
+
+def scheduler_client() -> SchedulerClient:
+    """An EventBridge Scheduler client."""
+    client: SchedulerClient = boto3.client("scheduler", config=_CONFIG)
+    return client
 
 
 def sns_client() -> SNSClient:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.contract.failures import FailureClass, JobEnd, classify_end, explained
-from muster.contract.record import Attempt, Decision, Record, Transition
+from muster.contract.record import NOT_CREATED, Attempt, Decision, Next, Record, Transition
+from muster.contract.waiting import Waiting
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.decide import Lost, judge, weigh_loss
 from muster.control.documents import Seen
+from muster.control.spending import note_end, spent_ceiling
 
 _REASON_MAX = 1_024  # FailureReason has at most 1,024 characters
 
@@ -50,6 +52,8 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | Non
     What was decided before stands. None: the attempt is not the replica's current one, and nothing was done.
     """
     fresh = False
+    if end.failure_class is FailureClass.STOPPED_BY_USER and run.documents.fence() is not None:
+        end = replace(end, failure_class=FailureClass.STOPPED_BY_MUSTER)
 
     def change(record: Record | None) -> Record | None:
         nonlocal fresh
@@ -62,7 +66,15 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | Non
     record = run.documents.update_record(rank, change, seen)
     if record is None or record.current.attempt != attempt or record.decision is None:
         return None
+    _mark_as_waiting(run, rank, end, record.decision)
     return Conclusion(rank, attempt, end, record.decision, record.token, fresh)
+
+
+def _mark_as_waiting(run: ActiveRun, rank: int, end: End, decision: Decision) -> None:
+    """Let clients see what a replica waits for that has no job to show it."""
+    if end.secondary == NOT_CREATED and end.failure_class is not None and decision.next is Next.RERUN:
+        mark = Waiting(rank, decision.attempt, end.failure_class)
+        run.documents.store.create(mark.key(run.documents.layout), b"{}")
 
 
 def _ended(attempt: Attempt, end: End) -> Attempt:
@@ -83,7 +95,10 @@ def _decide(run: ActiveRun, rank: int, attempts: tuple[Attempt, ...], end: End) 
     """Asked again whenever the record's swap was lost: everything it does may be done twice."""
     spec = run.plan.spec
     stopping = end.failure_class is not None and run.documents.fence() is not None
+    note_end(run, rank, attempts[-1].attempt)
     judgement = judge(spec.of_rank(rank), attempts, end.failure_class, stopping=stopping)
+    if isinstance(judgement, Decision) and judgement.next is Next.RERUN and (ceiling := spent_ceiling(run)):
+        judgement = Lost(ceiling)
     if isinstance(judgement, Lost):
         lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
         judgement = weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from muster.contract.document import digest
 from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.record import Attempt, Decision, Next
-from muster.contract.spec import Budget, OnReplicaFailure, Spec
+from muster.contract.spec import JITTER, OnReplicaFailure, Spec
 
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
@@ -38,7 +39,9 @@ def judge(
         return Decision(
             next=Next.RERUN,
             attempt=current.attempt + 1,
-            delay_seconds=0 if _untried_type(types, attempts, failure_class) else rerun_delay(budget, spent // types),
+            delay_seconds=0
+            if _untried_type(types, attempts, failure_class)
+            else _jittered(budget.delay(spent // types), current.job),
             reason=str(failure_class),
         )
     allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
@@ -64,9 +67,10 @@ def weigh_loss(spec: Spec, attempt: int, lost: Lost, replicas_lost: int) -> Deci
     return Decision(next=Next.STOP, attempt=attempt, reason=lost.reason)
 
 
-def rerun_delay(budget: Budget, spent: int) -> int:
-    """Seconds to wait before the rerun after `spent` earlier ones: doubling, bounded."""
-    if budget.delay_seconds == 0:
-        return 0
-    # 2**17 * 1 s is past the largest bound; beyond it the exponent only costs time.
-    return int(min(budget.max_delay_seconds, budget.delay_seconds * 2 ** min(spent, 17)))
+def _jittered(delay: int, seed: str) -> int:
+    """`delay` and up to a quarter of it: replicas that ended together shall not come back together.
+
+    Full jitter would make waits shorter than the spec says; the same end gives the same wait.
+    """
+    share = int(digest(seed)[:8], 16) / 16**8
+    return delay + int(delay * JITTER * share)

@@ -21,6 +21,7 @@ class FunctionEnvironment(BaseModel):
     ]
     # EventBridge: a bus's name has 1-256 characters.
     bus: Annotated[str, Field(alias="MUSTER_BUS", min_length=1, max_length=256)]
+    max_concurrent_replicas: Annotated[int | None, Field(alias="MUSTER_MAX_CONCURRENT_REPLICAS", ge=1)] = None
 
 
 class PlanEnvironment(FunctionEnvironment):
@@ -31,6 +32,13 @@ class PlanEnvironment(FunctionEnvironment):
     package_uri: Annotated[str, Field(alias="MUSTER_PACKAGE_URI", min_length=6, max_length=1_024, pattern="^s3://")]
     # Lambda: the environment of a function has at most 4 KB; the deployment holds the defaults to less.
     defaults: Annotated[str, Field(alias="MUSTER_DEFAULTS", min_length=2, max_length=4_096)]
+    launches_per_second: Annotated[int, Field(alias="MUSTER_LAUNCHES_PER_SECOND", ge=1)]
+    alarm_function_arn: Annotated[
+        str, Field(alias="MUSTER_ALARM_FUNCTION_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
+    alarm_role_arn: Annotated[
+        str, Field(alias="MUSTER_ALARM_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
 
 
 class ExecutionsEnvironment(FunctionEnvironment):

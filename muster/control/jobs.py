@@ -13,7 +13,7 @@ from muster.contract.names import JobName, run_job_prefix
 from muster.contract.status import JobStatus
 from muster.contract.strays import ActiveJob
 from muster.control import clock
-from muster.control.aws_errors import error_code, error_message, http_status
+from muster.control.aws_errors import error_code, error_message, is_passing
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
@@ -34,6 +34,9 @@ class Job:
     reason: str
     artifacts: str | None
     changed_at: str
+    instance_type: str | None
+    """None where SageMaker itself chooses among preferences and does not tell."""
+    billable_seconds: int
 
     @property
     def end(self) -> JobEnd | None:
@@ -62,7 +65,7 @@ class Jobs:
         Raises:
             LaunchRefusedError: the last answer was a refusal. An earlier one may have been lost on its way, so only a
                 look tells whether there is a job.
-            ClientError: the last answer was a 5xx: nobody knows.
+            ClientError: the last answer was a 5xx: nobody knows; or the last of several tries came too fast.
         """
         try:
             self._sagemaker.create_training_job(**request)
@@ -70,7 +73,8 @@ class Jobs:
             code = error_code(error)
             if code in {"ResourceInUse", "ResourceInUseException"}:
                 return False
-            if http_status(error) >= 500:
+            # A throttle says nothing of the attempt: the workflow sends the same one again, with full jitter.
+            if is_passing(error):
                 raise
             raise LaunchRefusedError(classify_request_error(code), f"{code}: {error_message(error)}") from error
         return True
@@ -91,6 +95,9 @@ class Jobs:
             reason=found.get("FailureReason", ""),
             artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
             changed_at=clock.isoformat(found.get("TrainingEndTime") or found["LastModifiedTime"]),
+            instance_type=found["ResourceConfig"].get("InstanceType"),
+            # Not there before the end, and for a job that never had an instance.
+            billable_seconds=found.get("BillableTimeInSeconds", 0),
         )
 
     def tags(self, arn: str) -> dict[str, str]:

@@ -31,7 +31,9 @@ class PlanRequest(BaseModel):
     input: Any
 
 
-def make_plan(store: Store, place: Place, defaults: StackDefaults, request: PlanRequest) -> Plan:
+def make_plan(
+    store: Store, place: Place, defaults: StackDefaults, request: PlanRequest, replica_cap: int | None = None
+) -> Plan:
     """Write the plan and the replicas' document; the same execution gets the same plan however often it asks.
 
     Raises:
@@ -39,6 +41,9 @@ def make_plan(store: Store, place: Place, defaults: StackDefaults, request: Plan
         RunNameTakenError: another execution owns the run.
     """
     spec = _completed(parse_spec(request.input), defaults, request.execution_name)
+    if replica_cap is not None and spec.replicas > replica_cap:
+        allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
+        raise SpecError([Problem("replicas", f"{spec.replicas:,}", "lower it, or raise that", allowed)])
     run = run_name(request.execution_name)
     lineage = (
         None if spec.resume_from is None else succeed(store, spec, Heir(run=run, execution_arn=request.execution_arn))
@@ -62,9 +67,7 @@ def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or give the execution the same name"))
-    if spec.image is None and defaults.image is None and spec.algorithm_name is None:
-        remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
-        problems.append(Problem("image", "neither an image nor a default of the stack", remedy))
+    problems += defaults.problems(spec)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or name its archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a folder of some machine", remedy))

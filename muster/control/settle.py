@@ -82,19 +82,19 @@ def _replica(run: ActiveRun, rank: int, fence: Fence | None, deadline: Deadline)
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
-    current = record.current if record.decision is not None else _look(run, record)
+    current = record.current if record.decision is not None else _look(run, record, stopping=fence is not None)
     outcome = _outcome(current, fence)
     attempts = tuple(_attempt_result(attempt) for attempt in (*record.attempts[:-1], current))
     replica = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
     return _with_manifest(run, replica, deadline) if outcome is ReplicaOutcome.SUCCEEDED else replica
 
 
-def _look(run: ActiveRun, record: Record) -> Attempt:
+def _look(run: ActiveRun, record: Record, *, stopping: bool) -> Attempt:
     """The current attempt as its job stands now: in a run that was cut off, its end may not have been reported."""
     job = run.jobs.find(record.current.job)
     if job is None or not run.owns(run.jobs.tags(job.arn), record.rank, record.current.attempt):
         return record.current
-    failure_class = classify_end(job.end) if job.end else None
+    failure_class = classify_end(job.end, stopping=stopping) if job.end else None
     return record.current.model_copy(
         update={
             "status": job.status,
@@ -110,7 +110,7 @@ def _look(run: ActiveRun, record: Record) -> Attempt:
 def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
     if attempt.status == JobStatus.COMPLETED:
         return ReplicaOutcome.SUCCEEDED
-    cut_off = attempt.failure_class in {None, FailureClass.STOPPED_BY_USER}
+    cut_off = attempt.failure_class in {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
     return ReplicaOutcome.STOPPED if fence is not None and cut_off else ReplicaOutcome.FAILED
 
 

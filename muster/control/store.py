@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -55,11 +56,29 @@ class Store:
             raise
         return Stored(answer["Body"].read(), answer["ETag"])
 
-    def create(self, key: str, body: bytes) -> bool:
+    def head(self, key: str, most: int) -> bytes | None:
+        """The first `most` bytes of an object that a replica wrote, or None where there are none."""
+        try:
+            answer = self.s3.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=0-{most - 1}")
+        except ClientError as error:
+            # An empty object has no first byte.
+            if error_code(error) in {"NoSuchKey", "InvalidRange"}:
+                return None
+            raise
+        return answer["Body"].read()
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """The keys under `prefix` in order; 1,000 to a call."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        for page in pages:
+            for item in page.get("Contents", []):
+                yield item["Key"]
+
+    def create(self, key: str, body: bytes, content_type: str = "application/json") -> bool:
         """Write an object that must not exist yet. False when it does: somebody was first."""
 
         def put() -> None:
-            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType="application/json")
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type)
 
         return self._conditional(key, put)
 
@@ -75,6 +94,12 @@ class Store:
         """How many objects lie under `prefix`."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return sum(page["KeyCount"] for page in pages)
+
+    def listed(self, prefix: str) -> list[tuple[str, datetime]]:
+        """The keys under `prefix`, each with the time at which its object was made."""
+        # ListObjectsV2: at most 1,000 keys a page.
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return [(item["Key"], item["LastModified"]) for page in pages for item in page.get("Contents", [])]
 
     def attempts(self, what: str) -> _Attempts:
         """Rounds of a read-change-write loop, with a growing, jittered pause between them.

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
 from muster.contract.events import RunRerun
-from muster.contract.lineage import Heir, descend, next_run
-from muster.contract.plan_lineage import Lineage
+from muster.contract.lineage import Heir, Lineage
 from muster.contract.result import Result
 from muster.contract.spec import Spec
 from muster.contract.start import execution_input
+from muster.contract.succession import descend, next_run
 from muster.control import clock
 from muster.control.active_run import ActiveRun
+from muster.control.alarm import was_raised_by_an_alarm
 from muster.control.bus import Bus
 from muster.control.documents import RunDocuments
 from muster.control.executions import Executions, state_machine_of
+from muster.control.spending import spent_ceiling
 from muster.control.store import Store
 from muster.control.tell import refusal
 
@@ -45,6 +47,12 @@ def succeed(store: Store, spec: Spec, heir: Heir) -> Lineage:
     return descend(plan, result)
 
 
+def _has_met_a_limit(run: ActiveRun) -> bool:
+    """Whether the launch gate, the deadline or the cost ceiling has ended the run: another one would pass it by."""
+    fence = run.documents.fence()
+    return (fence is not None and was_raised_by_an_alarm(fence)) or spent_ceiling(run) is not None
+
+
 def _refused(parent: str, found: str, remedy: str) -> SpecError:
     return SpecError([Problem("resume_from", f"{parent!r}, {found}", remedy)])
 
@@ -59,7 +67,7 @@ class Succession:
     def follow(self, run: ActiveRun, result: Result) -> str | None:
         """See the next run started if the policy asks for one; its name. Whoever settles a run again asks again."""
         wanted = next_run(run.plan, result)
-        if wanted is None or run.plan.spec.rerun is None:
+        if wanted is None or run.plan.spec.rerun is None or _has_met_a_limit(run):
             return None
         name, spec = wanted
         executions = Executions(self._stepfunctions, state_machine_of(run.plan.execution_arn))

@@ -23,6 +23,7 @@ from muster.control.executions import Execution, Executions
 from muster.control.jobs import Jobs
 from muster.control.parallel import in_parallel
 from muster.control.succession import Succession
+from muster.control.turns import RunQueue
 
 FindRun = Callable[[str], ActiveRun | None]
 
@@ -57,6 +58,7 @@ def sweep(
     prefix: str,
     *,
     succession: Succession,
+    queue: RunQueue | None,
     young_seconds: float,
     deadline: Deadline,
 ) -> Swept:
@@ -65,7 +67,7 @@ def sweep(
     troubles: list[str] = []
     # Runs before jobs: a job that is stopped before its run's fence stands would end for a reason of its own.
     ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
-    settled = _settle(find_run, bus, ended, deadline, troubles, succession=succession)
+    settled = _settle(find_run, bus, ended, deadline, troubles, succession=succession, queue=queue)
     # Jobs before executions: a run that begins in between has no job in the list.
     active = jobs.active(prefix)
     strays = suspects(active, executions.live_runs(), now, young_seconds)
@@ -96,6 +98,7 @@ def _settle(
     troubles: list[str],
     *,
     succession: Succession,
+    queue: RunQueue | None,
 ) -> tuple[str, ...]:
     settled = []
     missed = [(execution, run) for execution in ended if (run := _unsettled(find_run, execution, troubles))]
@@ -103,7 +106,7 @@ def _settle(
         try:
             # A run whose jobs take long to stop must not use up the others' time.
             share = Deadline.after(deadline.remaining / left)
-            if clear_up(run, _end_of(execution), bus, share, succession=succession):
+            if clear_up(run, _end_of(execution), bus, share, succession=succession, queue=queue):
                 settled.append(run.plan.run)
         except Exception as error:
             troubles.append(f"{run.plan.run}: {error}")

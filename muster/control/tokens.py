@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from muster.contract.document import canonical_json
+from muster.contract.history import WAIT_PIECE_SECONDS
 from muster.contract.record import Decision
 from muster.control import clock
 from muster.control.aws_errors import error_code
@@ -24,10 +25,6 @@ _GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
 _ERROR_MAX = 256
 _CAUSE_MAX = 32_768
 
-# The workflow waits this long at most before it asks again: nothing can wake a Wait state, and a run that is being
-# stopped must not outlast the rerun delay of its most patient replica.
-WAIT_MAX_SECONDS = 600
-
 
 class Tokens:
     """Completes the tasks of waiting workflows."""
@@ -39,6 +36,10 @@ class Tokens:
         """Hand `decision` to the workflow. False when nobody waits on that token any more."""
         text = canonical_json(workflow_state(run, rank, decision)).decode()
         return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=text))
+
+    def release(self, token: str) -> bool:
+        """Let a workflow go on that waits for nothing but a word. False when nobody waits on that token any more."""
+        return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output="{}"))
 
     def fail(self, token: str, error: str, cause: str) -> bool:
         """Tell the workflow that the function itself failed; the workflow tries the same attempt again."""
@@ -53,7 +54,7 @@ def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | i
         "rank": rank,
         "attempt": decision.attempt,
         "next": decision.next.value,
-        "delay_seconds": min(remaining_delay(decision), WAIT_MAX_SECONDS),
+        "delay_seconds": min(remaining_delay(decision), WAIT_PIECE_SECONDS),
         "reason": decision.reason,
     }
 

@@ -30,6 +30,7 @@ import ministack.services.cloudwatch_logs
 import ministack.services.eventbridge
 import ministack.services.iam
 import ministack.services.lambda_svc
+import ministack.services.scheduler
 import ministack.services.stepfunctions
 import ministack.services.sts
 
@@ -40,6 +41,8 @@ _SESSION_SECONDS = 24 * 3600
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0
 _LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
+# Between two looks at the clock of EventBridge Scheduler: MiniStack's own ten seconds would be a test's longest wait.
+_TICK_SECONDS = 0.5
 # The names that MiniStack gives to failed authentications, and what a JSON service calls them.
 _AUTHENTICATION_CODES = {
     "SignatureDoesNotMatch": "InvalidSignatureException",
@@ -59,6 +62,7 @@ cloudwatch_logs: Any = ministack.services.cloudwatch_logs
 eventbridge: Any = ministack.services.eventbridge
 iam: Any = ministack.services.iam
 lambda_svc: Any = ministack.services.lambda_svc
+scheduler: Any = ministack.services.scheduler
 stepfunctions: Any = ministack.services.stepfunctions
 sts: Any = ministack.services.sts
 
@@ -102,6 +106,7 @@ def adapt(code_cache: Path) -> None:
     """Bring MiniStack closer to AWS where our stack would notice. Once, before it serves."""
     lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
     _let_invocations_wait()
+    scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)

@@ -8,6 +8,7 @@ the image's.
 from __future__ import annotations
 
 import os
+import shutil
 import site
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
     base = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     try:
         _become(base, Path(package), arguments, variables)
-    except DeliveryError as error:
+    except (DeliveryError, OSError) as error:
         print(f"muster: {error}", file=sys.stderr)
         failure = base / "output" / "failure"
         failure.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +46,8 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
 
 def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     place = base / "muster"
+    # A container that is restarted on its instance finds what the process before it has made.
+    shutil.rmtree(place, ignore_errors=True)
     source = place / "source"
     _unpack(base / "input" / "data" / SOURCE_CHANNEL, source)
     python = _overlay(place / "python")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
-
 import torch
 
 from muster.replica.codec import Floats
-from muster.replica.packing import WHOLE, Packing, Piece
+from muster.replica.packing import WHOLE, Packing
 
 
 class TensorPacking(Packing):
@@ -40,26 +37,17 @@ class TensorPacking(Packing):
         self._all_float32 = all(tensor.dtype == torch.float32 for tensor in self._tensors.values())
 
     def read(self, part: slice = WHOLE) -> Floats:
-        """A flat copy; one transfer for each run of tensors on the same device."""
+        """A flat copy. A device needs room for no more than one tensor beside the model."""
         begin, end, _ = part.indices(self.count)
         flat = torch.empty(end - begin, dtype=torch.float32)
-        for device, pieces in self._runs(part):
-            values = [self._tensors[piece.name].reshape(-1)[piece.local] for piece in pieces]
-            place = flat[pieces[0].place.start : pieces[-1].place.stop]
-            if device.type == "cpu":
-                torch.cat(values, out=place)
-            else:
-                place.copy_(torch.cat([value.float() for value in values]))
+        for piece in self.pieces(part):
+            flat[piece.place].copy_(self._tensors[piece.name].reshape(-1)[piece.local])
         return flat.numpy()
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
-        """Overwrite in place; one transfer for each run of tensors on the same device."""
-        for device, pieces in self._runs(part):
-            start = pieces[0].place.start
-            values = torch.from_numpy(flat[start : pieces[-1].place.stop]).to(device)
-            for piece in pieces:
-                place = slice(piece.place.start - start, piece.place.stop - start)
-                _assign(self._tensors[piece.name], piece.local, values[place])
+        """Overwrite in place; as `read`, tensor by tensor."""
+        for piece in self.pieces(part):
+            _assign(self._tensors[piece.name], piece.local, torch.from_numpy(flat[piece.place]))
 
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:
         """What is left of `flat` in the tensors' types: gradients are counted from there."""
@@ -69,10 +57,6 @@ class TensorPacking(Packing):
         for piece in self.pieces(part):
             rounded[piece.place] = rounded[piece.place].to(self._tensors[piece.name].dtype).float()
         return rounded.numpy()
-
-    def _runs(self, part: slice) -> Iterator[tuple[torch.device, list[Piece]]]:
-        for device, pieces in groupby(self.pieces(part), lambda piece: self._tensors[piece.name].device):
-            yield device, list(pieces)
 
 
 def _is_statistic(buffer: torch.Tensor) -> bool:
@@ -86,5 +70,5 @@ def _assign(tensor: torch.Tensor, local: slice, values: torch.Tensor) -> None:
         tensor.view(-1)[local].copy_(values)
     else:
         flat = tensor.reshape(-1).clone()
-        flat[local] = values.to(flat.dtype)
+        flat[local].copy_(values)
         tensor.copy_(flat.view(tensor.shape))

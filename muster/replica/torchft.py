@@ -50,7 +50,7 @@ class Work:
     def __init__(self, tensor: torch.Tensor, wait: Callable[[], None]) -> None:
         self._wait = wait
         self.tensor = tensor
-        # Copied now, on the stream that torchft has chosen: what comes later may run on another one.
+        # Brought to the host now, on the stream that torchft has chosen: what comes later may run on another one.
         self.values: Floats = tensor.detach().reshape(-1).float().cpu().numpy()
         self.future: torch.futures.Future[Any] = torch.futures.Future()
 

@@ -8,7 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -39,6 +43,23 @@ def muster(stack: Deployed, *arguments: str, stdin: Any = None) -> tuple[int, st
     return process.returncode, output, errors
 
 
+@contextmanager
+def serving(stack: Deployed, name: str) -> Iterator[Callable[[], Any]]:
+    """`muster ui` of a run; asks it for the data of its page. Ctrl-C ends it without a word."""
+    process = start(stack, "ui", name, "--json")
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+
+    def data() -> Any:
+        with urlopen(f"{url}data.json", timeout=60) as answer:  # noqa: S310 - our own server
+            return json.load(answer)
+
+    yield data
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+
+
 @pytest.fixture
 def name() -> str:
     return f"cli-{next(_names)}"
@@ -66,6 +87,14 @@ def test_a_run_that_fails_ends_with_one_and_its_reason(stack: Deployed, name: st
     assert code == 1, errors
     last = json.loads(output.splitlines()[-1])
     assert (last["run"], last["state"], last["replicas"][0]["ends"]) == (name, "failed", ["user-code"])
+    assert last["page"] == f"s3://{stack.bucket}/control/{name}/report.html"
+    with serving(stack, name) as data:
+        shown = data()
+    assert shown["state"] == "failed"
+    [attempt] = shown["replicas"][0]["attempts"]
+    assert (attempt["failure_class"], attempt["job"]) == ("user-code", f"muster-{name}-r0-a1")
+    assert attempt["reason"] == "AlgorithmError: , exit code: 7"
+    assert "Training" in [step["secondary"] for step in attempt["history"]]
     code, output, _ = muster(stack, "result", name)
     assert code == 1
     assert "attempt 1 Failed: user-code: AlgorithmError" in output
@@ -87,7 +116,9 @@ def test_an_image_that_does_not_exist_is_named_in_the_result(stack: Deployed, na
     assert "nobody/nothing:1" in output
 
 
-def test_interrupting_a_watch_leaves_the_run_alone_and_cancelling_stops_it(stack: Deployed, name: str) -> None:
+def test_interrupting_a_watch_leaves_the_run_alone_and_cancelling_stops_it(
+    stack: Deployed, name: str, tmp_path: Path
+) -> None:
     watch = start(stack, "launch", "-", "--watch", stdin={"name": name, **stack.gated(name)})
     assert watch.stdout is not None
     next(line for line in watch.stdout if "Training" in line)
@@ -97,6 +128,11 @@ def test_interrupting_a_watch_leaves_the_run_alone_and_cancelling_stops_it(stack
     assert errors == f"The run {name} goes on. Cancel it with `muster cancel {name}`.\n"
     code, output, _ = muster(stack, "status", name, "--json")
     assert (code, json.loads(output)["state"]) == (0, "running")
+    with serving(stack, name) as data:
+        shown = data()
+    assert (shown["state"], "ended_at" in shown) == ("running", False)
+    assert shown["verdict"].startswith("The run is going on: 1 of 1 replicas have a job, 0 rounds.")
+    assert shown["replicas"][0]["attempts"][0]["job"] == f"muster-{name}-r0-a1"
     code, output, _ = muster(stack, "cancel", name)
     assert (code, output) == (
         0,
@@ -106,6 +142,13 @@ def test_interrupting_a_watch_leaves_the_run_alone_and_cancelling_stops_it(stack
     assert code == 1
     assert f"run {name} stopped: the execution was stopped" in output
     assert not stack.cloud.running_jobs()
+    code, output, _ = muster(stack, "report", name, "--out", str(tmp_path / "page.html"))
+    assert (code, output) == (0, f"Written to {tmp_path / 'page.html'}: open it in a browser.\n")
+    assert "The run was stopped: the execution was stopped." in (tmp_path / "page.html").read_text(encoding="utf-8")
+    nowhere = tmp_path / "no" / "page.html"
+    code, _, errors = muster(stack, "report", name, "--out", str(nowhere))
+    assert code == 2
+    assert errors.startswith(f"muster: The page cannot be written to {nowhere}: no such file or directory.")
 
 
 def test_names_that_are_taken_or_unknown_are_one_line(stack: Deployed, name: str) -> None:
@@ -124,6 +167,16 @@ def test_names_that_are_taken_or_unknown_are_one_line(stack: Deployed, name: str
     code, _, errors = muster(stack, "result", name)
     assert code == 2
     assert errors == f"muster: The run {name} has no result yet: watch it with `muster status {name} --watch`.\n"
+
+
+def test_a_run_without_a_plan_has_no_page_and_says_why(stack: Deployed) -> None:
+    run = stack.start({"replicas": 0})
+    run.wait()
+    for command in ("report", "ui"):
+        code, _, errors = muster(stack, command, run.name)
+        assert code == 3
+        assert errors.startswith(f"muster: The run {run.name} has no plan to show: Muster.SpecError")
+        assert "Traceback" not in errors
 
 
 def test_another_stack_is_found_or_told_to_be_missing(stack: Deployed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,31 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert "took away the instance of replica 2" in output
     assert "replica 2 attempt 2 Training (rerun: infrastructure)" in output
     assert "The run succeeded." in output
+    assert f"The run's page, for a browser: {tmp_path / 'report.html'}" in output.splitlines()[-1]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "1 attempt was rerun (infrastructure). All replicas hold the same parameters." in page
+    [block] = re.findall(r'id="data">(.*?)</script>', page)
+    shown = json.loads(block)
+    assert shown["rounds"]["numbers"] == list(range(1, 21))
+    assert {"loss", "accuracy", "utilisation"} <= {metric["name"] for metric in shown["rounds"]["metrics"]}
+    lost, rerun = shown["replicas"][2]["attempts"]
+    assert (lost["failure_class"], rerun["status"]) == ("infrastructure", "Completed")
+    assert "Training" in [step["secondary"] for step in lost["history"]]
+
+
+def test_the_demo_waits_for_quota_when_asked_and_succeeds(tmp_path: Path) -> None:
+    demo = start_demo(tmp_path, FAULTS="quota")
+    output, _ = demo.communicate(timeout=280)
+    assert demo.returncode == 0, output
+    assert "replica 1 waiting for quota" in output
+    assert json.loads((tmp_path / "result.json").read_text())["attempts"] == {"0": 1, "1": 3, "2": 2, "3": 1}
+
+
+def test_a_fault_that_the_demo_does_not_know_is_refused_in_one_line(tmp_path: Path) -> None:
+    output, _ = (demo := start_demo(tmp_path, FAULTS="fire")).communicate(timeout=60)
+    assert demo.returncode == 1
+    assert "FAULTS: found fire; known is quota; correct it or leave it out." in output
+    assert "Traceback" not in output
 
 
 # As examples/char_gpt/run.yaml, in seconds: so noisy that one replica alone is clearly behind.

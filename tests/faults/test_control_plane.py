@@ -244,20 +244,23 @@ def test_throttling_storm_delays_but_loses_nothing(stack):
     assert sorted(run.statuses().values()) == ["Completed"] * 4
 
 
-def test_throttling_without_end_spends_its_budget(stack):
+def test_throttle_that_outlasts_the_clients_patience_is_no_attempt(stack):
+    # Every try of the function's client meets it: the workflow sends the same attempt again.
     fault = CallError(
         service="sagemaker",
         operation="CreateTrainingJob",
         code="ThrottlingException",
         message="Rate exceeded",
         status=400,
-        count=None,
+        count=TRIES,
     )
-    stack.cloud.faults.add(fault)
-    run = stack.start({"replicas": 1, "entrypoint": ["python"], "reruns": {"throttle": {"max_reruns": 0}}})
-    assert run.wait(180)["status"] == "FAILED"
-    assert classes(run) == [FailureClass.THROTTLE]
-    assert run.statuses() == {}
+    struck = stack.cloud.faults.add(fault)
+    none = {"throttle": {"max_reruns": 0}}
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"], "reruns": none})
+    assert run.wait(180)["status"] == "SUCCEEDED"
+    assert struck.fired == TRIES
+    assert classes(run) == [None]
+    assert run.statuses() == {"r0-a1": "Completed"}
 
 
 def test_capacity_error_is_rerun_within_its_budget(stack):
@@ -422,6 +425,7 @@ def test_stop_execution_during_training_leaves_no_job(stack):
     result = run.result()
     assert (result.verdict, result.reason) == (Verdict.STOPPED, "the execution was stopped")
     assert [replica.outcome for replica in result.replicas] == [ReplicaOutcome.STOPPED] * 2
+    assert {replica.attempts[-1].failure_class for replica in result.replicas} == {FailureClass.STOPPED_BY_MUSTER}
     assert run.statuses() == {"r0-a1": "Stopped", "r1-a1": "Stopped"}
     # Nobody waits on the tokens any more, and that is no error.
     wait_for("the ends in the records", lambda: all(run.record(rank).decision for rank in (0, 1)))

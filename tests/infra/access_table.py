@@ -6,6 +6,7 @@ A change of who may do what therefore shows in a diff of the page, and a test fa
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def with_table(page: str, table: str) -> str:
 
 def _row(statement: Statement) -> str:
     conditions = [
-        f"{key} {operator} {', '.join([wanted] if isinstance(wanted, str) else wanted)}"
+        f"{key} {operator} {', '.join(map(_short, [wanted] if isinstance(wanted, str) else wanted))}"
         for operator, block in sorted(statement.condition.items())
         for key, wanted in sorted(block.items())
     ]
@@ -41,7 +42,8 @@ def _row(statement: Statement) -> str:
 
 
 def _short(arn: str) -> str:
-    """An ARN without what all of them have in common."""
+    """An ARN without what all of them have in common, and without the digest of an asset."""
+    arn = re.sub(r"[0-9a-f]{64}\.zip", "PACKAGE.zip", arn)
     return arn.removeprefix("arn:aws:").replace("REGION:ACCOUNT:", "").replace("s3:::BUCKET", "s3:bucket")
 
 

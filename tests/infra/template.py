@@ -173,7 +173,7 @@ class Template:
 # The constructs that infra/stack.py composes; a logical id begins with one of them.
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
-    *("Inbox", "Start", "Notify"),
+    *("Inbox", "Start", "Notify", "AlarmScheduler", "Alarm", "Turn"),
     *("Workflow", "JobEvents", "EarlyEnds"),
 )
 

@@ -69,9 +69,10 @@ def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform
     with zipfile.ZipFile(build_bundle(ROOT, platform)) as archive:
         names = archive.namelist()
     sources = {name for name in names if name.endswith(".py")}
-    for part in ("muster/control", "muster/contract", "lambdas"):
+    for part in ("muster/control", "muster/contract", "muster/report", "lambdas"):
         wanted = {str(path.relative_to(ROOT)) for path in (ROOT / part).rglob("*.py")}
         assert wanted <= sources
+    assert {"muster/report/assets/page.html", "muster/report/assets/uplot.min.js"} <= set(names)
     assert not [name for name in names if name.startswith(("muster/client", "muster/replica", "muster/local", "infra"))]
     assert "botocore/data/sagemaker/2017-07-24/service-2.json.gz" in names
     assert not [name for name in names if name.startswith("botocore/data/ec2/")]
@@ -94,7 +95,7 @@ def test_native_code_is_built_for_where_it_runs(aws: Path) -> None:
     assert machines == {ELF_AARCH64}
 
 
-@pytest.mark.parametrize("handler", ["plan", "attempt", "react", "stop", "settle"])
+@pytest.mark.parametrize("handler", ["plan", "attempt", "react", "stop", "settle", "alarm", "turn"])
 def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: str) -> None:
     # -S: the virtual environment cannot help.
     program = (
@@ -109,6 +110,9 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
         "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/replica",
         "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
         "MUSTER_DEFAULTS": "{}",
+        "MUSTER_LAUNCHES_PER_SECOND": "10",
+        "MUSTER_ALARM_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:alarm",
+        "MUSTER_ALARM_ROLE_ARN": "arn:aws:iam::123456789012:role/alarm",
         "POWERTOOLS_SERVICE_NAME": "muster",
         "POWERTOOLS_METRICS_NAMESPACE": "Muster",
         "AWS_DEFAULT_REGION": "us-east-1",

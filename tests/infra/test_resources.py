@@ -10,7 +10,7 @@ import pytest
 from muster.contract.source import REFRESH_DAYS
 from tests.infra.template import Template, construct_name, matches
 
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm", "Turn")
 
 
 def function(template: Template, name: str) -> dict[str, Any]:
@@ -124,6 +124,7 @@ def test_functions_are_told_what_they_need(template: Template) -> None:
         assert variables["POWERTOOLS_SERVICE_NAME"] == f"muster-{name.lower()}"
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
+    assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
     assert plan["MUSTER_PACKAGE_URI"].startswith("s3://cdk-hnb659fds-assets-ACCOUNT-REGION/")
     assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{}}'
 

@@ -6,12 +6,14 @@ import json
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonata import Jsonata
 
-from infra.workflow import armed_definition
+from infra.definition import armed_definition
 from tests.infra.conftest import REARM_SECONDS
 from tests.infra.template import ROOT, Template
 
@@ -30,7 +32,7 @@ def waits(machine: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_the_deployed_definition_is_the_file_but_for_the_re_arm_period(template: Template) -> None:
     found, written = deployed(template), json.loads(DEFINITION.read_text(encoding="utf-8"))
-    assert [state["TimeoutSeconds"] for state in waits(found)] == [REARM_SECONDS]
+    assert [state["TimeoutSeconds"] for state in waits(found)] == [REARM_SECONDS] * 2
     for armed, plain in zip(waits(found), waits(written), strict=True):
         armed["TimeoutSeconds"] = plain["TimeoutSeconds"]
     assert found == written
@@ -41,6 +43,25 @@ def test_a_definition_that_waits_for_no_token_is_refused(tmp_path: Path) -> None
     file.write_text('{"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}', encoding="utf-8")
     with pytest.raises(ValueError, match="nothing would ever be re-armed"):
         armed_definition(file, 60)
+
+
+def test_each_rank_has_a_slot_of_its_own_and_a_random_moment_in_it() -> None:
+    machine = json.loads(DEFINITION.read_text(encoding="utf-8"))
+    states = machine["States"]["Train the replicas"]["ItemProcessor"]["States"]
+    expression = Jsonata(states["Wait for the launch slot"]["Timestamp"].removeprefix("{% ").removesuffix(" %}"))
+    start = datetime.fromisoformat("2026-01-01T00:00:00.500+00:00")
+
+    def moment(rank: int, per_second: int) -> float:
+        """Seconds after the start."""
+        launch = {"from": "2026-01-01T00:00:00.500Z", "per_second": per_second}
+        bindings = Jsonata("null").create_frame()
+        bindings.bind("states", {"input": {"launch": launch, "rank": rank}})
+        return (datetime.fromisoformat(expression.evaluate(None, bindings)) - start).total_seconds()
+
+    for rank, per_second in ((0, 10), (7, 10), (9_999, 10), (9_999, 1), (3, 1_000)):
+        # The workflow counts milliseconds.
+        assert rank / per_second - 0.001 <= moment(rank, per_second) <= (rank + 1) / per_second
+    assert len({moment(5, 1) for _ in range(5)}) > 1
 
 
 def test_every_placeholder_is_a_function_and_every_function_has_one(template: Template) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from muster.client import Muster
 from muster.contract.result import Verdict
+from muster.control.clients import TRIES
+from muster.local.faults import CallError
 from tests.stack.deployed import Deployed, wait_for
 from tests.stack.listening import Listener
 
@@ -80,8 +82,10 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     assert re.search("resume_from: found 'resumed', which resumed-x2 has resumed already", refused["cause"])
 
 
-def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack):
+def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack, listener):
     failing = {"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]}
+    stack.start(failing, "occupied-x2")
+    occupied = stack.start({**failing, "rerun": {"on": ["failed"], "max": 1}}, "occupied")
     stack.start({**failing, "rerun": {"on": ["failed"], "max": 2}}, "chain")
     other = stack.start({**failing, "rerun": {"on": ["spot"], "max": 2}}, "otherwise")
     third = wait_for("the last of the chain", lambda: executions(stack, "chain-x3"))
@@ -94,8 +98,32 @@ def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack):
         assert stack.invoke("Stop", {"detail": ended}) == {"stop": "verified"}
     assert executions(stack, "chain") == ["chain", "chain-x2", "chain-x3"]
     assert executions(stack, "otherwise") == ["otherwise"]
+    # A name that somebody else has taken is told, and keeps the end from nothing.
+    assert occupied.wait()["status"] == "FAILED"
+    assert listener.wait("Run Refused", request=occupied.execution_arn)["error"] == "Muster.RunNameTakenError"
     lineage = json.loads(stack.run("chain-x3").document("control/chain-x3/lineage.json"))
     assert lineage == {"parent": "chain-x2", "root": "chain", "generation": 2, "attempts_before": 2}
+
+
+@pytest.mark.parametrize(
+    # Refused until the function gives up, and the workflow asks again; or only one answer is lost.
+    ("after_effect", "count"),
+    [(False, TRIES), (True, 1)],
+    ids=["refused", "answer lost"],
+)
+def test_an_heir_whose_start_went_wrong_is_started_once(stack, after_effect, count):
+    name = f"restart-{after_effect}".lower()
+    fault = CallError(
+        service="states", operation="StartExecution", resource=f"{name}-x2", after_effect=after_effect, count=count
+    )
+    placed = stack.cloud.faults.add(fault)
+    failing = {"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]}
+    first = stack.start({**failing, "rerun": {"on": ["failed"], "max": 1}}, name)
+    assert first.wait()["status"] == "FAILED"
+    assert placed.fired == count
+    wait_for("the heir", lambda: executions(stack, f"{name}-x2"))
+    stack.run(f"{name}-x2").wait()
+    assert executions(stack, name) == [name, f"{name}-x2"]
 
 
 @pytest.mark.parametrize(

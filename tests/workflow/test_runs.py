@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
+from muster.client import Muster
 from muster.contract.failures import FailureClass
+from muster.contract.plan import Plan
+from muster.contract.prices import SHIPPED_PRICES
+from muster.contract.request import training_job_request
 from muster.local.faults import CapacityError
 from tests.stack.deployed import wait_for
 
@@ -45,6 +49,8 @@ def test_a_succeeded_execution_tells_verdict_reason_and_place(stack):
     assert (output["verdict"], output["reason"]) == ("succeeded", "12 of 12 replicas succeeded")
     assert output["result"] == f"s3://{stack.bucket}/{run.layout.result}"
     assert len(run.statuses()) == 12
+    assert output["page"] == f"s3://{stack.bucket}/{run.layout.page}"
+    assert b'<p id="verdict"' in (run.document(run.layout.page) or b"")
 
 
 def test_an_execution_name_that_no_job_can_have_still_runs(stack):
@@ -93,8 +99,18 @@ def test_a_rerun_that_is_asked_for_too_early_is_not_launched(stack):
     assert run.statuses() == {"r0-a1": "Failed"}
 
 
-def test_what_a_spec_leaves_out_is_the_stacks_and_stands_in_the_plan(stack):
-    run = stack.start({**PASS, "replicas": 1, "tags": {"stage": "live"}})
+def test_what_a_spec_leaves_out_is_the_stacks_and_a_dry_run_shows_just_that(stack, monkeypatch):
+    for variable, value in stack.cloud.environment({}).items():
+        monkeypatch.setenv(variable, value)
+    elsewhere = {"subnets": ["subnet-9"], "security_group_ids": ["sg-9"]}
+    overrides = {"1": {"instance_type": "ml.m5.large", "spot": True, "vpc_config": elsewhere}}
+    spec = {**PASS, "replicas": 2, "tags": {"stage": "live"}, "overrides": overrides}
+    dry = Muster().plan(spec)
+    # The embedded cloud has no Price List API.
+    usd = SHIPPED_PRICES.usd_per_hour
+    assert (dry.prices, dry.cost.per_hour) == (SHIPPED_PRICES, usd["ml.c5.xlarge"] + usd["ml.m5.large"])
+    assert "the Price List API could not be asked" in dry.remarks[0]
+    run = stack.start(spec)
     assert run.wait()["status"] == "SUCCEEDED"
     plan = json.loads(run.document(run.layout.plan))["spec"]
     assert (plan["instance_type"], plan["vpc_config"]["subnets"]) == ("ml.c5.xlarge", ["subnet-1", "subnet-2"])
@@ -104,3 +120,13 @@ def test_what_a_spec_leaves_out_is_the_stacks_and_stands_in_the_plan(stack):
     assert job["ResourceConfig"]["VolumeKmsKeyId"] == job["OutputDataConfig"]["KmsKeyId"] == plan["volume_kms_key_id"]
     tags = {item["Key"]: item["Value"] for item in stack.sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]}
     assert (tags["team"], tags["stage"]) == ("research", "live")
+    other = stack.sagemaker.describe_training_job(TrainingJobName=run.job(1))
+    assert (other["ResourceConfig"]["InstanceType"], other["EnableManagedSpotTraining"]) == ("ml.m5.large", True)
+    assert other["VpcConfig"]["Subnets"] == ["subnet-9"]
+    # All that a launch decides is its name, and with it the plan's digest.
+    shown, _ = dry.requests
+    body = json.dumps(shown).replace("<run>", run.name)
+    sent = training_job_request(Plan.from_json(run.document(run.layout.plan), "plan"), 0, 1)
+    differing = {name for name, value in json.loads(body).items() if sent[name] != value}
+    assert differing == {"Tags"}
+    assert {item["Key"] for item in shown["Tags"]} == {item["Key"] for item in sent["Tags"]}

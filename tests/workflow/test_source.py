@@ -98,7 +98,7 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
         "source_dir": "code",
     }
     shown = muster(stack, code, spec, "plan")
-    assert stack.calls("PutObject") == 0, "a dry run uploads nothing"
+    assert uploads(stack) == 0, "a dry run uploads nothing"
     assert muster(stack, code, spec, "launch")["run"] == "delivered"
     assert uploads(stack) == 1
     run = stack.run("delivered")
@@ -113,7 +113,7 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
     stack.cloud.calls.reset()
     again = code.rename(code.parent / "elsewhere")
     os.utime(again / "helper.py", (1, 1))
-    muster(stack, again, {**spec, "name": "delivered-again", "source_dir": "elsewhere"}, "launch")
+    muster(stack, again, {**spec, "name": "delivered-again", "source_dir": "elsewhere", "replicas": 1}, "launch")
     assert uploads(stack) == 0
     assert stack.run("delivered-again").wait()["status"] == "SUCCEEDED"
 

@@ -9,10 +9,11 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
+from muster.contract.training.access import VpcConfig
 from muster.contract.training.channels import CHANNELS_MAX, Channel
 from muster.contract.training.ranks import Ranks, parse_ranks
 from muster.contract.training.resources import FALLBACKS_MAX
-from muster.contract.training.values import EnvironmentKey, EnvironmentValue, InstanceType
+from muster.contract.training.values import EnvironmentKey, EnvironmentValue, InstanceType, TrainingPlanArn
 
 Overrides = dict[Ranks, "Override"]
 
@@ -26,6 +27,11 @@ class Override(Document):
     fallback_instance_types: Annotated[list[InstanceType] | None, Field(max_length=FALLBACKS_MAX)] = Field(
         default=None, description="replaces fallback_instance_types; needs instance_type"
     )
+    spot: bool | None = Field(default=None, description="replaces spot: some ranks on demand, others not")
+    training_plan_arn: TrainingPlanArn | None = Field(
+        default=None, description="replaces training_plan_arn: the plan that reserves these ranks' instances"
+    )
+    vpc_config: VpcConfig | None = Field(default=None, description="replaces vpc_config: other subnets, other zones")
     environment: dict[EnvironmentKey, EnvironmentValue] = Field(
         default_factory=dict, description="added to the environment, or replaces values in it"
     )
@@ -34,6 +40,11 @@ class Override(Document):
         max_length=CHANNELS_MAX,
         description="added to the channels, or replaces those of its names",
     )
+
+    @property
+    def places(self) -> bool:
+        """Whether it decides on the instance."""
+        return any(value is not None for value in (self.instance_type, self.spot, self.training_plan_arn))
 
     def channels(self, common: list[Channel]) -> list[Channel]:
         """The channels of a rank: the run's in their order, replaced where named here, and then the new ones."""

@@ -36,9 +36,9 @@ class TimeFields(Document):
         default=None, description="SageMaker's own retries within one attempt; `reruns` are Muster's"
     )
 
-    def time_problems(self) -> Iterator[Problem]:
-        """How the limits disagree."""
-        if self.max_wait_seconds is not None and not self.spot:
+    def time_problems(self, *, spot: bool) -> Iterator[Problem]:
+        """How the limits disagree; `spot`: some rank is on spot."""
+        if self.max_wait_seconds is not None and not spot:
             yield Problem("max_wait_seconds", "a wait without spot", "set spot: true or leave it out", "only with spot")
         if self.max_wait_seconds is not None and self.max_wait_seconds < self.max_runtime_seconds:
             allowed = f"at least max_runtime_seconds ({self.max_runtime_seconds}): it includes the runtime"

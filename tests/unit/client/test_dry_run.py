@@ -6,7 +6,7 @@ from muster.client.dry_run import dry_run
 from muster.client.dry_run_text import dry_run_text
 from muster.client.estimate import cost, quotas
 from muster.client.instance_types import unknown_types
-from muster.client.prices import shipped_prices
+from muster.contract.prices import SHIPPED_PRICES
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 
@@ -68,6 +68,7 @@ def test_fallbacks_want_quota_in_their_turn_and_preferences_at_once() -> None:
         ({"keep_alive_period_in_seconds": 1_800}, 4.0, 6.0, 6.0 * 27),
         ({"reruns": {"capacity": {"max_reruns": 900}, "spot": {"max_reruns": 0}}}, 4.0, 4.0, 4.0 * 7),
         ({"reruns": {"spot": {"max_reruns": 998}}}, 4.0, 4.0, 4.0 * 999),
+        ({"rerun": {"on": ["failed"], "max": 2}}, 4.0, 4.0, 4.0 * 27 * 3),
     ],
 )
 def test_what_a_run_costs(fields: dict[str, object], per_hour: float, attempt: float, total: float) -> None:
@@ -84,8 +85,16 @@ def test_a_type_without_a_price_makes_the_cost_unknown_and_is_named() -> None:
 
 
 def test_the_shipped_prices_are_of_types_that_exist_and_say_their_date() -> None:
-    prices = shipped_prices()
+    prices = SHIPPED_PRICES
     assert unknown_types(prices.usd_per_hour) == []
     assert all(price > 0 for price in prices.usd_per_hour.values())
     document = dry_run(parse_spec({"replicas": 1, "trainer": "m:f"})).document()["cost"]
     assert (document["estimate"], document["prices"]["as_of"]) == (True, prices.as_of)
+
+
+def test_spot_and_on_demand_in_one_run_need_quota_of_both_kinds() -> None:
+    found = needs(spot=True, instance_type="ml.g5.xlarge", overrides={"0": {"spot": False}})
+    assert found == {
+        "ml.g5.xlarge for spot training job usage": (3, 0),
+        "ml.g5.xlarge for training job usage": (1, 0),
+    }

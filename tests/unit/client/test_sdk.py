@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
 from muster.client import Muster, RunState, RunStatus
+from muster.client.cloud import Cloud
 from muster.client.errors import (
     DeniedError,
     ForeignStackError,
@@ -21,6 +23,7 @@ from muster.client.errors import (
     UnknownRunError,
     WaitTimeoutError,
 )
+from muster.client.source import pack
 from muster.contract.commit import Commit, Member
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.failures import FailureClass
@@ -103,6 +106,32 @@ def test_launching_the_same_again_is_the_same_run_and_another_is_refused(house: 
     assert house.muster.launch(house.spec).name == house.run
     with pytest.raises(RunNameTakenError, match=f"The run {house.run} already exists"):
         house.muster.launch({**house.spec, "replicas": 3})
+
+
+def test_source_is_stored_once_and_anew_only_when_it_is_old(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("print('training')")
+    calls = house.workshop.cloud.calls
+
+    def launched(name: str) -> tuple[int, dict[str, Any]]:
+        calls.reset()
+        run = house.muster.launch({**house.spec, "name": name, "source_dir": str(tmp_path)})
+        stored = sum(call.count for call in calls.report() if call.operation == "PutObject")
+        arn = Cloud(house.stack, boto3.Session()).stack.execution_arn(run.name)
+        answer = house.workshop.cloud.client("stepfunctions").describe_execution(executionArn=arn)
+        return stored, json.loads(answer["input"])
+
+    stored, first = launched(f"{house.run}-1")
+    key = pack(tmp_path).key
+    assert (stored, first["source_dir"]) == (1, f"s3://{house.workshop.bucket}/{key}")
+    stored, again = launched(f"{house.run}-2")
+    assert (stored, again["source_dir"]) == (0, first["source_dir"])
+    before = house.workshop.s3.head_object(Bucket=house.workshop.bucket, Key=key)
+    monkeypatch.setattr("muster.client.cloud.REFRESH_DAYS", -1)
+    stored, _ = launched(f"{house.run}-3")
+    after = house.workshop.s3.head_object(Bucket=house.workshop.bucket, Key=key)
+    assert (stored, after["ETag"]) == (1, before["ETag"])
 
 
 def test_a_broken_spec_never_reaches_the_cloud(house: House, cloud: LocalCloud) -> None:

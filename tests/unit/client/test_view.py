@@ -13,8 +13,10 @@ from muster.client.status import Progress, RunState, RunStatus, run_status
 from muster.client.view import Row, changes, elapsed, headline, select
 from muster.contract.commit import Commit, Member
 from muster.contract.failures import FailureClass
+from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
 from muster.contract.result import Result, Verdict
+from muster.contract.waiting import Waiting
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 NO_PROGRESS = Progress()
@@ -34,6 +36,7 @@ def look(
     progress: Progress = NO_PROGRESS,
     result: Result | None = None,
     cause: str = "",
+    waiting: tuple[Waiting, ...] = (),
 ) -> RunStatus:
     ended_at = None if ended_after is None else START + timedelta(seconds=ended_after)
     return run_status(
@@ -44,6 +47,7 @@ def look(
         progress=progress,
         result=result,
         now=START + timedelta(seconds=now_after),
+        waiting=waiting,
     )
 
 
@@ -83,6 +87,37 @@ def test_a_failed_attempt_whose_replacement_is_not_there_yet_is_being_decided() 
     failed = job(0, 1, "Failed", "Failed")
     row = rows(look(failed, failures={str(failed.name): FailureClass.CAPACITY}))[0]
     assert (row.status, row.note, row.alert) == ("Failed", "capacity: deciding", True)
+
+
+def test_a_replica_without_quota_is_shown_as_waiting_for_it_until_it_has_a_job() -> None:
+    second, third = Waiting(1, 2, FailureClass.QUOTA), Waiting(1, 3, FailureClass.QUOTA)
+    before, waits = look(job(0)), look(job(0), waiting=(third, second))
+    row = rows(waits)[1]
+    assert (row.status, row.note, row.alert) == ("waiting for quota", "", True)
+    assert list(changes(before, waits)) == ["replica 1 waiting for quota"]
+    assert list(changes(waits, look(job(0), waiting=(third, second)))) == []
+    after = look(job(0), job(1, 3), waiting=(third, second))
+    assert rows(after)[1].status == "Training"
+    # Another instance was lost, and there is no quota for the next one.
+    failed = job(1, 1, "Failed", "Failed")
+    assert rows(look(job(0), failed, waiting=(second,)))[1].status == "waiting for quota"
+
+
+def test_a_run_that_waits_for_its_turn_says_behind_whom() -> None:
+    waits = look().model_copy(update={"behind": ("a", "b", "c", "d")})
+    assert "waiting for its turn behind b, c, d and 1 more" in headline(waits)
+    assert "run digits waiting for its turn behind b, c, d and 1 more" in list(changes(look(), waits))
+    assert list(changes(waits, look())) == []
+
+
+def test_a_mark_of_waiting_is_read_from_its_key_alone() -> None:
+    mark = Waiting(9_999, 999, FailureClass.QUOTA)
+    key = mark.key(RunLayout("run"))
+    assert key == "control/run/waiting/9999-999-quota"
+    assert Waiting.from_key(key) == mark
+    assert [Waiting.from_key(f"control/run/waiting/{name}") for name in ("", "1-2", "1-2-nonsense", "x-1-quota")] == [
+        None
+    ] * 4
 
 
 def test_a_spot_interruption_is_told_as_the_same_job() -> None:

@@ -60,6 +60,21 @@ def entries(count: int) -> dict[str, str]:
 
 # The field that the error names; just inside; just outside.
 LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (
+        "overrides.0.keep_alive_period_in_seconds",
+        {**TRAINER, "keep_alive_period_in_seconds": 60, "overrides": {"0": {"spot": False}}},
+        {**TRAINER, "keep_alive_period_in_seconds": 60, "overrides": {"0": {"spot": True}}},
+    ),
+    (
+        "max_wait_seconds",
+        {**TRAINER, "max_wait_seconds": 90_000, "overrides": {"0": {"spot": True}}},
+        {**TRAINER, "max_wait_seconds": 90_000, "overrides": {"0": {"spot": False}}},
+    ),
+    (
+        "overrides.0.instance_preferences",
+        {**TRAINER, "instance_preferences": [{"instance_type": "ml.m5.large"}], "overrides": {"0": {"spot": False}}},
+        {**TRAINER, "instance_preferences": [{"instance_type": "ml.m5.large"}], "overrides": {"0": {"spot": True}}},
+    ),
     ("rerun.max", {**TRAINER, "rerun": {"on": ["spot"], "max": 20}}, {**TRAINER, "rerun": {"on": ["spot"], "max": 21}}),
     ("rerun.max", {**TRAINER, "rerun": {"on": ["spot"], "max": 1}}, {**TRAINER, "rerun": {"on": ["spot"], "max": 0}}),
     ("rerun.on", {**TRAINER, "rerun": {"on": ["spot"], "max": 1}}, {**TRAINER, "rerun": {"on": [], "max": 1}}),

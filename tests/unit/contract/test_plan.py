@@ -69,3 +69,30 @@ def test_the_replicas_document_tells_nothing_of_the_control_plane():
     text = RunDocument.of(make_plan()).to_json().decode()
     assert "arn:" not in text
     assert "control/" not in text
+
+
+def test_ranks_are_placed_as_their_overrides_say():
+    vpc = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+    reserved = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan"
+    plan = make_plan(
+        replicas=4,
+        spot=True,
+        max_wait_seconds=90_000,
+        vpc_config=vpc,
+        overrides={
+            "0": {"spot": False, "instance_type": "ml.p5.48xlarge", "training_plan_arn": reserved},
+            "1-2": {"vpc_config": {**vpc, "subnets": ["subnet-2"]}},
+        },
+    )
+    plan = Plan.from_json(plan.to_json(), "plan")
+    sent = [training_job_request(plan, rank, 1) for rank in range(4)]
+    assert [request["EnableManagedSpotTraining"] for request in sent] == [False, True, True, True]
+    assert ["MaxWaitTimeInSeconds" in request["StoppingCondition"] for request in sent] == [False, True, True, True]
+    assert [request["VpcConfig"]["Subnets"] for request in sent] == [
+        ["subnet-1"],
+        ["subnet-2"],
+        ["subnet-2"],
+        ["subnet-1"],
+    ]
+    assert sent[0]["ResourceConfig"]["TrainingPlanArn"] == reserved
+    assert "TrainingPlanArn" not in sent[3]["ResourceConfig"]

@@ -7,6 +7,9 @@ from muster.control.function import read_environment
 GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus", "PATH": "/bin"}
 ROLE = {
     "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica",
+    "MUSTER_LAUNCHES_PER_SECOND": "10",
+    "MUSTER_ALARM_FUNCTION_ARN": "arn:aws:lambda:us-east-1:000000000000:function:alarm",
+    "MUSTER_ALARM_ROLE_ARN": "arn:aws:iam::000000000000:role/alarm",
     "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
     "MUSTER_DEFAULTS": "{}",
 }
@@ -25,6 +28,7 @@ def test_what_the_stack_sets_is_read():
         ({**GOOD, **ROLE, "MUSTER_JOB_PREFIX": "has-hyphen"}, ["MUSTER_JOB_PREFIX"]),
         ({**GOOD, **ROLE, "MUSTER_REPLICA_ROLE_ARN": "role/replica-of-the-stack"}, ["MUSTER_REPLICA_ROLE_ARN"]),
         ({**GOOD, **ROLE, "MUSTER_DEFAULTS": ""}, ["MUSTER_DEFAULTS"]),
+        ({**GOOD, **ROLE, "MUSTER_LAUNCHES_PER_SECOND": "0"}, ["MUSTER_LAUNCHES_PER_SECOND"]),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(environment, words):

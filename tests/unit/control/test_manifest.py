@@ -369,12 +369,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(stop - start))
         self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(body)}")
         self.send_header("ETag", etag)
-        self.end_headers()
         cut = next(endpoint.cuts, None)
+        if cut is not None:
+            # Or the client may send its next request just before it learns that this connection is gone.
+            self.send_header("Connection", "close")
+        self.end_headers()
         part = body[start : stop if cut is None else min(stop, start + cut)]
         self.wfile.write(part)
         endpoint.sent += len(part)
-        self.close_connection = cut is not None
         for replaced, content in [endpoint.on_answer.pop(len(endpoint.ranges), (key, body))]:
             endpoint.objects[replaced] = content
         return None

@@ -2,9 +2,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from muster.contract.history import WAIT_PIECE_SECONDS
 from muster.contract.record import Decision, Next
 from muster.control import clock
-from muster.control.tokens import WAIT_MAX_SECONDS, remaining_delay, workflow_state
+from muster.control.tokens import remaining_delay, workflow_state
 
 
 def rerun(delay: int, decided_seconds_ago: float = 0) -> Decision:
@@ -20,7 +21,7 @@ def test_what_is_left_of_a_wait(delay, ago, least, most):
 
 
 def test_a_long_wait_is_served_in_pieces_so_that_a_stop_is_noticed():
-    assert workflow_state("run", 3, rerun(86_400))["delay_seconds"] == WAIT_MAX_SECONDS
+    assert workflow_state("run", 3, rerun(86_400))["delay_seconds"] == WAIT_PIECE_SECONDS
     assert workflow_state("run", 3, rerun(86_400, 86_390))["delay_seconds"] <= 10
 
 

@@ -7,16 +7,16 @@ from typing import Any, get_args
 import pytest
 
 from muster.contract.failures import FailureClass
-from muster.contract.lineage import descend, next_run
+from muster.contract.lineage import Lineage
 from muster.contract.names import RUN_MAX, is_run_name, numbered_run_name
 from muster.contract.plan import Place, Plan
-from muster.contract.plan_lineage import Lineage
 from muster.contract.request import training_job_request
 from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run_document import RunDocument
-from muster.contract.spec import RerunCause
+from muster.contract.spec import DEFAULT_BUDGETS, RerunCause
 from muster.contract.spec_reader import parse_spec, parse_spec_text
 from muster.contract.start import execution_input
+from muster.contract.succession import descend, next_run
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
 SECOND = Lineage(parent="run", root="run", generation=1, attempts_before=3)
@@ -46,7 +46,7 @@ LOST = result(replica(0, 1, None), replica(1, 3, FailureClass.SPOT))
 
 
 def test_the_causes_of_a_rerun_are_the_classes_and_any_failure() -> None:
-    assert set(get_args(RerunCause)) == {"failed", *FailureClass}
+    assert set(get_args(RerunCause)) == {"failed", *DEFAULT_BUDGETS}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""What a launch takes and what the control plane of a run costs: measured on the embedded cloud, simulated, computed.
+
+There is no peer: the executors that Muster replaces launch one job after the other from a process that polls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import chain
+from typing import Any
+
+from bench.launches.bill import Counts, bill_rows
+from bench.launches.pacing import Launched, launch, slots
+from bench.launches.steps import life, step_through
+from bench.stack import Stack, open_stack
+from bench.table import Row
+from infra.settings import StackSettings
+from muster.contract.failures import FailureClass
+from muster.contract.history import HISTORY_MAX
+from muster.contract.names import REPLICAS_MAX, JobName
+from muster.contract.spec_reader import parse_spec
+from muster.contract.start import execution_input
+from muster.local.faults import LostInstance
+
+_DAY = 86_400
+_PER_SECOND = StackSettings().launches_per_second
+_REARM = StackSettings().rearm_seconds
+_NOOP = {"entrypoint": ["python", "-c", "pass"]}
+# Long enough to be there when its instance is taken.
+_BRIEF = {"entrypoint": ["python", "-c", "import time; time.sleep(2)"]}
+_LAUNCHED = 64
+_COUNTED = 8
+_KWARGS_BYTES = 200 * 1_024
+_PAYLOAD_MAX = 262_144  # Step Functions: input and output of a state
+
+
+def run() -> list[Row]:
+    """Every figure of a launch and of its control plane."""
+    with open_stack() as stack:
+        stack.train("warm-up", {**_NOOP, "replicas": 4})
+        measured = _measured_launch(stack)
+        clean = stack.count_calls("clean", {**_NOOP, "replicas": _COUNTED})
+        stack.cloud.faults.add(LostInstance(job="*-rerun-r*-a1", count=_COUNTED))
+        rerun = stack.count_calls("rerun", {**_BRIEF, "replicas": _COUNTED})
+        payloads = _payload_rows(stack)
+    return [
+        measured,
+        *_simulated_launches(),
+        *_step_rows(),
+        *bill_rows(_counts(clean), _counts(rerun)),
+        *payloads,
+    ]
+
+
+def _ratio(what: str, seconds: float, replicas: int, note: str) -> Row:
+    alone = replicas / _PER_SECOND
+    return Row(f"{what}, against the API's limit alone", seconds / alone, "ratio", "<= 1.15", note=note)
+
+
+def _measured_launch(stack: Stack) -> Row:
+    name = "launch"
+    stack.train(name, {**_NOOP, "replicas": _LAUNCHED})
+    machine = stack.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:")
+    started = stack.cloud.client("stepfunctions").describe_execution(executionArn=f"{machine}:{name}")["startDate"]
+    sagemaker = stack.cloud.client("sagemaker")
+    created = [
+        sagemaker.describe_training_job(TrainingJobName=str(JobName(stack.outputs["JobPrefix"], name, rank, 1)))[
+            "CreationTime"
+        ]
+        for rank in range(_LAUNCHED)
+    ]
+    seconds = (max(created) - started).total_seconds()
+    note = f"{seconds:.1f} s on the embedded cloud from StartExecution, at {_PER_SECOND}/s; 8 functions at once there"
+    return _ratio(f"launch of {_LAUNCHED} replicas", seconds, _LAUNCHED, note)
+
+
+def _simulated_launches() -> list[Row]:
+    rows = []
+    for replicas in (1_000, REPLICAS_MAX):
+        worst = max((launch([slots(replicas, _PER_SECOND)], _PER_SECOND, seed) for seed in range(5)), key=_seconds_of)
+        note = f"simulated, worst of 5: {worst.seconds:,.0f} s, {worst.throttled} calls throttled"
+        rows.append(_ratio(f"launch of {replicas:,} replicas", worst.seconds, replicas, note))
+    two = launch([slots(1_000, _PER_SECOND) for _ in range(2)], _PER_SECOND)
+    storm = launch([[0.0] * 1_000], _PER_SECOND)
+    alone = 1_000 / _PER_SECOND
+    return [
+        *rows,
+        Row(
+            "two launches of 1,000 at once, against the limit alone",
+            two.seconds / (2 * alone),
+            "ratio",
+            note=f"simulated: each at the full pace, {two.throttled:,} calls throttled and none counted as an attempt",
+        ),
+        Row(
+            "1,000 calls at the same moment (no slots), against the limit alone",
+            storm.seconds / alone,
+            "ratio",
+            note=f"simulated: {storm.throttled:,} calls throttled",
+        ),
+    ]
+
+
+def _seconds_of(launched: Launched) -> float:
+    return launched.seconds
+
+
+def _step_rows() -> list[Row]:
+    spec = parse_spec({**_NOOP, "replicas": 1})
+    failures = [FailureClass.CAPACITY] * 20
+    longest = step_through(life(spec, failures, 28 * _DAY / (len(failures) + 1), _REARM), _REARM)
+    note = "the definition stepped with the real decisions: 20 capacity ends with their full waits, re-armed every 6 h"
+    return [
+        Row("history of a replica's workflow, 28 days with 20 reruns", longest.events, "events", "< 25000", note=note),
+        Row("share of the history that Step Functions allows", longest.events / HISTORY_MAX, "ratio"),
+    ]
+
+
+def _counts(calls: Counter[str]) -> Counts:
+    """Requests per replica of a run, by what they are billed as."""
+    puts = sum(calls[kind] for kind in ("s3 PutObject", "s3 ListObjectsV2", "s3 ListObjects"))
+    gets = sum(calls[kind] for kind in ("s3 GetObject", "s3 HeadObject"))
+    events = calls["events PutEvents"]
+    return Counts(puts / _COUNTED, gets / _COUNTED, events / _COUNTED)
+
+
+def _payload_rows(stack: Stack) -> list[Row]:
+    """The largest run that there can be, planned by the deployed function; nothing of it is launched."""
+    spec = {
+        "replicas": REPLICAS_MAX,
+        "trainer": "package.module:train",
+        "kwargs": {"text": "x" * (_KWARGS_BYTES - len('{"text":""}'))},
+    }
+    document = execution_input(parse_spec(spec))
+    event = {
+        "execution_name": "largest",
+        "execution_arn": stack.outputs["StateMachineArn"].replace(":stateMachine:", ":execution:") + ":largest",
+        "started_at": "2026-01-01T00:00:00.000Z",
+        "input": json.loads(document),
+    }
+    functions = stack.cloud.client("lambda")
+    names = chain.from_iterable(page["Functions"] for page in functions.get_paginator("list_functions").paginate())
+    plan = next(function["FunctionName"] for function in names if "-Plan" in function["FunctionName"])
+    answer = functions.invoke(FunctionName=plan, Payload=json.dumps(event).encode())["Payload"].read()
+    planned: dict[str, Any] = json.loads(answer)
+    assert planned["accepted"]
+    assert len(planned["ranks"]) == REPLICAS_MAX
+    sizes = {
+        "the execution's input": len(document),
+        "plan's event": len(json.dumps(event).encode()),
+        "plan's answer, which is the Map's input": len(answer),
+    }
+    largest = max(sizes, key=lambda name: sizes[name])
+    note = f"{REPLICAS_MAX:,} replicas and 200 KiB of kwargs; " + ", ".join(f"{k} {v:,}" for k, v in sizes.items())
+    return [Row(f"largest payload ({largest})", sizes[largest], "bytes", f"<= {_PAYLOAD_MAX}", note=note)]

@@ -1,0 +1,97 @@
+"""How long a launch takes against a rate-limited API, with nobody in control.
+
+The slots come from the definition's own expression, the retries of the workflow from its Retry block, those of the
+client from the AWS SDK's own back-off. Assumed are the API (a token bucket that holds one second's calls) and the time
+that a function takes before it calls, up to a second.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.retries.standard import ExponentialBackoff, RetryContext
+from jsonata import Jsonata
+
+from bench.launches.definition import replica_machine
+from muster.control.clients import TRIES
+
+_START = "2026-01-01T00:00:00.000Z"
+_FUNCTION_SECONDS = 1.0
+_THROTTLE = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a simulated launch took."""
+
+    seconds: float
+    """From the start to the last CreateTrainingJob that was taken."""
+    throttled: int
+    """Calls that were refused and made again."""
+
+
+class _Bucket:
+    """The service's own limit."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._tokens = per_second
+        self._at = 0.0
+
+    def takes(self, at: float) -> bool:
+        self._tokens = min(self._per_second, self._tokens + (at - self._at) * self._per_second)
+        self._at = at
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def slots(replicas: int, per_second: int) -> list[float]:
+    """When each rank is let go, in seconds after the start, by the definition's expression."""
+    state = replica_machine(21_600)["States"]["Wait for the launch slot"]
+    expression = Jsonata(state["Timestamp"].removeprefix("{% ").removesuffix(" %}"))
+    start = datetime.fromisoformat(_START)
+    found, frame = [], Jsonata("null").create_frame()
+    for rank in range(replicas):
+        frame.bind("states", {"input": {"launch": {"from": _START, "per_second": per_second}, "rank": rank}})
+        found.append((datetime.fromisoformat(expression.evaluate(None, frame)) - start).total_seconds())
+    return found
+
+
+def launch(runs: list[list[float]], limit_per_second: float, seed: int = 1) -> Launched:
+    """Launch runs at once, each with its ranks' slots, against one account's limit."""
+    dice = random.Random(seed)  # noqa: S311 - a simulation
+    bucket, backoff, retry = _Bucket(limit_per_second), ExponentialBackoff(random=dice.random), _retry_of_workflow()
+    # (when, tie-break, tries of the client in this call, retries of the workflow)
+    calls = [
+        (at + dice.uniform(0, _FUNCTION_SECONDS), index, 1, 0)
+        for index, at in enumerate(at for run in runs for at in run)
+    ]
+    heapq.heapify(calls)
+    last, throttled = 0.0, 0
+    while calls:
+        at, index, tries, retries = heapq.heappop(calls)
+        if bucket.takes(at):
+            last = at
+            continue
+        throttled += 1
+        if tries < TRIES:
+            wait = backoff.delay_amount(RetryContext(attempt_number=tries, parsed_response=_THROTTLE))
+            heapq.heappush(calls, (at + wait, index, tries + 1, retries))
+        else:
+            longest = min(retry["MaxDelaySeconds"], retry["IntervalSeconds"] * retry["BackoffRate"] ** retries)
+            heapq.heappush(calls, (at + dice.uniform(0, longest), index, 1, retries + 1))
+    return Launched(last, throttled)
+
+
+def _retry_of_workflow() -> dict[str, Any]:
+    """How the definition tries again what the function calls unavailable."""
+    blocks = replica_machine(21_600)["States"]["Launch and wait"]["Retry"]
+    retry: dict[str, Any] = next(block for block in blocks if "Muster.Unavailable" in block["ErrorEquals"])
+    assert retry["JitterStrategy"] == "FULL"
+    return retry

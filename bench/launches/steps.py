@@ -1,0 +1,97 @@
+"""Stepping through a replica's workflow: the real definition and the real decisions, on a clock that does not wait.
+
+Counted are state transitions, which are billed, and history events, of which an execution has at most 25,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bench.launches.definition import replica_machine
+from muster.contract.failures import FailureClass
+from muster.contract.record import Attempt, Decision
+from muster.contract.spec import Spec
+from muster.control import clock
+from muster.control.decide import Lost, judge
+from muster.control.tokens import workflow_state
+
+# Step Functions: Entered and Exited for each state; for a task that waits for its token also Scheduled, Started,
+# Submitted, and Succeeded or TimedOut; ExecutionStarted and ExecutionSucceeded for the whole.
+_EVENTS = {"Task": 6, "Choice": 2, "Wait": 2, "Pass": 2, "Succeed": 2}
+_OF_EXECUTION = 2
+_START = 1  # transitions: the one into the first state
+
+TIMEOUT = "States.Timeout"
+TaskEnd = dict[str, Any] | str
+"""What a task comes to: its output, or the error that the definition catches."""
+
+
+@dataclass
+class Steps:
+    """What one execution of the child workflow has taken."""
+
+    transitions: int = _START
+    events: int = _OF_EXECUTION
+    tasks: int = 0
+
+
+def step_through(ends: Iterator[TaskEnd], rearm_seconds: int) -> Steps:
+    """Step the definition from its start to its end; `ends` says what each task comes to."""
+    machine, steps = replica_machine(rearm_seconds), Steps()
+    name: str = machine["StartAt"]
+    state_input: dict[str, Any] = {}
+    while True:
+        state = machine["States"][name]
+        steps.transitions += 1
+        steps.events += _EVENTS[state["Type"]]
+        if state["Type"] == "Succeed":
+            return steps
+        if state["Type"] == "Choice":
+            name = _chosen(state, state_input)
+            continue
+        if state["Type"] == "Task":
+            steps.tasks += 1
+            end = next(ends)
+            if isinstance(end, str):
+                name = next(catch["Next"] for catch in state["Catch"] if end in catch["ErrorEquals"])
+                continue
+            state_input = end
+        name = state["Next"]
+
+
+def _chosen(state: dict[str, Any], state_input: dict[str, Any]) -> str:
+    for choice in state["Choices"]:
+        if state_input[choice["Variable"].removeprefix("$.")] == choice["StringEquals"]:
+            return str(choice["Next"])
+    return str(state["Default"])
+
+
+def life(spec: Spec, failures: list[FailureClass], job_seconds: float, rearm_seconds: int) -> Iterator[TaskEnd]:
+    """The ends of the tasks of a replica whose attempts fail like `failures`, and whose last one succeeds.
+
+    Raises:
+        ValueError: the spec's budgets do not allow as many reruns.
+    """
+    attempts: tuple[Attempt, ...] = ()
+    for number, failure in enumerate([*failures, None], start=1):
+        attempts = (*attempts, Attempt(attempt=number, job=f"job-a{number}", launched_at="t"))
+        for _ in range(int(job_seconds // rearm_seconds)):
+            yield TIMEOUT
+        decision = judge(spec, attempts, failure, stopping=False)
+        if isinstance(decision, Lost):
+            raise ValueError(decision.reason)
+        attempts = (*attempts[:-1], attempts[-1].model_copy(update={"failure_class": failure}))
+        left = decision.delay_seconds
+        while True:
+            state = workflow_state("run", 0, _due_in(decision, left))
+            yield state
+            left -= int(state["delay_seconds"])
+            if failure is None or left <= 0:
+                break
+
+
+def _due_in(decision: Decision, seconds: int) -> Decision:
+    """The decision as it stands when so many seconds of its wait are left."""
+    return decision.model_copy(update={"delay_seconds": seconds, "decided_at": clock.now()})

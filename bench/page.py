@@ -1,0 +1,78 @@
+"""The page of a large run in headless Chromium: its size, how soon it is there, how smoothly it scrolls."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from playwright.sync_api import Browser
+
+from bench.browser import chromium
+from bench.sample_run import sample_run
+from bench.table import Row
+from muster.report.make import make_page
+from muster.report.render import render
+
+REPLICAS = 1_000
+ROUNDS = 500
+_REPETITIONS = 5
+_REASON = "InternalServerError: We encountered an internal error. Please try again."
+
+# The longest time between two frames while the page is scrolled from its top to its end.
+_SCROLL = """() => new Promise((done) => {
+  let last = performance.now(), longest = 0, frames = 0;
+  const step = (now) => {
+    longest = Math.max(longest, now - last);
+    last = now;
+    frames += 1;
+    scrollBy(0, 120);
+    if (scrollY + innerHeight >= document.documentElement.scrollHeight - 1) done({longest, frames});
+    else requestAnimationFrame(step);
+  };
+  requestAnimationFrame((now) => { last = now; requestAnimationFrame(step); });
+})"""
+# Tasks of more than 50 ms, of which the page is told.
+_LONG_TASKS = """
+window.tasks = [];
+new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((one) => one.duration)))
+  .observe({type: "longtask", buffered: true});
+"""
+_FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+
+
+def run() -> list[Row]:
+    """Size, first paint, the time until all is drawn, and the longest frame while scrolling."""
+    body = render(make_page(sample_run(REPLICAS, ROUNDS, reason=_REASON)))
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        path = Path(folder) / "report.html"
+        path.write_bytes(body)
+        looks = [_look(browser, path) for _ in range(_REPETITIONS)]
+    what = f"{REPLICAS:,} replicas, {ROUNDS} rounds"
+    of = f"median of {_REPETITIONS}, headless Chromium"
+    return [
+        Row("size of the page", len(body) / 1_000_000, "MB", "<= 3", note=what),
+        Row("first contentful paint", median(one["paint"] for one in looks) / 1000, "s", "<= 1", note=of),
+        Row("until all is drawn", median(one["drawn"] for one in looks) / 1000, "s", note=of),
+        Row("longest frame while scrolling", max(one["longest"] for one in looks), "ms", "<= 100", note="worst of all"),
+        Row("longest task while drawing", median(one["task"] for one in looks), "ms", note=of),
+    ]
+
+
+def _look(browser: Browser, path: Path) -> dict[str, float]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    try:
+        page = context.new_page()
+        page.add_init_script(_LONG_TASKS)
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]")
+        drawn = float(page.evaluate("performance.now()"))
+        scrolled = page.evaluate(_SCROLL)
+        return {
+            "paint": float(page.evaluate(_FIRST_PAINT)),
+            "drawn": drawn,
+            "longest": float(scrolled["longest"]),
+            "task": float(page.evaluate("Math.max(0, ...window.tasks)")),
+        }
+    finally:
+        context.close()

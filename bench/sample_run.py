@@ -1,0 +1,131 @@
+"""A run that never was, of any size: what pages are drawn from in tests and measurements."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime, timedelta
+
+from muster.contract.commit import Commit, Member
+from muster.contract.failures import FailureClass
+from muster.contract.plan import Place, Plan
+from muster.contract.record import Transition
+from muster.contract.spec_reader import parse_spec
+from muster.report.make import Sight
+from muster.report.model import AttemptView, ReplicaView
+from muster.report.rounds import RoundTable
+
+_START = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
+_LAUNCH_SECONDS = 150.0
+_PLACE = Place(bucket="muster-sample", role_arn="arn:aws:iam::123456789012:role/Replica", job_prefix="muster")
+_EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:Runs:sample"
+# One replica in so many loses its instance, and one in so many waits for quota.
+_LOSSES, _WAITS = 9, 23
+
+
+def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reason: str = "") -> Sight:
+    """A run that succeeded after reruns. The same arguments give the same run.
+
+    `reason` is what SageMaker says of the lost instances.
+    """
+    chance = random.Random(7)  # noqa: S311 - no secret
+    plan = Plan.make(
+        "sample",
+        _EXECUTION,
+        _iso(0),
+        _PLACE,
+        parse_spec(
+            {
+                "replicas": replicas,
+                "trainer": "training:train",
+                "image": "muster:1",
+                "instance_type": "ml.g5.2xlarge",
+                "environment": {"API_KEY": "swordfish"},
+            }
+        ),
+    )
+    end = _LAUNCH_SECONDS + rounds * round_seconds + 60
+    lost = {
+        rank: _LAUNCH_SECONDS + chance.uniform(0.2, 0.7) * rounds * round_seconds
+        for rank in range(2, replicas, _LOSSES)
+    }
+    table = RoundTable(replicas, plan.created_at)
+    for number in range(1, rounds + 1):
+        at = _LAUNCH_SECONDS + number * round_seconds
+        away = {rank for rank, when in lost.items() if when <= at < when + 3 * round_seconds + _LAUNCH_SECONDS}
+        table.add(_commit(number, at, [rank for rank in range(replicas) if rank not in away], chance, rounds))
+    views = [_replica(rank, end, lost.get(rank), reason, rounds) for rank in range(replicas)]
+    count = f"{replicas} of {replicas} replicas succeeded"
+    return Sight(plan, "succeeded", count, _iso(end + 5), _iso(end), views, table.view(), parameters_identical=True)
+
+
+def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rounds: int) -> Commit:
+    loss = 0.4 + 2.2 * math.exp(-4 * number / rounds)
+    members = tuple(
+        Member(
+            rank=rank,
+            attempt=1,
+            incarnation=1,
+            epoch=1,
+            weight=64.0,
+            checksum="00000000",
+            metrics={
+                "loss": loss + chance.gauss(0, 0.05) + (rank % 7) * 0.01,
+                "accuracy": 1 - loss / 3 + chance.gauss(0, 0.01),
+                "utilisation": min(1.0, 0.93 + chance.gauss(0, 0.02)),
+            },
+        )
+        for rank in ranks
+    )
+    return Commit(run="sample", round=number, committed_at=_iso(at), count=1, members=members, epochs=(1,))
+
+
+def _replica(rank: int, end: float, lost: float | None, reason: str, rounds: int) -> ReplicaView:
+    attempts = []
+    launch = rank * 0.05
+    if rank % _WAITS == 1:
+        attempts.append(
+            AttemptView(
+                attempt=1,
+                launched_at=_iso(launch),
+                ended_at=_iso(launch + 1),
+                failure_class=FailureClass.QUOTA,
+                reason="ResourceLimitExceeded: the account-level service limit is 0 instances",
+            )
+        )
+        launch += 60
+    if lost is not None:
+        attempts.append(_attempt(rank, len(attempts) + 1, launch, lost, why=FailureClass.INFRASTRUCTURE, reason=reason))
+        launch = lost + 30
+    attempts.append(_attempt(rank, len(attempts) + 1, launch, end))
+    return ReplicaView(
+        rank=rank,
+        state="succeeded",
+        attempts=tuple(attempts),
+        round=rounds,
+        metrics={"loss": 0.41, "accuracy": 0.86},
+        checkpoint_uri=f"s3://muster-sample/checkpoints/sample/r{rank}/parameters.npz",
+        artifacts=f"s3://muster-sample/output/sample/muster-sample-r{rank}-a{len(attempts)}/output/model.tar.gz",
+    )
+
+
+def _attempt(
+    rank: int, number: int, launch: float, end: float, *, why: FailureClass | None = None, reason: str = ""
+) -> AttemptView:
+    steps = [(2, "Starting"), (40, "Downloading"), (90, "Training"), (end - launch - 20, "Uploading")]
+    return AttemptView(
+        attempt=number,
+        job=f"muster-sample-r{rank}-a{number}",
+        instance_type="ml.g5.2xlarge",
+        launched_at=_iso(launch),
+        ended_at=_iso(end),
+        status="Completed" if why is None else "Failed",
+        secondary="Completed" if why is None else "Failed",
+        failure_class=why,
+        reason=reason,
+        history=tuple(Transition(at=_iso(launch + after), secondary=name) for after, name in steps if after > 0),
+    )
+
+
+def _iso(seconds: float) -> str:
+    return (_START + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,193 @@
+"use strict";
+// Metrics and round times as lines, and the metrics of many ranks as a map.
+
+const LINES_MAX = 12; // more lines than this cannot be told apart
+const TABLE_ROWS = 50;
+const RANK_COLOURS = ["#2f7fc1", "#d4731c", "#2c8a57", "#c2456b", "#7b5bc4", "#8a7a1f", "#1f8f93", "#a0522d", "#5f6caf", "#b04fa8", "#4f8a10", "#c0392b"];
+
+/** A chart that fills its figure, follows its width and the colours of the page. */
+class Chart {
+  constructor(figure, caption) {
+    this.figure = figure;
+    this.caption = el("figcaption", {}, caption);
+    this.place = el("div");
+    this.table = el("details", {}, el("summary", {}, "The same as a table"));
+    figure.replaceChildren(this.caption, this.place, this.table);
+    new ResizeObserver(() => this.plot?.setSize({ width: this.width(), height: 280 })).observe(figure);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(false));
+  }
+
+  width() {
+    return Math.max(240, this.figure.clientWidth);
+  }
+
+  draw(label, series, data, { bands = [], unit, right } = {}) {
+    this.plot?.destroy();
+    const axisStyle = { stroke: () => css("--quiet"), grid: { stroke: () => css("--line"), width: 1 }, ticks: { stroke: () => css("--line"), width: 1 } };
+    const options = {
+      width: this.width(), height: 280, scales: { x: { time: false }, ...(right ? { [right.scale]: { range: right.range } } : {}) }, bands,
+      series: [{ label: "round" }, ...series.map((one) => ({ spanGaps: false, points: { show: data[0].length < 60, size: 4 }, value: (_, value) => short(value), ...one }))],
+      axes: [{ ...axisStyle, label: "round", labelSize: 18, size: 36 }, { ...axisStyle, size: 62, label: unit, labelSize: 18, values: (_, splits) => splits.map(short) },
+        ...(right ? [{ ...axisStyle, scale: right.scale, side: 1, label: right.scale, labelSize: 18, size: 50, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] }] : [])],
+      cursor: { drag: { x: true, y: false } },
+    };
+    this.place.setAttribute("role", "img");
+    this.place.setAttribute("aria-label", label);
+    this.plot = new uPlot(options, data, this.place);
+    this.fillTable(series, data);
+  }
+
+  /** The numbers of the lines, made when they are asked for. */
+  fillTable(series, data) {
+    const details = el("details", { open: this.table.open }, el("summary", {}, "The same as a table"));
+    const fillIn = () => {
+      if (!details.open || details.children.length > 1) return;
+      const step = Math.max(1, Math.ceil(data[0].length / TABLE_ROWS));
+      const rows = [];
+      for (let index = data[0].length - 1; index >= 0; index -= step)
+        rows.unshift(el("tr", {}, el("th", { scope: "row" }, String(data[0][index])), ...series.map((_, at) => el("td", {}, short(data[at + 1][index])))));
+      const heads = ["round", ...series.map((one) => one.label)].map((name) => el("th", { scope: "col" }, name));
+      details.append(el("table", { class: "figures" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
+    };
+    details.addEventListener("toggle", fillIn);
+    fillIn();
+    this.table.replaceWith(details);
+    this.table = details;
+  }
+}
+
+/** One metric at a time: merged, with the lines of some ranks, and a map of all. */
+class Metrics {
+  constructor(model) {
+    this.model = model;
+    this.selected = [];
+    this.chart = new Chart(byId("metric-chart"), "");
+    this.map = new RankMap(byId("metric-map"));
+    byId("metric").addEventListener("change", () => this.draw());
+    this.update(model);
+  }
+
+  update(model) {
+    this.model = model;
+    const select = byId("metric");
+    const chosen = select.value;
+    const names = model.rounds.metrics.map((metric) => metric.name);
+    select.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
+    select.value = names.includes(chosen) ? chosen : names.find((name) => /loss/i.test(name)) ?? names[0] ?? "";
+    this.draw();
+  }
+
+  select(ranks) {
+    this.selected = ranks;
+    this.draw();
+  }
+
+  draw() {
+    const metric = this.model.rounds.metrics.find((one) => one.name === byId("metric").value);
+    byId("metrics").hidden = !metric;
+    if (!metric) return;
+    const { numbers } = this.model.rounds;
+    const few = this.model.replicas.length <= LINES_MAX;
+    const ranks = few ? this.model.replicas.map((replica) => replica.rank) : this.selected.slice(-LINES_MAX);
+    const line = (rank) => numbers.map((_, index) => { const value = this.model.value(metric, rank, index); return Number.isNaN(value) ? null : value; });
+    const series = [
+      { label: "greatest", stroke: "transparent", width: 0, points: { show: false } },
+      { label: "least", stroke: "transparent", width: 0, points: { show: false } },
+      ...ranks.map((rank, index) => ({ label: `replica ${rank}`, stroke: RANK_COLOURS[index % RANK_COLOURS.length], width: 1.25 })),
+      { label: "all (weighted mean)", stroke: () => css("--text"), width: 2.5 },
+    ];
+    const data = [numbers, metric.high ?? [], metric.low ?? [], ...ranks.map(line), metric.mean ?? []];
+    const last = (metric.mean ?? []).at(-1);
+    this.chart.caption.textContent = `${metric.name} by round: the mean of all replicas, weighted as the rounds were, and the band from the least to the greatest${few ? "" : "; open replicas above to see their lines"}.`;
+    this.chart.draw(`${metric.name} by round, last mean ${short(last)}`, series, data, { bands: [{ series: [1, 2], fill: () => css("--band") }] });
+    this.map.draw(this.model, metric);
+  }
+}
+
+/** Every rank's value in every round as a colour. */
+class RankMap {
+  constructor(figure) {
+    this.figure = figure;
+    this.at = { rank: 0, column: 0 };
+  }
+
+  draw(model, metric) {
+    keepingFocus(() => this.drawAll(model, metric));
+  }
+
+  drawAll(model, metric) {
+    this.figure.hidden = model.replicas.length <= LINES_MAX;
+    if (this.figure.hidden) return;
+    this.model = model;
+    this.metric = metric;
+    const columns = model.columns(metric);
+    const ranks = model.replicas.length;
+    this.columns = columns;
+    const canvas = el("canvas", { width: columns, height: ranks, tabindex: 0, "data-focus": "map", role: "application", "aria-roledescription": "map", "aria-label": `${metric.name} of every replica (rows) in every round (columns). Arrow keys read single values.` });
+    canvas.style.height = `${Math.min(420, Math.max(120, ranks * 3))}px`;
+    const context = canvas.getContext("2d");
+    const picture = context.createImageData(columns, ranks);
+    const values = model.cells(metric);
+    const span = metric.greatest - metric.least || 1;
+    for (let index = 0; index < values.length; index += 1) {
+      if (Number.isNaN(values[index])) continue;
+      picture.data.set(colour((values[index] - metric.least) / span), index * 4);
+    }
+    context.putImageData(picture, 0, 0);
+    this.readout = el("p", { class: "readout", "aria-live": "polite" }, "");
+    canvas.addEventListener("pointermove", (event) => {
+      const box = canvas.getBoundingClientRect();
+      this.read(Math.floor(((event.clientY - box.top) / box.height) * ranks), Math.floor(((event.clientX - box.left) / box.width) * columns));
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+      const move = moves[event.key];
+      if (!move) return;
+      event.preventDefault();
+      this.read(this.at.rank + move[0], this.at.column + move[1]);
+    });
+    const scale = el("canvas", { width: 64, height: 1, "aria-hidden": "true" });
+    const gradient = scale.getContext("2d").createImageData(64, 1);
+    for (let index = 0; index < 64; index += 1) gradient.data.set(colour(index / 63), index * 4);
+    scale.getContext("2d").putImageData(gradient, 0, 0);
+    this.figure.replaceChildren(
+      el("figcaption", {}, `${metric.name} of every replica (rows) in every round (columns); empty where it took no part.`),
+      el("div", { class: "map" }, canvas), this.readout,
+      el("div", { class: "scale" }, short(metric.least), scale, short(metric.greatest)));
+  }
+
+  read(rank, column) {
+    this.at = { rank: Math.min(Math.max(rank, 0), this.model.replicas.length - 1), column: Math.min(Math.max(column, 0), this.columns - 1) };
+    const value = this.model.cells(this.metric)[this.at.rank * this.columns + this.at.column];
+    const round = this.model.rounds.numbers[Math.min(this.at.column * this.metric.bucket, this.model.rounds.numbers.length - 1)];
+    this.readout.textContent = `replica ${this.at.rank}, round ${round}: ${this.metric.name} ${Number.isNaN(value) ? "none" : short(value)}`;
+  }
+}
+
+/** Dark blue to yellow over green: it grows lighter all the way, for every kind of eye. */
+function colour(share) {
+  const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+  const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
+  const index = Math.min(Math.floor(place), stops.length - 2);
+  const mixed = stops[index].map((from, at) => from + (stops[index + 1][at] - from) * (place - index));
+  return [...mixed, 255];
+}
+
+/** How long rounds took, and how much of that was waiting. */
+class RoundTimes {
+  constructor(model) {
+    this.chart = new Chart(byId("round-chart"), "Seconds of a round up to its commit, and those in which the replicas waited for the exchange, on average. The moments are S3's, in whole seconds.");
+    this.update(model);
+  }
+
+  update(model) {
+    const { numbers, seconds, blocked, members } = model.rounds;
+    byId("rounds").hidden = numbers.length < 2;
+    if (numbers.length < 2) return;
+    const filled = (values) => numbers.map((_, index) => values[index] ?? null);
+    this.chart.draw(`Seconds of a round, last ${short(seconds.at(-1))}, blocked ${short(blocked.at(-1))}, ${members.at(-1)} replicas took part`,
+      [{ label: "round (s)", stroke: () => css("--training"), width: 1.75 }, { label: "blocked (s)", stroke: () => css("--blocked"), width: 1.5, fill: () => `${css("--blocked")}33` }, { label: "replicas", stroke: () => css("--quiet"), width: 1, dash: [4, 4], scale: "replicas" }],
+      [numbers, filled(seconds), filled(blocked), filled(members)],
+      { unit: "seconds", right: { scale: "replicas", range: [0, model.replicas.length + 1] } });
+  }
+}

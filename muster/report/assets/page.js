@@ -1,0 +1,96 @@
+"use strict";
+// Puts the page together, and in a live one asks for newer data.
+
+const POLL_MILLISECONDS = 2000;
+const SHOWN_CHARACTERS = 200000;
+
+const soon = () => new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); });
+
+function drawHead(model) {
+  const { data } = model;
+  byId("run").textContent = data.run;
+  byId("state").textContent = data.state;
+  byId("state").dataset.state = data.state;
+  byId("verdict").textContent = data.verdict;
+  document.title = `${data.run}: ${data.state}`;
+  byId("facts").replaceChildren(...data.facts.map((fact) => el("div", {}, el("dt", {}, fact.label), el("dd", {}, fact.value, fact.note ? el("small", {}, fact.note) : null))));
+  const link = (href, text) => el("a", { href, rel: "noreferrer", target: "_blank" }, text);
+  byId("links").replaceChildren(
+    link(data.links.execution, "The run in Step Functions"), " ",
+    link(data.links.run_jobs, "Its jobs in SageMaker"), " ",
+    link(data.links.run_logs, "Their logs in CloudWatch"));
+  byId("made").textContent = `Made ${clockTime(data.made_at)}; times count from ${clockTime(data.started_at)}.`;
+}
+
+/** A document that is written out when it is opened: all of it to save, its beginning to read. */
+function drawDocument(id, name, value) {
+  const details = byId(id);
+  details.replaceChildren(details.firstElementChild);
+  const write = () => {
+    if (!details.open || details.children.length > 1) return;
+    const text = JSON.stringify(value(), null, 2);
+    const long = text.length > SHOWN_CHARACTERS;
+    const save = () => {
+      const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: name });
+      link.click();
+      URL.revokeObjectURL(link.href);
+    };
+    details.append(el("button", { type: "button", onclick: save }, `Save ${name}`),
+      el("pre", { tabindex: 0 }, long ? `${text.slice(0, SHOWN_CHARACTERS)}\n… (the saved file holds the rest)` : text));
+  };
+  details.ontoggle = write;
+  write();
+}
+
+function drawDocuments(model) {
+  drawDocument("plan", `${model.data.run}-plan.json`, () => model.data.plan);
+  drawDocument("raw", `${model.data.run}.json`, () => model.data);
+}
+
+async function begin() {
+  let model = new Model(JSON.parse(byId("data").textContent));
+  drawHead(model);
+  await soon();
+  const timeline = new Timeline(model, (ranks) => metrics?.select(ranks));
+  let metrics = null;
+  timeline.draw();
+  await soon();
+  metrics = new Metrics(model);
+  await soon();
+  const times = new RoundTimes(model);
+  drawDocuments(model);
+  document.documentElement.dataset.ready = "true";
+  if (document.documentElement.dataset.mode === "live") follow((data) => {
+    model = new Model(data);
+    drawHead(model);
+    timeline.update(model);
+    metrics.update(model);
+    times.update(model);
+    drawDocuments(model);
+  });
+}
+
+/** Asks until the run has ended. The answer to a question with the tag of what is known is 304. */
+async function follow(show) {
+  let tag = "";
+  for (;;) {
+    await new Promise((done) => { setTimeout(done, POLL_MILLISECONDS); });
+    try {
+      const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
+      if (answer.status === 304) continue;
+      if (!answer.ok) {
+        byId("news").textContent = await answer.text();
+        continue;
+      }
+      tag = answer.headers.get("ETag") ?? "";
+      const data = await answer.json();
+      show(data);
+      byId("news").textContent = data.verdict;
+      if (data.ended_at) return;
+    } catch {
+      byId("news").textContent = "The server of this page does not answer; what is shown is the last that it told.";
+    }
+  }
+}
+
+begin();

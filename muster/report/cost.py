@@ -1,0 +1,34 @@
+"""What an attempt has cost so far: the seconds for which it had an instance, at the shipped price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from muster.report.model import AttemptView
+
+# Until one of these is over there is no instance that is paid for.
+_UNBILLED = {"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"}
+_HOUR = 3_600
+
+
+def attempt_usd(attempt: AttemptView, instances: int, now: str, usd_per_hour: Mapping[str, float]) -> float | None:
+    """Dollars for `instances` of the attempt's type until its end or `now`; None where the type has no price.
+
+    On demand, so spot costs less. Without a history the whole attempt counts.
+    """
+    if attempt.job is None or attempt.launched_at is None:
+        return 0.0
+    price = usd_per_hour.get(attempt.instance_type or "")
+    if price is None:
+        return None
+    billed = [step.at for step in attempt.history if step.secondary not in _UNBILLED]
+    begin = billed[0] if billed else attempt.launched_at
+    if not billed and attempt.secondary in _UNBILLED:
+        return 0.0
+    return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR
+
+
+def seconds_between(begin: str, end: str) -> float:
+    """Seconds between two moments in ISO 8601."""
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()

@@ -1,0 +1,93 @@
+"""The page as one HTML file. Everything of a run is data to it: what is shown is text, never markup.
+
+The policy in the page allows exactly the scripts and the style that are in it, by their digests, and no network. The
+run's data stands in a JSON block in which no `<` is left, so nothing in it can end the block.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from functools import cache
+from importlib import resources
+from string import Template
+from typing import Any
+
+from muster.report.model import Fact, Page
+
+_SCRIPTS = ("uplot.min.js", "data.js", "timeline.js", "charts.js", "page.js")
+_STYLES = ("uplot.min.css", "page.css")
+
+
+def render(page: Page, *, live: bool = False) -> bytes:
+    """The file. A `live` one asks the server that it came from for newer data."""
+    scripts, style = _scripts(), _style()
+    policy = [
+        "default-src 'none'",
+        f"script-src {' '.join(map(_source, scripts))}",
+        f"style-src {_source(style)}",
+        "img-src data:",
+        *(["connect-src 'self'"] if live else []),
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    values = {
+        "policy": html.escape("; ".join(policy)),
+        "title": html.escape(f"{page.run}: {page.state}"),
+        "run": html.escape(page.run),
+        "state": html.escape(page.state),
+        "verdict": html.escape(page.verdict),
+        "facts": "".join(map(_fact, page.facts)),
+        "mode": "live" if live else "still",
+        "style": style,
+        "data": data_block(page),
+        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    return Template(_asset("page.html")).substitute(values).encode()
+
+
+def page_json(page: Page) -> str:
+    """The page's data, without what is empty."""
+    document = page.model_dump(mode="json", exclude_none=False, exclude_defaults=True)
+    return json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def data_block(page: Page) -> str:
+    """The same as it may stand in HTML: no text of a run can look like a tag or a comment."""
+    return page_json(page).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _fact(fact: Fact) -> str:
+    note = f"<small>{html.escape(fact.note)}</small>" if fact.note else ""
+    return f"<div><dt>{html.escape(fact.label)}</dt><dd>{html.escape(fact.value)}{note}</dd></div>"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN; a run's data may."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _scripts() -> tuple[str, ...]:
+    return tuple(_asset(name).strip() for name in _SCRIPTS)
+
+
+@cache
+def _style() -> str:
+    return "\n".join(_asset(name).strip() for name in _STYLES)
+
+
+def _asset(name: str) -> str:
+    return resources.files("muster.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,184 @@
+"""The rounds of a run as columns, small enough for a page: merged metrics of every round, and those of every rank.
+
+Commits are written by replicas, so nothing in them is taken on trust: ranks that the run does not have, numbers that
+are none and more metrics than a contribution can carry are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from muster.contract.commit import Commit
+from muster.report.cost import seconds_between
+from muster.report.model import MetricView, RoundsView
+
+# A commit carries at most 32 metrics of each member.
+METRICS_MAX = 32
+# A page reads at most so many commits, evenly spread over the run; more cannot be told apart on a screen.
+ROUNDS_MAX = 500
+# Bytes for the values of all ranks, all metrics together. In base64 a third more: a page stays below 3 MB.
+CELLS_MAX = 1_000_000
+UTILISATION = "utilisation"
+_NONE = 255
+_STEPS = 254
+
+
+@dataclass
+class _Column:
+    """One metric in the rounds seen so far."""
+
+    values: array[float]
+    mean: list[float | None] = field(default_factory=list)
+    low: list[float | None] = field(default_factory=list)
+    high: list[float | None] = field(default_factory=list)
+
+
+def chosen(keys: Sequence[str], most: int = ROUNDS_MAX) -> list[str]:
+    """At most `most` of the sorted `keys`, evenly spread, the first and the last one among them."""
+    if len(keys) <= most:
+        return list(keys)
+    last = len(keys) - 1
+    return [keys[index * last // (most - 1)] for index in range(most)]
+
+
+class RoundTable:
+    """Takes commits in the order of their rounds and forgets each at once."""
+
+    def __init__(self, replicas: int, started_at: str) -> None:
+        self._replicas = replicas
+        self._started_at = started_at
+        self._numbers: list[int] = []
+        self._at: list[float] = []
+        self._members: list[int] = []
+        self._excluded: list[int] = []
+        self._absent: list[int] = []
+        self._columns: dict[str, _Column] = {}
+
+    @property
+    def latest(self) -> int:
+        """The latest round that was added; 0 before the first."""
+        return self._numbers[-1] if self._numbers else 0
+
+    def add(self, commit: Commit) -> None:
+        """Add a round, which must come after those that are there; one that does not is left out."""
+        if commit.round <= self.latest:
+            return
+        try:
+            at = seconds_between(self._started_at, commit.committed_at)
+        except (ValueError, TypeError):
+            at = self._at[-1] if self._at else 0.0
+        index = len(self._numbers)
+        self._numbers.append(commit.round)
+        self._at.append(at)
+        self._members.append(len(commit.members))
+        self._excluded.append(len(commit.excluded))
+        self._absent.append(len(commit.absent))
+        names = sorted({name for member in commit.members for name in member.metrics} - {"round"})
+        for name in names:
+            if name not in self._columns and len(self._columns) < METRICS_MAX:
+                empty = array("f", [math.nan]) * (self._replicas * index)
+                self._columns[name] = _Column(empty, [None] * index, [None] * index, [None] * index)
+        for name, column in self._columns.items():
+            found = [
+                (member.rank, member.metrics[name], member.weight)
+                for member in commit.members
+                if member.rank < self._replicas and math.isfinite(member.metrics.get(name, math.nan))
+            ]
+            self._append(column, found)
+
+    def _append(self, column: _Column, found: Sequence[tuple[int, float, float]]) -> None:
+        row = array("f", [math.nan]) * self._replicas
+        for rank, value, _ in found:
+            row[rank] = value if abs(value) < 3e38 else math.nan
+        column.values.extend(row)
+        weight = sum(weight for _, _, weight in found)
+        column.mean.append(_short(sum(value * share for _, value, share in found) / weight) if weight else None)
+        column.low.append(_short(min(value for _, value, _ in found)) if found else None)
+        column.high.append(_short(max(value for _, value, _ in found)) if found else None)
+
+    def view(self) -> RoundsView:
+        """What a page shows of them."""
+        seconds = self._seconds()
+        utilisation = self._columns.get(UTILISATION)
+        shares = utilisation.mean if utilisation else [None] * len(seconds)
+        return RoundsView(
+            total=self.latest,
+            numbers=tuple(self._numbers),
+            at=tuple(round(value, 3) for value in self._at),
+            seconds=tuple(seconds),
+            blocked=tuple(map(_blocked, seconds, shares)),
+            members=tuple(self._members),
+            excluded=tuple(self._excluded),
+            absent=tuple(self._absent),
+            metrics=tuple(self._metrics()),
+        )
+
+    def _seconds(self) -> list[float | None]:
+        """Of each round up to its commit. The first one holds the start of the jobs as well: it has no time."""
+        pairs = zip(self._numbers, self._numbers[1:], self._at, self._at[1:], strict=False)
+        return [None, *(_short(max(0.0, (end - begin) / (after - before))) for before, after, begin, end in pairs)][
+            : len(self._numbers)
+        ]
+
+    def _metrics(self) -> Iterable[MetricView]:
+        values = self._replicas * len(self._numbers) * len(self._columns)
+        bits = 32 if values * 4 <= CELLS_MAX else 8
+        bucket = 1 if bits == 32 else math.ceil(values / CELLS_MAX)
+        for name, column in sorted(self._columns.items()):
+            finite = [value for value in (*column.low, *column.high) if value is not None]
+            least, greatest = min(finite, default=0.0), max(finite, default=0.0)
+            by_rank = _by_rank(column.values, self._replicas, bucket)
+            yield MetricView(
+                name=name,
+                mean=tuple(column.mean),
+                low=tuple(column.low),
+                high=tuple(column.high),
+                bits=bits,
+                bucket=bucket,
+                least=least,
+                greatest=greatest,
+                cells=_floats(by_rank) if bits == 32 else _bytes(by_rank, least, greatest),
+            )
+
+
+def _blocked(seconds: float | None, utilisation: float | None) -> float | None:
+    return None if seconds is None or utilisation is None else _short(seconds * min(1.0, max(0.0, 1 - utilisation)))
+
+
+def _short(value: float) -> float:
+    """Six digits: more cannot be seen."""
+    return float(f"{value:.6g}")
+
+
+def _by_rank(values: array[float], replicas: int, bucket: int) -> array[float]:
+    """Rank by rank; of each `bucket` rounds the last value that there is."""
+    turned = array("f")
+    for rank in range(replicas):
+        line = values[rank::replicas]
+        if bucket == 1:
+            turned.extend(line)
+            continue
+        for begin in range(0, len(line), bucket):
+            some = [value for value in line[begin : begin + bucket] if value == value]  # noqa: PLR0124 - not NaN
+            turned.append(some[-1] if some else math.nan)
+    return turned
+
+
+def _floats(values: array[float]) -> str:
+    little = values if sys.byteorder == "little" else array("f", values)
+    if little is not values:
+        little.byteswap()
+    return base64.b64encode(little.tobytes()).decode("ascii")
+
+
+def _bytes(values: array[float], least: float, greatest: float) -> str:
+    scale = _STEPS / (greatest - least) if greatest > least else 0.0
+    cells = bytes(
+        _NONE if math.isnan(value) else min(_STEPS, max(0, round((value - least) * scale))) for value in values
+    )
+    return base64.b64encode(cells).decode("ascii")

@@ -1,0 +1,50 @@
+"""A run that goes on, for the server of live pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Thread
+
+from bench.sample_run import sample_run
+from muster.client.page_server import PageServer
+from muster.report.make import make_page
+from muster.report.model import Page
+
+
+class LiveRun:
+    """What a `PageSource` is to a `PageServer`, with news at will."""
+
+    def __init__(self, replicas: int = 2, rounds: int = 3) -> None:
+        self.replicas = replicas
+        self.looks = 0
+        self.tag = ""
+        self.trouble: Exception | None = None
+        self.go_on(rounds)
+
+    def go_on(self, rounds: int, state: str = "running") -> None:
+        """So many rounds are behind the run now."""
+        sight = sample_run(self.replicas, rounds)
+        going = state == "running"
+        self._sight = replace(sight, state=state, reason="", ended_at=None if going else sight.ended_at)
+        self.tag = f"{state}-{rounds}"
+
+    def look(self) -> Page:
+        self.looks += 1
+        if self.trouble:
+            raise self.trouble
+        return make_page(self._sight)
+
+
+@contextmanager
+def served(run: LiveRun) -> Iterator[PageServer]:
+    """A server of the run's page that answers while the context lasts."""
+    with PageServer(run) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,78 @@
+"""The live page's server: on the loopback interface alone, for its own name alone, one look for all windows."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from muster.client import page_server
+from muster.client.errors import PortError, UnreachableError
+from muster.client.page_server import PageServer
+from tests.page.live_run import LiveRun, served
+
+
+@pytest.fixture
+def run() -> LiveRun:
+    return LiveRun()
+
+
+@pytest.fixture
+def server(run: LiveRun) -> Iterator[PageServer]:
+    with served(run) as running:
+        yield running
+
+
+def ask(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, str | None]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    try:
+        connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.getheader("ETag")
+    finally:
+        connection.close()
+
+
+def test_the_page_asks_for_data_and_gets_it_once_for_each_change(
+    server: PageServer, run: LiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, body, _ = ask(server, "/")
+    assert status == 200
+    assert b'data-mode="live"' in body
+    status, body, tag = ask(server, "/data.json")
+    assert (status, json.loads(body)["state"], tag) == (200, "running", '"running-3"')
+    assert run.looks == 1
+    monkeypatch.setattr(page_server, "LOOK_SECONDS", -1.0)
+    assert ask(server, "/data.json", If_None_Match='"running-3"')[:2] == (304, b"")
+    run.go_on(4)
+    assert ask(server, "/data.json", If_None_Match='"running-3"')[2] == '"running-4"'
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", ""])
+def test_another_host_s_name_is_refused(server: PageServer, run: LiveRun, host: str) -> None:
+    status, body, _ = ask(server, "/data.json", Host=host.format(port=server.server_port))
+    assert (status, body) == (403, b"another host's page\n")
+    assert run.looks == 0
+    assert ask(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
+
+
+def test_it_listens_on_this_machine_alone_and_serves_nothing_else(server: PageServer) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    assert ask(server, "/etc/passwd")[0] == 404
+    assert ask(server, "/../data.json")[0] == 404
+
+
+def test_trouble_with_the_cloud_is_told_and_passes(server: PageServer, run: LiveRun) -> None:
+    run.trouble = UnreachableError("nothing answers")
+    status, body, _ = ask(server, "/data.json")
+    assert status == 502
+    assert b"nothing answers" in body
+    run.trouble = None
+    assert ask(server, "/data.json")[0] == 200
+
+
+def test_a_port_that_is_taken_is_one_line(server: PageServer, run: LiveRun) -> None:
+    with pytest.raises(PortError, match=f"port {server.server_port}: address already in use. Name another with --port"):
+        PageServer(run, server.server_port)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from muster.contract.errors import SpecError
+from muster.contract.layout import RunLayout
+from muster.contract.spec_reader import parse_spec
+from muster.contract.spending import attempt_usd, end_mark, launch_mark, spent_usd
+
+RUN = RunLayout("run")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def ago(hours: float) -> datetime:
+    return NOW - timedelta(hours=hours)
+
+
+def test_what_runs_costs_by_the_hour_and_what_has_ended_what_was_billed():
+    marks = [
+        (launch_mark(RUN, 0, 1, "ml.p5.48xlarge"), ago(2)),
+        (launch_mark(RUN, 1, 1, "ml.g5.xlarge"), ago(10)),
+        (end_mark(RUN, 1, 1, 2.5), ago(8)),
+        (launch_mark(RUN, 1, 2, "ml.g5.xlarge"), ago(1)),
+        (f"{RUN.spent}what-is-this", ago(1)),
+    ]
+    assert spent_usd(marks, NOW) == pytest.approx(2 * 63.296 + 2.5 + 1.408)
+    assert spent_usd([], NOW) == 0
+
+
+def test_an_end_that_is_told_twice_is_paid_once():
+    marks = [(end_mark(RUN, 9_999, 999, usd), NOW) for usd in (1.0, 1.000390)]
+    assert spent_usd(marks, NOW) == pytest.approx(1.00039)
+
+
+def test_an_attempt_costs_its_billable_seconds():
+    assert attempt_usd("ml.g5.xlarge", 1_800) == pytest.approx(0.704)
+    assert attempt_usd("ml.g5.xlarge", -5) == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"cost_ceiling_usd": 0.0}, "cost_ceiling_usd: found 0.0; more than 0.0; raise it"),
+        ({"cost_ceiling_usd": 1_000_000_001}, "cost_ceiling_usd: found 1000000001; at most 1,000,000,000.0; lower it"),
+        (
+            {"cost_ceiling_usd": 5.0, "overrides": {"0": {"instance_type": "ml.new.large"}}},
+            "cost_ceiling_usd: found ml.new.large, whose price is not known; a type in the price table of 2026-11-21",
+        ),
+    ],
+)
+def test_a_ceiling_that_cannot_be_kept_is_refused(fields, words):
+    with pytest.raises(SpecError) as refused:
+        parse_spec({"replicas": 1, "trainer": "m:f", **fields})
+    assert words in str(refused.value)

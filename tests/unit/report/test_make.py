@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.sample_run import sample_run
+from muster.contract.failures import FailureClass
+from muster.contract.record import Transition
+from muster.report.cost import attempt_usd
+from muster.report.links import console_links
+from muster.report.make import Sight, make_page
+from muster.report.model import AttemptView, ReplicaView
+from muster.report.render import data_block, page_json, render
+from muster.report.words import duration
+
+ROOT = Path(__file__).parents[3]
+PRICES = {"ml.g5.xlarge": 3.6}
+
+
+@pytest.fixture(scope="module")
+def small() -> Sight:
+    return sample_run(4, 20, reason="InternalServerError: again.")
+
+
+def attempt(**fields: object) -> AttemptView:
+    values: dict[str, object] = {
+        "attempt": 1,
+        "job": "job",
+        "instance_type": "ml.g5.xlarge",
+        "launched_at": "2026-05-04T03:00:00.000Z",
+        "ended_at": "2026-05-04T03:10:00.000Z",
+    }
+    return AttemptView.model_validate({**values, **fields})
+
+
+def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
+    now = "2026-05-04T04:00:00Z"
+    assert attempt_usd(attempt(), 1, now, PRICES) == pytest.approx(0.6)
+    assert attempt_usd(attempt(), 2, now, PRICES) == pytest.approx(1.2)
+    history = tuple(
+        Transition(at=f"2026-05-04T03:0{minute}:00Z", secondary=name)
+        for minute, name in ((0, "Starting"), (4, "Downloading"), (5, "Training"))
+    )
+    assert attempt_usd(attempt(history=history), 1, now, PRICES) == pytest.approx(0.36)
+    assert attempt_usd(attempt(history=history, ended_at=None), 1, now, PRICES) == pytest.approx(3.36)
+    assert attempt_usd(attempt(ended_at=None, secondary="Pending"), 1, now, PRICES) == 0
+    assert attempt_usd(attempt(job=None), 1, now, PRICES) == 0
+    assert attempt_usd(attempt(instance_type="ml.new.large"), 1, now, PRICES) is None
+
+
+def test_after_a_shortage_the_next_fallback_is_counted(small: Sight) -> None:
+    spec = small.plan.spec.model_copy(update={"fallback_instance_types": ["ml.g5.4xlarge"]})
+    plan = small.plan.model_copy(update={"spec": spec})
+    refused = attempt(job=None, instance_type=None, failure_class=FailureClass.CAPACITY)
+    replica = ReplicaView(rank=0, state="succeeded", attempts=(refused, attempt(attempt=2, instance_type=None)))
+    page = make_page(replace(small, plan=plan, replicas=[replica]))
+    assert [one.instance_type for one in page.replicas[0].attempts] == [None, "ml.g5.4xlarge"]
+
+
+def test_the_verdict_is_words_in_every_state(small: Sight) -> None:
+    said = {
+        state: make_page(replace(small, state=state, reason=reason, parameters_identical=None)).verdict
+        for state, reason in (
+            ("running", ""),
+            ("stopping", ""),
+            ("failed", "out of memory."),
+            ("stopped", ""),
+        )
+    }
+    assert said["running"].startswith("The run is going on: 0 of 4 replicas have a job, 20 rounds.")
+    assert said["stopping"].startswith("The run is being stopped; its jobs may still save their work.")
+    assert said["failed"] == "The run failed: out of memory. 2 attempts were rerun (quota, infrastructure)."
+    assert said["stopped"].startswith("The run was stopped.")
+    assert "do not hold the same parameters" in make_page(replace(small, parameters_identical=False)).verdict
+
+
+def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: Sight) -> None:
+    replica = ReplicaView(rank=0, state="failed", attempts=(attempt(instance_type="ml.new.large"),))
+    [cost] = [fact for fact in make_page(replace(small, replicas=[replica])).facts if fact.label == "Cost so far"]
+    assert cost.value == "≤ $0.0000"
+    assert "without ml.new.large, which the table does not have" in cost.note
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(7.54, "7.54 s"), (60, "1 min"), (67, "1 min 7 s"), (7_500, "2 h 5 min"), (273_600, "3 d 4 h"), (-1, "0 s")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("partition", "region", "begins"),
+    [
+        ("aws", "eu-west-1", "https://eu-west-1.console.aws.amazon.com/states/"),
+        ("aws-cn", "cn-north-1", "https://cn-north-1.console.amazonaws.cn/states/"),
+        ("aws-us-gov", "us-gov-west-1", "https://us-gov-west-1.console.amazonaws-us-gov.com/states/"),
+    ],
+)
+def test_links_lead_to_the_console_of_the_partition(partition: str, region: str, begins: str) -> None:
+    arn = f"arn:{partition}:states:{region}:123456789012:execution:Runs:run"
+    links = console_links(arn, "muster-run-r")
+    assert links.execution.startswith(begins)
+    assert links.execution.endswith(arn)
+    assert links.run_logs.endswith("TrainingJobs$3FlogStreamNameFilter$3Dmuster-run-r")
+
+
+def test_values_of_environments_are_not_in_the_page(small: Sight) -> None:
+    body = render(make_page(small)).decode()
+    assert "API_KEY" in body
+    assert "swordfish" not in body
+
+
+def test_nothing_of_a_run_can_end_the_data_block(small: Sight) -> None:
+    page = make_page(replace(small, reason="</script><!-- <script> ]]> & \u2028"))
+    block = data_block(page)
+    assert not re.search(r"[<>&]", block)
+    assert json.loads(block) == json.loads(page_json(page))
+    assert "</script><!--" in json.loads(block)["verdict"]
+
+
+def test_the_policy_allows_the_page_s_own_scripts_and_no_network(small: Sight) -> None:
+    still, live = (render(make_page(small), live=live).decode() for live in (False, True))
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', still)
+    assert policy.startswith("default-src &#x27;none&#x27;; script-src &#x27;sha256-")
+    assert "unsafe" not in policy
+    assert "connect-src" not in policy
+    assert "connect-src &#x27;self&#x27;" in live
+    assert not re.search(r'(?:src|href)="(?!#)', still.split('<script type="application/json"')[0])
+
+
+def test_long_reasons_of_many_replicas_are_cut_and_the_page_stays_small() -> None:
+    page = render(make_page(sample_run(1_000, 500, reason="x" * 1_024)))
+    assert len(page) < 3_000_000
+    many = sample_run(10_000, 1, reason="x" * 1_024)
+    reasons = [one.reason for replica in make_page(many).replicas for one in replica.attempts if one.reason[:1] == "x"]
+    assert {len(reason) for reason in reasons} == {120}
+    assert reasons[0].endswith("x…")
+
+
+def test_the_chart_library_is_the_pinned_one() -> None:
+    package = ROOT / "node_modules" / "uplot"
+    assets = ROOT / "muster" / "report" / "assets"
+    for name, source in (
+        ("uplot.min.js", "dist/uPlot.iife.min.js"),
+        ("uplot.min.css", "dist/uPlot.min.css"),
+        ("uplot.LICENSE", "LICENSE"),
+    ):
+        assert (assets / name).read_bytes() == (package / source).read_bytes(), f"copy {source} of the pinned package"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import base64
+import math
+from array import array
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.contract.commit import Commit, Exclusion, Member
+from muster.report.model import MetricView
+from muster.report.rounds import CELLS_MAX, METRICS_MAX, RoundTable, chosen
+
+START = "2026-05-04T03:00:00.000Z"
+
+
+def commit(number: int, members: dict[int, dict[str, float]], *, second: int = 0) -> Commit:
+    return Commit(
+        run="run",
+        round=number,
+        committed_at=f"2026-05-04T03:{second // 60:02}:{second % 60:02}Z",
+        count=1,
+        members=tuple(
+            Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0 + rank, checksum="0" * 8, metrics=metrics)
+            for rank, metrics in members.items()
+        ),
+        epochs=(1,),
+    )
+
+
+def cells(metric: MetricView) -> list[float]:
+    raw = base64.b64decode(metric.cells)
+    if metric.bits == 32:
+        return list(array("f", raw))
+    step = (metric.greatest - metric.least) / 254
+    return [math.nan if byte == 255 else metric.least + byte * step for byte in raw]
+
+
+def test_rounds_are_merged_by_weight_and_kept_by_rank() -> None:
+    table = RoundTable(3, START)
+    table.add(commit(1, {0: {"loss": 4.0}, 1: {"loss": 1.0}}, second=10))
+    table.add(commit(2, {0: {"loss": 2.0}, 2: {"loss": 1.0}}, second=14))
+    view = table.view()
+    [loss] = view.metrics
+    # Weights are 1, 2 and 3.
+    assert loss.mean == (2.0, 1.25)
+    assert (loss.low, loss.high) == ((1.0, 1.0), (4.0, 2.0))
+    assert cells(loss) == pytest.approx([4.0, 2.0, 1.0, math.nan, math.nan, 1.0], nan_ok=True)
+    assert (view.numbers, view.members, view.at, view.total) == ((1, 2), (2, 2), (10.0, 14.0), 2)
+
+
+def test_blocked_time_is_what_utilisation_leaves_of_a_round() -> None:
+    table = RoundTable(2, START)
+    for number, second in ((1, 10), (2, 20), (4, 60)):
+        table.add(commit(number, {0: {"utilisation": 0.75}, 1: {"utilisation": 0.75}}, second=second))
+    view = table.view()
+    # The first round holds the jobs' start; between 2 and 4 there are two.
+    assert view.seconds == (None, 10.0, 20.0)
+    assert view.blocked == (None, 2.5, 5.0)
+
+
+def test_a_metric_that_comes_later_has_no_value_before() -> None:
+    table = RoundTable(2, START)
+    table.add(commit(1, {0: {}, 1: {}}))
+    table.add(commit(2, {0: {"accuracy": 0.5}, 1: {}}))
+    [metric] = table.view().metrics
+    assert metric.mean == (None, 0.5)
+    assert cells(metric) == pytest.approx([math.nan, 0.5, math.nan, math.nan], nan_ok=True)
+
+
+def test_what_replicas_write_cannot_break_the_table() -> None:
+    table = RoundTable(2, START)
+    table.add(commit(3, {0: {"loss": math.nan, "x": math.inf}, 7: {"loss": 1.0}}))
+    table.add(commit(2, {0: {"loss": 1.0}}))  # out of order
+    table.add(commit(4, {0: {"loss": 1e300}}).model_copy(update={"committed_at": "yesterday"}))
+    for number in range(5, 9):
+        table.add(commit(number, {0: {f"m{number}-{index}": 1.0 for index in range(32)}}))
+    view = table.view()
+    assert view.numbers == (3, 4, 5, 6, 7, 8)
+    assert len(view.metrics) == METRICS_MAX
+    assert view.model_dump_json()
+    assert all(len(metric.mean) == 6 for metric in view.metrics)
+
+
+def test_excluded_and_absent_are_counted() -> None:
+    one = commit(1, {0: {}}).model_copy(update={"excluded": (Exclusion(rank=1, reason="checksum"),), "absent": (2, 3)})
+    table = RoundTable(4, START)
+    table.add(one)
+    assert (table.view().excluded, table.view().absent) == ((1,), (2,))
+
+
+@given(
+    values=st.lists(st.floats(-1e6, 1e6, allow_nan=False, width=32), min_size=2, max_size=6),
+    rounds=st.integers(1, 4),
+)
+def test_a_byte_is_near_to_its_value(values: list[float], rounds: int) -> None:
+    many = CELLS_MAX // 8
+    table = RoundTable(many, START)
+    for number in range(1, rounds + 2):
+        table.add(commit(number, {rank: {"loss": value} for rank, value in enumerate(values)}))
+    [metric] = table.view().metrics
+    read = cells(metric)
+    columns = math.ceil((rounds + 1) / metric.bucket)
+    assert len(read) == many * columns
+    tolerance = (metric.greatest - metric.least) / 254 + 1e-3 * max(map(abs, values)) + 1e-9
+    for rank, value in enumerate(values):
+        assert read[rank * columns] == pytest.approx(value, abs=tolerance)
+    assert math.isnan(read[-1])
+
+
+def test_too_many_rounds_are_read_evenly_with_the_first_and_the_last() -> None:
+    keys = [f"{number:08d}" for number in range(10_000)]
+    some = chosen(keys, 500)
+    assert len(some) == len(set(some)) == 500
+    assert (some[0], some[-1]) == (keys[0], keys[-1])
+    gaps = {int(after) - int(before) for before, after in pairwise(some)}
+    assert gaps == {20, 21}
+    assert chosen(keys[:7], 500) == keys[:7]

@@ -1,0 +1,53 @@
+"""The models behind `bench/launcher.py`, and what they say of the real definition."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.launches.pacing import launch, slots
+from bench.launches.steps import life, step_through
+from infra.settings import REARM_SECONDS_MIN, Platform, StackSettings
+from muster.contract.errors import SpecError
+from muster.contract.failures import FailureClass
+from muster.contract.history import HISTORY_MAX
+from muster.contract.spec_reader import parse_spec
+
+DAY = 86_400
+REARM = StackSettings().rearm_seconds
+RUN = {"replicas": 1, "trainer": "m:f"}
+
+
+def test_a_replica_that_succeeds_at_once_takes_few_steps():
+    steps = step_through(life(parse_spec(RUN), [], 3_600, REARM), REARM)
+    # Slot, launch, what follows, end; and the start. The events are those that Step Functions documents.
+    assert (steps.transitions, steps.events, steps.tasks) == (5, 2 + 2 + 6 + 2 + 2, 1)
+
+
+def test_a_rerun_takes_three_more_steps_and_a_long_wait_three_more_for_each_piece():
+    none = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1}}}
+    waits = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1, "delay_seconds": 1_000}}}
+    lost = [FailureClass.INFRASTRUCTURE]
+    assert step_through(life(parse_spec(none), lost, 3_600, REARM), REARM).transitions == 8
+    assert step_through(life(parse_spec(waits), lost, 3_600, REARM), REARM).transitions in {11, 14}
+
+
+@pytest.mark.parametrize("rearm_seconds", [REARM, REARM_SECONDS_MIN[Platform.AWS]])
+@pytest.mark.parametrize("failure_class", [FailureClass.SPOT, FailureClass.CAPACITY])
+def test_28_days_with_20_reruns_fit_into_a_history(rearm_seconds: int, failure_class: FailureClass):
+    steps = step_through(life(parse_spec(RUN), [failure_class] * 20, 28 * DAY / 21, rearm_seconds), rearm_seconds)
+    assert steps.events < HISTORY_MAX / 4
+
+
+def test_the_longest_waits_that_a_spec_may_ask_for_fit_too():
+    budget = {"max_reruns": 7, "delay_seconds": DAY, "max_delay_seconds": DAY}
+    spec = parse_spec({**RUN, "reruns": {"capacity": budget}})
+    steps = step_through(life(spec, [FailureClass.CAPACITY] * 7, 365 * DAY / 8, REARM), REARM)
+    assert 15_000 < steps.events < HISTORY_MAX
+    with pytest.raises(SpecError, match="reruns: found waits and reruns that take"):
+        parse_spec({**RUN, "reruns": {"capacity": {**budget, "max_reruns": 8}}})
+
+
+def test_an_api_at_its_limit_delays_a_paced_launch_by_little_and_loses_nobody():
+    paced = launch([slots(300, 10)], 10)
+    assert 29 < paced.seconds < 1.15 * 30
+    assert launch([[0.0] * 300], 10).throttled > 5 * paced.throttled

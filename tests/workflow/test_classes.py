@@ -1,0 +1,68 @@
+"""Every class of end, driven through the deployed stack; those that a named fault drives stand in tests/faults."""
+
+from __future__ import annotations
+
+from muster.contract.failures import FailureClass
+from muster.contract.result import ReplicaOutcome
+from muster.local.faults import CallError, LostInstance
+from tests.stack.deployed import wait_for
+
+NEVER = {"max_reruns": 0}
+
+
+def test_each_replica_ends_in_a_class_of_its_own_and_the_run_goes_on_without_it(stack):
+    timeout, stopped, unknown, throttled = 1, 2, 3, 4
+    stack.s3.put_object(Bucket=stack.bucket, Key="output/classes/data", Body=b"x")
+    source = {"s3_data_source": {"s3_uri": f"s3://{stack.bucket}/output/classes/"}}
+    channel = {"channel_name": "data", "data_source": source}
+    stack.cloud.faults.add(
+        CallError(service="s3", resource="*output/classes/data*", count=None, code="SlowDown", status=503)
+    )
+    stack.cloud.faults.add(
+        CallError(
+            service="sagemaker", operation="CreateTrainingJob", resource=f"*-r{unknown}-*", code="New", status=400
+        )
+    )
+    spec = stack.gated(
+        "classes",
+        per="rank",
+        replicas=5,
+        on_replica_failure="continue",
+        min_replicas=1,
+        max_runtime_seconds=8,
+        overrides={str(throttled): {"input_data_config": [channel]}},
+        reruns={"unknown": NEVER, "throttle": NEVER},
+    )
+    run = stack.start(spec)
+    run.wait_for_record(stopped, "Training")
+    stack.sagemaker.stop_training_job(TrainingJobName=run.job(stopped))
+    stack.open_gate("classes", 0)
+    assert run.wait()["status"] == "SUCCEEDED"
+    replicas = run.result().replicas
+    assert {replica.rank: replica.attempts[-1].failure_class for replica in replicas} == {
+        0: None,
+        timeout: FailureClass.TIMEOUT,
+        stopped: FailureClass.STOPPED_BY_USER,
+        unknown: FailureClass.UNKNOWN,
+        throttled: FailureClass.THROTTLE,
+    }
+    # None of them is rerun without a budget, and a stop is never a success.
+    assert [len(replica.attempts) for replica in replicas] == [1] * 5
+    assert [replica.outcome for replica in replicas] == [ReplicaOutcome.SUCCEEDED, *[ReplicaOutcome.FAILED] * 4]
+
+
+def test_a_run_shrinks_and_grows_back_while_a_replica_is_replaced(stack):
+    stack.cloud.faults.add(LostInstance(job="*-r2-a1"))
+    budget = {"infrastructure": {"max_reruns": 1, "delay_seconds": 3}}
+    run = stack.start(stack.gated("grows", replicas=3, on_replica_failure="continue", min_replicas=2, reruns=budget))
+    run.wait_for_record(2, "Failed")
+    # The others are enough, and go on.
+    assert {name: status for name, status in run.statuses().items() if name[1] != "2"} == {
+        "r0-a1": "InProgress",
+        "r1-a1": "InProgress",
+    }
+    run.wait_for_status(2, 2, "Training")
+    stack.open_gate("grows")
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert [replica.outcome for replica in run.result().replicas] == [ReplicaOutcome.SUCCEEDED] * 3
+    wait_for("every job's end", lambda: set(run.statuses().values()) == {"Completed", "Failed"})
