@@ -9,6 +9,7 @@ SETUP := $(VENV)/.ready node_modules/.ready build/.ready
 BROWSER := build/.ready-browser
 # PyTorch is large: only what needs it installs it.
 TORCH := $(VENV)/.ready-torch
+TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-gpt test check bench docs screenshots deploy lock clean
@@ -29,6 +30,15 @@ $(VENV)/.ready: requirements.txt pyproject.toml
 $(TORCH): requirements-torch.txt $(VENV)/.ready
 	@echo "Installing PyTorch and what goes with it into $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
+	@touch $@
+
+# TorchX pins an urllib3 of its own: each version has an environment beside ours, which sees ours.
+build/torchx/%/.ready: requirements-torchx-%.txt $(VENV)/.ready
+	@echo "Installing TorchX ($*) into build/torchx/$* (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/torchx/$*
+	@$(BIN)/python -m pip --python build/torchx/$*/bin/python install --quiet --disable-pip-version-check -r $<
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(build/torchx/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
 	@touch $@
 
 node_modules/.ready: package.json package-lock.json
@@ -58,7 +68,7 @@ demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose o
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
-test: setup $(TORCH) $(BROWSER) ## Every test
+test: setup $(TORCH) $(TORCHX) $(BROWSER) ## Every test
 	@$(BIN)/python -m pytest
 
 check: setup $(TORCH) ## Lint, types, import rules

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from muster.client.errors import ClientError as ClientError
+    from muster.client.happenings import Happening as Happening
+    from muster.client.logs import LogLine as LogLine
+    from muster.client.run_list import RunSummary as RunSummary
     from muster.client.sdk import Muster as Muster
     from muster.client.sdk import Run as Run
     from muster.client.status import ReplicaStatus as ReplicaStatus
@@ -24,14 +27,27 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ClientError": "muster.client.errors",
+    "Happening": "muster.client.happenings",
+    "LogLine": "muster.client.logs",
     "Muster": "muster.client.sdk",
     "ReplicaStatus": "muster.client.status",
     "Run": "muster.client.sdk",
     "RunState": "muster.client.status",
     "RunStatus": "muster.client.status",
+    "RunSummary": "muster.client.run_list",
 }
 
-__all__ = ["ClientError", "Muster", "ReplicaStatus", "Run", "RunState", "RunStatus"]
+__all__ = [
+    "ClientError",
+    "Happening",
+    "LogLine",
+    "Muster",
+    "ReplicaStatus",
+    "Run",
+    "RunState",
+    "RunStatus",
+    "RunSummary",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,16 +20,11 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 trouble with the cloud, 130 interrupted.",
 )
 for command in (
-    commands.plan,
-    commands.launch,
-    commands.status,
-    commands.result,
-    commands.report,
-    commands.ui,
-    commands.cancel,
-    commands.doctor,
+    *(commands.init, commands.plan, commands.launch, commands.status, commands.logs, commands.events),
+    *(commands.cancel, commands.rerun, commands.result, commands.report, commands.ui, commands.doctor),
 ):
     app.command()(command)
+app.command("list")(commands.list_)
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
-from muster.client.jobs import Execution, Job, JobDetail
+from muster.client.jobs import Execution, ExecutionStatus, ExecutionSummary, Job, JobDetail
+from muster.client.logs import LogEvent
 from muster.client.source import PackedSource
 from muster.client.stack import Stack
 from muster.client.translate import error_code, translated
@@ -28,22 +29,37 @@ from muster.contract.strays import ActiveJob
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_stepfunctions import SFNClient
+    from mypy_boto3_stepfunctions.literals import ExecutionStatusType
+    from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
 
 _PAGE = 100  # ListTrainingJobs: MaxResults
+_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _CONFIG = Config(
     connect_timeout=5,
     read_timeout=30,
     retries={"mode": "standard", "total_max_attempts": 3},
     user_agent_extra="muster",
 )
+# FilterLogEvents: 5 calls per second in an account and region. Who follows can wait, and must not lose its place.
+_PATIENT = _CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 8}))
 
 
 class _Condition(TypedDict, total=False):
     IfNoneMatch: str
     IfMatch: str
+
+
+class _Status(TypedDict, total=False):
+    statusFilter: ExecutionStatusType
+
+
+class _Window(TypedDict, total=False):
+    startTime: int
+    endTime: int
 
 
 class _Stored(NamedTuple):
@@ -98,14 +114,56 @@ class Cloud:
         Raises:
             UnknownRunError: there is none of that name.
         """
+        return Execution.from_description(self._description(execution))
+
+    def _description(self, execution: str) -> DescribeExecutionOutputTypeDef:
         with translated():
             try:
-                answer = self._stepfunctions.describe_execution(executionArn=self.stack.execution_arn(execution))
+                return self._stepfunctions.describe_execution(executionArn=self.stack.execution_arn(execution))
             except AwsError as error:
                 if error_code(error) not in {"ExecutionDoesNotExist", "InvalidArn"}:
                     raise
                 raise UnknownRunError(execution, self.stack.name) from error
-        return Execution.from_description(answer)
+
+    def execution_input(self, execution: str) -> str:
+        """What the execution was started with.
+
+        Raises:
+            UnknownRunError: there is none of that name.
+        """
+        return self._description(execution).get("input", "")
+
+    def executions(self, status: ExecutionStatus | None) -> Iterator[ExecutionSummary]:
+        """The executions of the stack, the newest first; 100 to a call, which is made when it is needed."""
+        condition: _Status = {} if status is None else {"statusFilter": status.value}
+        with translated():
+            pages = self._stepfunctions.get_paginator("list_executions").paginate(
+                stateMachineArn=self.stack.state_machine_arn, PaginationConfig={"PageSize": _PAGE}, **condition
+            )
+            for page in pages:
+                yield from map(ExecutionSummary.from_item, page["executions"])
+
+    def log_pages(self, stream_prefix: str, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
+        """The events of the streams that begin with `stream_prefix`, in time order; at most 10,000 to a call."""
+        window: _Window = {}
+        if since_ms is not None:
+            window["startTime"] = since_ms
+        if until_ms is not None:
+            window["endTime"] = until_ms
+        with translated():
+            pages = self._logs.get_paginator("filter_log_events").paginate(
+                logGroupName=_LOG_GROUP, logStreamNamePrefix=stream_prefix, **window
+            )
+            try:
+                for page in pages:
+                    yield [
+                        LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
+                        for item in page["events"]
+                    ]
+            except AwsError as error:
+                # SageMaker makes the group with the first job of an account.
+                if error_code(error) != "ResourceNotFoundException":
+                    raise
 
     def stop_execution(self, execution: str, cause: str) -> None:
         """StopExecution. An execution that has ended stays as it is.
@@ -119,6 +177,9 @@ class Cloud:
                     executionArn=self.stack.execution_arn(execution), error="Muster.Cancelled", cause=cause
                 )
             except AwsError as error:
+                # What has ended is refused as invalid, not by a code of its own.
+                if error_code(error) == "ValidationException" and self.describe_execution(execution).ended_at:
+                    return
                 if error_code(error) not in {"ExecutionDoesNotExist", "InvalidArn"}:
                     raise
                 raise UnknownRunError(execution, self.stack.name) from error
@@ -175,13 +236,17 @@ class Cloud:
 
     def keys_after(self, prefix: str, start_after: str) -> Iterator[str]:
         """The keys under `prefix` that sort after `start_after`, in order; 1,000 to a call."""
+        return (key for key, _ in self.objects_after(prefix, start_after))
+
+    def objects_after(self, prefix: str, start_after: str) -> Iterator[tuple[str, datetime]]:
+        """The same, each with the moment at which it was written."""
         with translated():
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self.stack.bucket, Prefix=prefix, StartAfter=start_after
             )
             for page in pages:
                 for item in page.get("Contents", []):
-                    yield item["Key"]
+                    yield item["Key"], item["LastModified"]
 
     def read(self, key: str) -> bytes | None:
         """The object at `key`, or None when there is none."""
@@ -242,6 +307,11 @@ class Cloud:
     def _s3(self) -> S3Client:
         with _creation():
             return self.session.client("s3", config=_CONFIG)
+
+    @cached_property
+    def _logs(self) -> CloudWatchLogsClient:
+        with _creation():
+            return self.session.client("logs", config=_PATIENT)
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from muster.client.errors import ReportFileError, SpecFileError
+from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError
 from muster.client.exit_codes import ExitCode
 from muster.client.output import print_json
 from muster.client.stack import DEFAULT_STACK
@@ -50,7 +50,7 @@ def plan(
     from muster.client.dry_run_text import dry_run_text  # noqa: PLC0415
 
     checked = _read_spec(spec)
-    dry = _muster(stack, profile, region).dry_run(checked) if deployed else dry_run(checked)
+    dry = _muster(stack, profile, region).plan(checked) if deployed else dry_run(checked)
     if json:
         print_json(dry.document())
     else:
@@ -203,6 +203,131 @@ def doctor(
         typer.echo("Nothing has outlived its run.")
 
 
+def list_(
+    *,
+    state: Annotated[str | None, typer.Option("--state", help="Only those that are in this state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show the runs of the stack, the newest first."""
+    from muster.client.run_list import summary_lines  # noqa: PLC0415
+
+    wanted = None if state is None else _state(state)
+    found = _muster(stack, profile, region).list(wanted, limit)
+    if json:
+        print_json({"runs": [run.model_dump(mode="json") for run in found]})
+        return
+    for line in summary_lines(found):
+        typer.echo(line)
+
+
+def logs(
+    run: RunName,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the run ends.")] = False,
+    rank: Annotated[str | None, typer.Option("--rank", "-r", help="Only these ranks: 3, 0-3 or 0,2,8-11.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="From here on: 10m, 2h, 3d or an ISO time.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Up to here, likewise.")] = None,
+    regex: Annotated[str | None, typer.Option("--regex", help="Only lines in which this is found.")] = None,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show what the replicas have written, merged in time order."""
+    from muster.client.log_options import read_moment, read_ranks, read_regex  # noqa: PLC0415
+    from muster.client.log_text import printer  # noqa: PLC0415
+
+    named = _muster(stack, profile, region).run(run)
+    lines = named.logs(
+        None if rank is None else read_ranks(rank),
+        follow=follow,
+        since=None if since is None else read_moment("--since", since),
+        until=None if until is None else read_moment("--until", until),
+        regex=None if regex is None else read_regex(regex),
+    )
+    show = printer(as_json=json)
+    try:
+        for line in lines:
+            show(line)
+    except KeyboardInterrupt:
+        _leave(named)
+
+
+def events(
+    run: RunName,
+    *,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Show what has happened to a run, oldest first."""
+    told = _muster(stack, profile, region).run(run).events()
+    if json:
+        print_json({"run": run, "events": [event.model_dump(mode="json") for event in told]})
+        return
+    for event in told:
+        typer.echo(f"{event.at}  {event.text}")
+
+
+def rerun(
+    run: RunName,
+    *,
+    watch: Watch = False,
+    json: Json = False,
+    stack: StackName = DEFAULT_STACK,
+    profile: Profile = None,
+    region: Region = None,
+) -> None:
+    """Let a run that has ended go on as another one, from its last committed round."""
+    heir = _muster(stack, profile, region).run(run).rerun()
+    if watch:
+        _watch(heir, json)
+    elif json:
+        print_json({"run": heir.name, "parent": run})
+    else:
+        typer.echo(f"{run} goes on as {heir.name}: watch it with `muster status {heir.name} --watch`.")
+
+
+def init(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")] = "run.yaml",
+    *,
+    json: Json = False,
+) -> None:
+    """Write a spec to begin with: every field, with its default and what it means."""
+    from muster.client.spec_template import spec_template  # noqa: PLC0415
+
+    text = spec_template("run.yaml" if file == "-" else file)
+    if file == "-":
+        typer.echo(text, nl=False)
+        return
+    try:
+        with Path(file).open("x", encoding="utf-8") as target:
+            target.write(text)
+    except FileExistsError:
+        raise SpecExistsError(file) from None
+    except OSError as error:
+        raise SpecFileError(file, (error.strerror or str(error)).lower()) from error
+    if json:
+        print_json({"file": file})
+    else:
+        typer.echo(f"Wrote {file}: fill it in, then check it with `muster plan {file}`.")
+
+
+def _state(text: str) -> RunState:
+    from muster.client.status import RunState  # noqa: PLC0415
+
+    # A list knows a run by its execution, which cannot tell `stopping` from an end.
+    known = [state for state in RunState if state is not RunState.STOPPING]
+    if text not in known:
+        raise OptionError(text, f"write one of {', '.join(known)}", option="--state")
+    return RunState(text)
+
+
 def _read_spec(path: str) -> Spec:
     from muster.contract.spec_reader import parse_spec_text  # noqa: PLC0415
 
@@ -254,9 +379,13 @@ def _watch(run: Run, as_json: bool) -> None:
             with watching(_console()) as progress:
                 now = run.wait(progress=progress)
     except KeyboardInterrupt:
-        typer.echo(f"The run {run.name} goes on. Cancel it with `muster cancel {run.name}`.", err=True)
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        _leave(run)
     _exit_with(now.state)
+
+
+def _leave(run: Run) -> NoReturn:
+    typer.echo(f"The run {run.name} goes on. Cancel it with `muster cancel {run.name}`.", err=True)
+    raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _exit_with(state: RunState) -> None:

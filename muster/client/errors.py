@@ -30,6 +30,20 @@ class UnfinishedRunError(InputError):
         super().__init__(f"The run {run} has no result yet: watch it with `muster status {run} --watch`.")
 
 
+class GoingRunError(InputError):
+    """A run was to go on that has not ended."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"The run {run} has not ended: cancel it with `muster cancel {run}`, or wait for its end.")
+
+
+class ResumedRunError(InputError):
+    """A run was to go on that goes on already."""
+
+    def __init__(self, run: str, heir: str) -> None:
+        super().__init__(f"The run {run} goes on as {heir} already: rerun that one once it has ended.")
+
+
 class NoResultError(ClientError):
     """An execution that ended without a settlement, most often because its spec was refused."""
 
@@ -66,6 +80,20 @@ class SpecFileError(InputError):
         super().__init__(
             f"The spec {path} cannot be read: {detail}. Name a YAML or JSON file, or - for standard input."
         )
+
+
+class SpecExistsError(InputError):
+    """A spec was to be written where there is a file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"The file {path} exists and is left alone: name another, or - for standard output.")
+
+
+class OptionError(InputError):
+    """An option's value that cannot be read."""
+
+    def __init__(self, found: str, remedy: str, option: str) -> None:
+        super().__init__(f"{option}: found {found!r}; {remedy}.")
 
 
 class WaitTimeoutError(ClientError):

@@ -111,6 +111,21 @@ class Execution:
         )
 
 
+@dataclass(frozen=True)
+class ExecutionSummary:
+    """One line of ListExecutions."""
+
+    name: str
+    status: ExecutionStatus
+    started_at: datetime
+    ended_at: datetime | None
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> ExecutionSummary:
+        """The execution of an ExecutionListItem."""
+        return cls(item["name"], ExecutionStatus(item["status"]), item["startDate"], item.get("stopDate"))
+
+
 def _replicas(document: str) -> int:
     """How many replicas the execution's input asks for; 0 when it cannot be read (a spec that was refused)."""
     replicas = _asked(document, "replicas")

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from muster.client.cloud import Cloud
+from muster.client.happenings import Happening, happenings
 from muster.client.jobs import Execution, Job
 from muster.client.progress import ProgressReader
 from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.lineage import Heir, Lineage
-from muster.contract.names import run_name
+from muster.contract.names import numbered_run_name, run_name
 from muster.contract.result import Result, Verdict
 from muster.contract.turns import TURNS_KEY, Turns
 from muster.contract.waiting import Waiting
@@ -66,6 +67,22 @@ class Observer:
             waiting=self._waiting(execution, jobs),
             behind=self._behind(execution, jobs),
         )
+
+    def happenings(self) -> list[Happening]:
+        """What has happened until now: as many calls as a look, and one for each 1,000 rounds."""
+        execution = self._cloud.describe_execution(self._execution)
+        jobs = self._cloud.jobs(self._run)
+        if execution.ended_at is not None and self._result is None:
+            self._result = read_result(self._cloud, self._run)
+        self._learn_failures(jobs)
+        return happenings(execution, jobs, self._failures, self._reader(execution).rounds(), self._result)
+
+    def succession(self) -> tuple[str, str | None]:
+        """The name under which the run is to go on, and the one under which it goes on already, if it does."""
+        body = self._cloud.read(RunLayout(self._run).lineage)
+        lineage = None if body is None else Lineage.from_json(body, "lineage.json")
+        root, generation = (self._run, 0) if lineage is None else (lineage.root, lineage.generation)
+        return numbered_run_name(root, generation + 2), self._read_heir()
 
     def _waiting(self, execution: Execution, jobs: list[Job]) -> list[Waiting]:
         """The marks of refused launches; not asked for while every replica has a job that goes on or is done."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from muster.client.cloud import Cloud
 from muster.client.status import Progress
 from muster.contract.commit import Commit
 from muster.contract.layout import RunLayout, s3_uri
+
+_ROUND_DIGITS = 8  # a commit's key begins with its round
 
 
 class ProgressReader:
@@ -30,6 +34,14 @@ class ProgressReader:
             self._progress = advance(self._progress, commit)
             self._last = newest
         return self._progress
+
+    def rounds(self) -> list[tuple[int, datetime]]:
+        """Every round whose commit is still there, and when it was made: one LIST for each 1,000."""
+        # A later revision of a commit sorts behind it.
+        times: dict[int, datetime] = {}
+        for key, at in self._cloud.objects_after(self._prefix, self._prefix):
+            times.setdefault(int(key.removeprefix(self._prefix)[:_ROUND_DIGITS]), at)
+        return list(times.items())
 
 
 def advance(progress: Progress, commit: Commit) -> Progress:

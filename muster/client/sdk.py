@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,24 @@ import boto3
 from muster.client.cloud import Cloud
 from muster.client.doctor import Diagnosis, examine
 from muster.client.dry_run import DryRun, dry_run
-from muster.client.errors import NoResultError, UnfinishedRunError, UnreachableError, WaitTimeoutError
+from muster.client.errors import (
+    GoingRunError,
+    NoResultError,
+    ResumedRunError,
+    UnfinishedRunError,
+    UnreachableError,
+    WaitTimeoutError,
+)
 from muster.client.execution import execution_name
+from muster.client.happenings import Happening
+from muster.client.log_reader import follow_lines, read_lines
+from muster.client.logs import LogLine, LogQuery
 from muster.client.observe import Observer, read_result
 from muster.client.page import PageSource, read_page
+from muster.client.run_list import LIST_MAX, RunSummary, list_runs
 from muster.client.source import pack
 from muster.client.stack import DEFAULT_STACK
-from muster.client.status import RunStatus
+from muster.client.status import RunState, RunStatus
 from muster.client.surroundings import surroundings
 from muster.client.translate import translated
 from muster.contract.names import run_name
@@ -28,6 +42,7 @@ from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 from muster.contract.start import execution_input
 from muster.contract.strays import YOUNG_SECONDS
+from muster.report.links import console_links
 from muster.report.render import render
 
 POLL_SECONDS = 2.0
@@ -70,7 +85,7 @@ class Muster:
         uri = self._cloud.store_source(pack(Path(spec.source_dir)))
         return spec.model_copy(update={"source_dir": uri})
 
-    def dry_run(self, spec: Spec | Mapping[str, Any]) -> DryRun:
+    def plan(self, spec: Spec | Mapping[str, Any]) -> DryRun:
         """What a launch of `spec` would send, need and cost here; nothing is created or uploaded.
 
         Prices come from the Price List API, which needs `pricing:GetProducts`; else from the shipped table.
@@ -89,6 +104,14 @@ class Muster:
             ClientError: the cloud cannot be reached or refuses.
         """
         return examine(self._cloud, young_seconds)
+
+    def list(self, state: RunState | None = None, limit: int = LIST_MAX) -> list[RunSummary]:
+        """At most `limit` runs in `state` (all without one), the newest first; Step Functions knows 90 days of them.
+
+        Raises:
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        return list_runs(self._cloud, state, limit)
 
     def run(self, name: str) -> Run:
         """The run named `name`, whether it exists or not: its methods will tell."""
@@ -144,6 +167,86 @@ class Run:
             if time.monotonic() + poll_seconds > deadline:
                 raise WaitTimeoutError(self.name, timeout or 0)
             time.sleep(poll_seconds)
+
+    def logs(
+        self,
+        rank: int | Collection[int] | None = None,
+        *,
+        follow: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        regex: str | None = None,
+    ) -> Iterator[LogLine]:
+        """What the replicas have written, all ranks (or those of `rank`) and attempts merged in time order.
+
+        With `follow` also what they write from now on, until the run has ended. A line that CloudWatch Logs delivers
+        more than five minutes behind newer ones is not seen while following.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+            re.error: `regex` is no regular expression.
+        """
+        query = LogQuery(
+            prefix=self._cloud.stack.job_prefix,
+            run=run_name(self.name),
+            ranks={rank} if isinstance(rank, int) else rank,
+            since=since,
+            until=until,
+            regex=None if regex is None else re.compile(regex),
+        )
+        self._cloud.describe_execution(self.name)
+        return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
+
+    def _has_ended(self) -> bool:
+        # One call while the run goes on; the whole status only once the execution has ended.
+        if self._cloud.describe_execution(self.name).ended_at is None:
+            return False
+        return self.status().state.is_terminal
+
+    def events(self) -> list[Happening]:
+        """What has happened to the run until now, oldest first.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        return self._observer.happenings()
+
+    def spec(self) -> dict[str, Any]:
+        """What the run was started with, as it was written: what is left out was left to the stack.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        asked = json.loads(self._cloud.execution_input(self.name))
+        return asked if isinstance(asked, dict) else {}
+
+    @property
+    def console_url(self) -> str:
+        """The page of the run's execution in the Step Functions console."""
+        stack = self._cloud.stack
+        return console_links(stack.execution_arn(self.name), stack.job_prefix).execution
+
+    def rerun(self) -> Run:
+        """Let the run, which has ended, go on as another one from its last committed round; asked again, the same.
+
+        Raises:
+            GoingRunError: it has not ended.
+            ResumedRunError: it goes on already, under a name of somebody's choice.
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        if not self.status().state.is_terminal:
+            raise GoingRunError(self.name)
+        name, heir = self._observer.succession()
+        if heir not in {None, name}:
+            raise ResumedRunError(self.name, str(heir))
+        if heir is None:
+            spec = parse_spec({**self.spec(), "name": name, "resume_from": run_name(self.name)})
+            self._cloud.start_execution(name, execution_input(spec))
+        return Run(self._cloud, name)
 
     def report(self) -> bytes:
         """The run's page, one HTML file: that in the bucket, or while there is none, one of the run as it is now.

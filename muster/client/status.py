@@ -16,6 +16,18 @@ from muster.contract.result import Result, Verdict
 from muster.contract.status import JobStatus
 from muster.contract.waiting import Waiting
 
+# Secondary statuses in which the container does not run yet, or, after an interruption of spot, not any more.
+_BEFORE_TRAINING = {
+    "Starting",
+    "Pending",
+    "LaunchingMLInstances",
+    "PreparingTrainingStack",
+    "Downloading",
+    "DownloadingTrainingImage",
+    "Interrupted",
+    "Restarting",
+}
+
 
 class RunState(StrEnum):
     """Where a run stands. `stopping` is not an end: its jobs may still save their work."""
@@ -48,6 +60,12 @@ class ReplicaStatus(Document):
     ends: tuple[FailureClass | None, ...] = Field(
         default=(), description="why each ended attempt did not succeed, oldest first; none where not known"
     )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether, in a run that goes on, no program of it runs: before its launch, its start, or its next attempt."""
+        between = {None, JobStatus.FAILED, JobStatus.STOPPED}
+        return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _BEFORE_TRAINING)
 
 
 class RunStatus(Document):

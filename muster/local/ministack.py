@@ -40,6 +40,7 @@ from muster.local.http import Application, Request
 _SESSION_SECONDS = 24 * 3600
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0
+_LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
 # Between two looks at the clock of EventBridge Scheduler: MiniStack's own ten seconds would be a test's longest wait.
 _TICK_SECONDS = 0.5
 # The names that MiniStack gives to failed authentications, and what a JSON service calls them.
@@ -108,6 +109,41 @@ def adapt(code_cache: Path) -> None:
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
+    cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
+
+
+def _with_log_pages(scan: Callable[[dict[str, Any]], _Response]) -> Callable[[dict[str, Any]], _Response]:
+    """FilterLogEvents by a prefix of the streams' names, and page after page.
+
+    MiniStack overlooks `logStreamNamePrefix`, and gives no token where there is more than a page.
+    """
+
+    def filter_log_events(request: dict[str, Any]) -> _Response:
+        narrowed, (since, last) = dict(request), _log_place(request.get("nextToken"))
+        prefix, group = request.get("logStreamNamePrefix"), request.get("logGroupName")
+        if prefix and group in cloudwatch_logs._log_groups:
+            streams = cloudwatch_logs._log_groups[group]["streams"]
+            narrowed["logStreamNames"] = [name for name in streams if name.startswith(prefix)] or [prefix]
+        if last:
+            narrowed["startTime"] = since
+        status, headers, body = scan({**narrowed, "limit": _LOG_PAGE})
+        if status != 200:
+            return status, headers, body
+        found = json.loads(body)["events"]
+        place = next((index for index, event in enumerate(found) if event["eventId"] == last), -1)
+        page = found[place + 1 :][: request.get("limit", _LOG_PAGE)]
+        answer: dict[str, Any] = {"events": page, "searchedLogStreams": []}
+        if page and (len(found) == _LOG_PAGE or len(page) < len(found) - place - 1):
+            answer["nextToken"] = f"{page[-1]['timestamp']}/{page[-1]['eventId']}"
+        return int(status), headers, json.dumps(answer).encode()
+
+    return filter_log_events
+
+
+def _log_place(token: str | None) -> tuple[int, str]:
+    """Time and identity of the last event of a page, by the token that it gave."""
+    since, _, last = (token or "0/").partition("/")
+    return int(since), last
 
 
 def _let_invocations_wait() -> None:

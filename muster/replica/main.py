@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
@@ -38,14 +38,22 @@ _EXITS: dict[type[MusterError], ReplicaExit] = {
 }
 
 
-def main(variables: Mapping[str, str]) -> ReplicaExit:
+Read = Callable[[Mapping[str, str]], tuple[Environment, RunDocument]]
+"""Finds a replica's place and its run, by the process's variables."""
+
+
+def _read(variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
+    environment = read_environment(variables)
+    return environment, read_run_document(environment)
+
+
+def main(variables: Mapping[str, str], read: Read = _read) -> ReplicaExit:
     """Run one replica in this process and say how it ended; the reason of a failure is left in output/failure."""
     logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
-        environment = read_environment(variables)
-        _run(environment, read_run_document(environment), stop)
+        _run(*read(variables), stop)
     except MusterError as error:
         return _failed(error, variables)
     except MemoryError as error:

@@ -183,3 +183,63 @@ def test_another_stack_is_found_or_told_to_be_missing(stack: Deployed) -> None:
     code, _, errors = muster(stack, "status", "any", "--stack", "Nowhere")
     assert code == 3
     assert errors.startswith("muster: There is no stack named Nowhere in us-east-1: deploy it")
+
+
+def test_a_run_is_listed_its_lines_and_events_are_told_and_it_goes_on(stack: Deployed, name: str) -> None:
+    spec = {
+        "name": name,
+        "replicas": 2,
+        "trainer": "tests.stack.resuming:train",
+        "kwargs": {"rounds": 4, "fail_after": 2},
+        "rendezvous": {"grace_seconds": 5.0},
+    }
+    code, _, errors = muster(stack, "launch", "-", "--watch", stdin=spec)
+    assert code == 1, errors
+
+    code, output, _ = muster(stack, "list", "--state", "failed", "--json")
+    listed = {run["run"]: run for run in json.loads(output)["runs"]}
+    assert (code, listed[name]["state"], listed[name]["ended_at"] is not None) == (0, "failed", True)
+
+    code, output, _ = muster(stack, "logs", name, "--json", "--regex", "the data of round 3 is broken")
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert {line["rank"] for line in lines} == {0, 1}
+    assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
+    assert muster(stack, "logs", name, "--rank", "1", "--regex", "is broken")[1].startswith("   1 | ")
+
+    code, output, _ = muster(stack, "events", name, "--json")
+    told = [(event["kind"], event["rank"], event["round"]) for event in json.loads(output)["events"]]
+    assert told[0] == ("run-started", None, None)
+    assert told[-1][0] in {"run-ended", "run-settled"}
+    assert {("replica-launched", 1, None), ("replica-ended", 1, None), ("round-committed", None, 2)} <= set(told)
+
+    code, output, errors = muster(stack, "rerun", name, "--json")
+    assert (code, json.loads(output)) == (0, {"run": f"{name}-x2", "parent": name}), errors
+    assert muster(stack, "rerun", name, "--json")[1] == output
+    code, output, _ = muster(stack, "status", f"{name}-x2", "--watch", "--json")
+    last = json.loads(output.splitlines()[-1])
+    assert (code, last["state"], last["parent"], last["round"]) == (0, "succeeded", name, 4)
+
+
+def test_followed_lines_come_once_and_an_interrupt_leaves_the_run_alone(stack: Deployed, name: str) -> None:
+    assert muster(stack, "launch", "-", stdin={"name": name, **stack.gated(name, replicas=3)})[0] == 0
+    interrupted = start(stack, "logs", name, "-f")
+    whole = start(stack, "logs", name, "--follow", "--json")
+    assert interrupted.stdout is not None
+    next(line for line in interrupted.stdout if "waiting for" in line)
+    interrupted.send_signal(signal.SIGINT)
+    _, errors = interrupted.communicate(timeout=30)
+    assert interrupted.returncode == 130
+    assert errors == f"The run {name} goes on. Cancel it with `muster cancel {name}`.\n"
+    code, _, errors = muster(stack, "rerun", name)
+    assert (code, errors) == (
+        2,
+        f"muster: The run {name} has not ended: cancel it with `muster cancel {name}`, or wait for its end.\n",
+    )
+    stack.open_gate(name)
+    output, errors = whole.communicate(timeout=60)
+    assert whole.returncode == 0, errors
+    lines = [json.loads(line) for line in output.splitlines()]
+    waiting = [line["rank"] for line in lines if line["message"] == f"waiting for {name}"]
+    assert sorted(waiting) == [0, 1, 2]
+    code, output, _ = muster(stack, "logs", name, "--json")
+    assert sorted(map(str, lines)) == sorted(str(json.loads(line)) for line in output.splitlines())

@@ -105,7 +105,7 @@ def test_what_a_spec_leaves_out_is_the_stacks_and_a_dry_run_shows_just_that(stac
     elsewhere = {"subnets": ["subnet-9"], "security_group_ids": ["sg-9"]}
     overrides = {"1": {"instance_type": "ml.m5.large", "spot": True, "vpc_config": elsewhere}}
     spec = {**PASS, "replicas": 2, "tags": {"stage": "live"}, "overrides": overrides}
-    dry = Muster().dry_run(spec)
+    dry = Muster().plan(spec)
     # The embedded cloud has no Price List API.
     usd = SHIPPED_PRICES.usd_per_hour
     assert (dry.prices, dry.cost.per_hour) == (SHIPPED_PRICES, usd["ml.c5.xlarge"] + usd["ml.m5.large"])

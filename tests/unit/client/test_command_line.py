@@ -109,3 +109,29 @@ def test_help_names_the_mounted_commands_without_importing_them() -> None:
     assert answer.returncode == 0, answer.stderr
     assert "local" in answer.stdout
     assert "faults" in answer.stdout
+
+
+def test_init_writes_a_spec_once(tmp_path: Path) -> None:
+    file = str(tmp_path / "run.yaml")
+    assert muster("init", file).returncode == 0
+    assert muster("plan", file).returncode == 0
+    again = muster("init", file)
+    assert (again.returncode, again.stderr) == (
+        2,
+        f"muster: The file {file} exists and is left alone: name another, or - for standard output.\n",
+    )
+
+
+def test_a_wrong_option_is_one_line_before_anything_is_called() -> None:
+    answer = muster("list", "--state", "stopping", AWS_ENDPOINT_URL=NOWHERE)
+    assert answer.returncode == 2
+    assert answer.stderr == ("muster: --state: found 'stopping'; write one of running, succeeded, failed, stopped.\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands(shell: str) -> None:
+    words = {"_TYPER_COMPLETE_ARGS": "muster re", "COMP_WORDS": "muster re", "COMP_CWORD": "1"}
+    action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    answer = muster(_MUSTER_COMPLETE=f"complete_{shell}", **words, **action)
+    for command in ("result", "rerun"):
+        assert command in answer.stdout, answer.stderr

@@ -23,7 +23,7 @@ NO_PROGRESS = Progress()
 
 
 def job(rank: int, attempt: int = 1, status: str = "InProgress", secondary: str = "Training") -> Job:
-    return Job(JobName("muster", "digits", rank, attempt), status, secondary)
+    return Job(JobName("muster", "digits", rank, attempt), status, secondary, datetime(2026, 5, 4, tzinfo=UTC))
 
 
 def look(

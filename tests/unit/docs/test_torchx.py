@@ -54,7 +54,8 @@ WITHOUT_COUNTERPART = {"quiet"}
 
 
 def rows() -> list[list[str]]:
-    lines = (DOCS / "torchx.md").read_text(encoding="utf-8").splitlines()
+    _, _, section = (DOCS / "torchx.md").read_text(encoding="utf-8").partition("## From aws_sagemaker")
+    lines = section.splitlines()
     return [
         [cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")
     ]

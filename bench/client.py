@@ -1,0 +1,180 @@
+"""The client: how soon `muster --help` answers, what a status costs, and whether a follower loses a line.
+
+The command's peer is `import boto3`, which the AWS CLI's users know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+from unittest.mock import patch
+
+import boto3
+
+from bench.table import Row
+from muster.client import Muster
+from muster.client.cloud import Cloud
+from muster.client.log_reader import POLL_SECONDS, follow_lines
+from muster.client.logs import LogQuery
+from muster.contract.names import JobName
+from muster.local import LocalCloud, Settings
+
+_REPETITIONS = 9
+_REPLICAS = 1_000
+_RANKS = 64
+_LINES = 100_000
+_WRITE_SECONDS = 60.0
+_GROUP = "/aws/sagemaker/TrainingJobs"
+_MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
+
+
+def run() -> list[Row]:
+    """The command's start, then both others on an embedded cloud whose jobs stay in their first phase."""
+    rows = _help()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(port=0, end_with_parent=True, phase_seconds=3_600)
+        # Everything of AWS is asked of the embedded cloud, and nothing of an account that this shell may know.
+        with LocalCloud.start(Path(folder), settings) as cloud, patch.dict(os.environ, cloud.environment(), clear=True):
+            return [*rows, _status(cloud), *_follow(cloud)]
+
+
+def _help() -> list[Row]:
+    pairs = [
+        (
+            _seconds([sys.executable, "-m", "muster.client.cli", "--help"]),
+            _seconds([sys.executable, "-c", "import boto3"]),
+        )
+        for _ in range(_REPETITIONS)
+    ]
+    ratio = median(ours / peer for ours, peer in pairs)
+    ours, peer = (median(column) for column in zip(*pairs, strict=True))
+    note = f"median of {_REPETITIONS} pairs, one after the other"
+    return [
+        Row("muster --help: ratio to import boto3", ratio, "x", "<= 1.5", note=note),
+        Row("muster --help", ours, "s", peer=peer, note="wall time of the process"),
+    ]
+
+
+def _seconds(command: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, env=os.environ | {"NO_COLOR": "1"}, check=True, timeout=60)
+    return time.perf_counter() - started
+
+
+def _status(cloud: LocalCloud) -> Row:
+    stack = _stack(cloud)
+    muster = Muster(stack, boto3.Session())
+    started = muster.launch({"name": "bench", "replicas": _REPLICAS, "trainer": "package.module:train"})
+    role = _role(cloud, "sagemaker")
+    sagemaker = cloud.client("sagemaker")
+    for rank in range(_REPLICAS):
+        sagemaker.create_training_job(
+            TrainingJobName=str(JobName("muster", started.name, rank, 1)),
+            RoleArn=role,
+            AlgorithmSpecification={"TrainingImage": "muster-local/python:latest", "TrainingInputMode": "File"},
+            OutputDataConfig={"S3OutputPath": f"s3://{stack.lower()}/output"},
+            ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+            StoppingCondition={"MaxRuntimeInSeconds": 3_600},
+        )
+    cloud.calls.reset()
+    status = Muster(stack, boto3.Session()).run(started.name).status()
+    assert sum(replica.status is not None for replica in status.replicas) == _REPLICAS
+    calls = sum(call.count for call in cloud.calls.report())
+    note = "the stack, the execution, the jobs, the rounds; in a fresh process's first look"
+    return Row(f"status of {_REPLICAS:,} replicas", calls, "calls", f"<= {5 + _REPLICAS // 100}", note=note)
+
+
+def _stack(cloud: LocalCloud) -> str:
+    """A stack with a client's outputs and runs that only wait; its name."""
+    name = "Bench"
+    cloud.client("s3").create_bucket(Bucket=name.lower())
+    machine = cloud.client("stepfunctions").create_state_machine(
+        name=name, definition=json.dumps(_MACHINE), roleArn=_role(cloud, "states")
+    )
+    outputs = {"StateMachineArn": machine["stateMachineArn"], "BucketName": name.lower(), "JobPrefix": "muster"}
+    template = {
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+        "Outputs": {key: {"Value": value} for key, value in outputs.items()},
+    }
+    cloudformation = cloud.client("cloudformation")
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 0.1})
+    return name
+
+
+def _role(cloud: LocalCloud, service: str) -> str:
+    principal = {"Service": f"{service}.amazonaws.com"}
+    trust = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    made = cloud.client("iam").create_role(RoleName=f"bench-{service}", AssumeRolePolicyDocument=document)
+    return str(made["Role"]["Arn"])
+
+
+def _follow(cloud: LocalCloud) -> list[Row]:
+    written = threading.Event()
+    logs = cloud.client("logs")
+    _create_streams(logs)
+    seen: dict[str, int] = {}
+    delays: list[float] = []
+    disorder, last = 0, 0.0
+    with _writing(cloud, written):
+        query = LogQuery("muster", "followed")
+        for line in follow_lines(Cloud("Bench", boto3.Session()), query, written.is_set):
+            seen[line.message] = seen.get(line.message, 0) + 1
+            delays.append(time.time() - line.at.timestamp())
+            disorder += line.at.timestamp() < last
+            last = max(last, line.at.timestamp())
+    lost = _LINES - len(seen)
+    repeated = sum(count - 1 for count in seen.values())
+    p95 = quantiles(delays, n=20)[-1] / POLL_SECONDS
+    where = f"{_RANKS} ranks, {_LINES:,} lines in {_WRITE_SECONDS:.0f} s"
+    return [
+        Row("logs -f: lines lost", lost, "lines", "== 0", note=where),
+        Row("logs -f: lines repeated", repeated, "lines", "== 0", note=where),
+        Row("logs -f: delay p95", p95, "polls", "<= 2", note="from the line's time to its printing; a poll is 1 s"),
+        Row("logs -f: lines behind a newer one", disorder, "lines", note="a late line is shown late, not left out"),
+    ]
+
+
+def _stream(rank: int) -> str:
+    return f"{JobName('muster', 'followed', rank, 1)}/algo-1-1"
+
+
+def _create_streams(logs: Any) -> None:
+    logs.create_log_group(logGroupName=_GROUP)
+    for rank in range(_RANKS):
+        logs.create_log_stream(logGroupName=_GROUP, logStreamName=_stream(rank))
+
+
+@contextmanager
+def _writing(cloud: LocalCloud, written: threading.Event) -> Iterator[None]:
+    """Every rank writes a batch in turn, as SageMaker's agent does; `written` is set behind the last one."""
+    batches = 20 * _RANKS
+    sizes = [_LINES // batches + (batch < _LINES % batches) for batch in range(batches)]
+
+    def write() -> None:
+        logs, started, number = cloud.client("logs"), time.monotonic(), 0
+        for batch, size in enumerate(sizes):
+            time.sleep(max(0.0, started + batch * _WRITE_SECONDS / batches - time.monotonic()))
+            now = int(time.time() * 1000)
+            events = [{"timestamp": now, "message": f"line {number + index}"} for index in range(size)]
+            logs.put_log_events(logGroupName=_GROUP, logStreamName=_stream(batch % _RANKS), logEvents=events)
+            number += size
+        written.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()

@@ -1,0 +1,54 @@
+"""Options of `muster logs` as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from muster.client.errors import OptionError
+from muster.contract.names import REPLICAS_MAX
+from muster.contract.training.ranks import parse_ranks
+
+_AGO = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_RANKS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
+
+
+def read_moment(option: str, text: str) -> datetime:
+    """`10m` ago, or an ISO time; one without a zone is local.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        remedy = "write an age like 90s, 10m, 2h or 3d, or a time like 2026-11-21T09:30:00Z"
+        raise OptionError(text, remedy, option) from None
+
+
+def read_ranks(text: str) -> frozenset[int]:
+    """The ranks in `0,2,8-11`.
+
+    Raises:
+        OptionError: it is nothing of the kind.
+    """
+    if _RANKS.fullmatch(text) is None:
+        raise OptionError(text, "write ranks like 3, 0-3 or 0,2,8-11", option="--rank")
+    return frozenset(rank for part in parse_ranks(text) for rank in part if rank < REPLICAS_MAX)
+
+
+def read_regex(text: str) -> str:
+    """`text`, once it is known to be a regular expression.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(text, f"it is no regular expression: {error}", option="--regex") from None
+    return text

@@ -1,0 +1,65 @@
+"""The runs of a stack, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from muster.client.cloud import Cloud
+from muster.client.jobs import ExecutionStatus, ExecutionSummary
+from muster.client.status import RunState
+from muster.contract.document import Document
+
+LIST_MAX = 50
+
+# The service is asked for one status at a time. What is between two states here is one of them there: a run that is
+# `stopping` counts as stopped or failed until its own status is asked for.
+_STATES = {
+    ExecutionStatus.RUNNING: RunState.RUNNING,
+    ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
+    ExecutionStatus.FAILED: RunState.FAILED,
+    ExecutionStatus.TIMED_OUT: RunState.FAILED,
+    ExecutionStatus.ABORTED: RunState.STOPPED,
+    ExecutionStatus.PENDING_REDRIVE: RunState.FAILED,
+}
+
+
+class RunSummary(Document):
+    """A run as a list shows it: by its execution alone."""
+
+    run: str
+    state: RunState
+    started_at: str
+    ended_at: str | None = None
+
+
+def list_runs(cloud: Cloud, state: RunState | None, limit: int) -> list[RunSummary]:
+    """At most `limit` runs in `state` (all without one), the newest first."""
+    return list(islice(map(_summary, _executions(cloud, state)), limit))
+
+
+def _executions(cloud: Cloud, state: RunState | None) -> Iterator[ExecutionSummary]:
+    wanted = [status for status, meant in _STATES.items() if state in {None, meant}]
+    # ListExecutions takes one status or none: of several, what else it tells is passed over.
+    for item in cloud.executions(wanted[0] if len(wanted) == 1 else None):
+        if item.status in wanted:
+            yield item
+
+
+def _summary(item: ExecutionSummary) -> RunSummary:
+    return RunSummary(
+        run=item.name,
+        state=_STATES[item.status],
+        started_at=item.started_at.isoformat(timespec="milliseconds"),
+        ended_at=item.ended_at.isoformat(timespec="milliseconds") if item.ended_at else None,
+    )
+
+
+def summary_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
+    """One line for each of `runs`: name, state, start, and end if there is one."""
+    width = max((len(run.run) for run in runs), default=0)
+    for run in runs:
+        end = f"  to {run.ended_at[:19]}" if run.ended_at else ""
+        yield f"{run.run:<{width}}  {run.state:<9}  {run.started_at[:19]}{end}"
+    if not runs:
+        yield "There is no such run. Start one with `muster launch SPEC`."

@@ -1,0 +1,171 @@
+"""The executor. It keeps nothing: a handle names its run, and the run is asked."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import boto3
+
+from muster.client.errors import NoResultError, WaitTimeoutError
+from muster.client.sdk import Muster, Run
+from muster.client.stack import DEFAULT_STACK
+from muster.client.status import ReplicaStatus, RunStatus
+from muster.contract.names import run_name
+from muster.contract.result import Result
+from muster.executor.handle import BACKEND, ReplicaHandle, run_of
+from muster.executor.instances import instance_type_of
+from muster.executor.outcome import poll_status, result_of
+
+
+class MusterExecutor:
+    """ServerlessExecutor over the runs of a stack: every replica is a training job of its own.
+
+    Args:
+        run_id: name of the run that is launched; the same one again with the same arguments is the same run while it
+            goes on. Without it every launch makes a new one.
+        spec: further fields of Muster's spec (docs/spec.md) for every launch; what a launch itself says goes before.
+        stack, region: where Muster is deployed.
+        role_arn, image_uri, output_s3_path, instance_type, cpu_instance_type, volume_size_gb: as the former executor's;
+            left out, the stack decides.
+    """
+
+    backend_name = BACKEND
+    supports_inter_replica_network = False
+
+    def __init__(
+        self,
+        *,
+        run_id: str | None = None,
+        spec: Mapping[str, Any] | None = None,
+        stack: str = DEFAULT_STACK,
+        region: str | None = None,
+        role_arn: str | None = None,
+        image_uri: str | None = None,
+        output_s3_path: str | None = None,
+        instance_type: str | None = None,
+        cpu_instance_type: str | None = None,
+        volume_size_gb: int | None = None,
+    ) -> None:
+        self._muster = Muster(stack, boto3.Session(region_name=region))
+        self._place = {"stack": stack, **({"region": region} if region else {})}
+        self._run_id = run_id
+        self._instance_type, self._cpu_instance_type = instance_type, cpu_instance_type
+        former = {"role_arn": role_arn, "image": image_uri, "volume_gb": volume_size_gb}
+        self._spec = {**(spec or {}), **{key: value for key, value in former.items() if value is not None}}
+        if output_s3_path is not None:
+            self._spec["output_data_config"] = {
+                **self._spec.get("output_data_config", {}),
+                "s3_output_path": output_s3_path,
+            }
+
+    def launch_replicas(
+        self,
+        n_replicas: int,
+        entrypoint: str | Callable[..., Any],
+        entrypoint_args: Mapping[str, Any],
+        *,
+        gpu: str | None = None,
+        timeout: int = 3_600,
+    ) -> list[ReplicaHandle]:
+        """Start `n_replicas` replicas as one run and return at once; `handles[i].rank == i`.
+
+        The trainer is `entrypoint_args`' trainer_module and trainer_fn, else `entrypoint` itself: text like
+        `package.module:function`, or a function of a module. It gets `trainer_kwargs`, of any size. `rendezvous_uri` is
+        not needed: the replicas meet in the stack's bucket. `timeout` limits an attempt, in seconds.
+
+        Raises:
+            SpecError: with everything that is wrong at once; nothing was created.
+            GpuError: nobody knows that GPU.
+            RunNameTakenError: `run_id` belongs to another run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        document: dict[str, Any] = {
+            **self._spec,
+            "replicas": n_replicas,
+            "trainer": _trainer(entrypoint, entrypoint_args),
+            "kwargs": dict(entrypoint_args.get("trainer_kwargs") or {}),
+            "max_runtime_seconds": int(timeout),
+        }
+        chosen = self._chosen_type(gpu)
+        if chosen is not None:
+            document["instance_type"] = chosen
+        if self._run_id is not None:
+            document["name"] = run_name(self._run_id)
+        run = self._muster.launch(document)
+        return [ReplicaHandle(rank, BACKEND, {"run": run.name, **self._place}) for rank in range(n_replicas)]
+
+    def _chosen_type(self, gpu: str | None) -> str | None:
+        if gpu is None:
+            return self._cpu_instance_type or self._instance_type
+        return instance_type_of(gpu)
+
+    def poll(self, handle: ReplicaHandle) -> str:
+        """`pending`, `running`, `succeeded`, `failed` or `cancelled`; an attempt that is rerun is no end.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        status = self._run(handle).status()
+        return poll_status(_replica(status, handle.rank), status.state).value
+
+    def stream_logs(self, handle: ReplicaHandle, *, n_lines: int = 200) -> str:
+        """The last `n_lines` lines that the replica has written, through all its attempts.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        return "\n".join(line.message for line in deque(self._run(handle).logs(handle.rank), maxlen=n_lines))
+
+    def cancel(self, handle: ReplicaHandle) -> None:
+        """Stop the run of the replica, with all its replicas: they train one model. One that has ended stays as it is.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        self._run(handle).cancel()
+
+    def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The replicas' results in the order of `handles`, once their runs have ended or `timeout` seconds are over.
+
+        With `timeout=0` it looks once. A replica that has not ended is `pending` or `running`, without a result.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: the cloud cannot be reached or refuses.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        runs = {run_of(handle): self._run(handle) for handle in handles}
+        ends = {name: _end(run, deadline) for name, run in runs.items()}
+        return [result_of(handle.rank, *ends[run_of(handle)]) for handle in handles]
+
+    def _run(self, handle: ReplicaHandle) -> Run:
+        return self._muster.run(run_of(handle))
+
+
+def _trainer(entrypoint: str | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    module = arguments.get("trainer_module")
+    if module:
+        return f"{module}:{arguments.get('trainer_fn', 'train')}"
+    return entrypoint if isinstance(entrypoint, str) else f"{entrypoint.__module__}:{entrypoint.__qualname__}"
+
+
+def _replica(status: RunStatus, rank: int) -> ReplicaStatus:
+    return next((replica for replica in status.replicas if replica.rank == rank), ReplicaStatus(rank=rank))
+
+
+def _end(run: Run, deadline: float) -> tuple[RunStatus, Result | None]:
+    try:
+        status = run.wait(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
+    except WaitTimeoutError:
+        return run.status(), None
+    try:
+        return status, run.result()
+    except NoResultError:
+        return status, None

@@ -1,0 +1,82 @@
+"""What a replica's status is in the protocol's words. Pure."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Any
+
+from muster.client.status import ReplicaStatus, RunState, RunStatus
+from muster.contract.failures import FailureClass
+from muster.contract.result import ReplicaOutcome, ReplicaResult, Result
+from muster.contract.status import JobStatus
+
+# Neither says that the replica's own work went wrong: a user, or Muster with the rest of the run, stopped it.
+_STOPS = {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
+_EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
+
+
+class PollStatus(StrEnum):
+    """The statuses of the protocol."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it can never change again."""
+        return self not in {PollStatus.PENDING, PollStatus.RUNNING}
+
+
+def poll_status(replica: ReplicaStatus, run: RunState) -> PollStatus:
+    """The status of `replica`. A failure is one only once the run has ended: until then another attempt may follow."""
+    if replica.status == JobStatus.COMPLETED:
+        return PollStatus.SUCCEEDED
+    if not run.is_terminal:
+        return PollStatus.PENDING if replica.is_waiting else PollStatus.RUNNING
+    cause = replica.ends[-1] if replica.ends else None
+    stopped = replica.status in {None, JobStatus.STOPPED} and cause in _STOPS
+    return PollStatus.CANCELLED if stopped else PollStatus.FAILED
+
+
+def result_of(rank: int, status: RunStatus, result: Result | None) -> dict[str, Any]:
+    """The protocol's result of a replica, with what Muster knows beyond it: attempts, round, metrics."""
+    replica = next((item for item in status.replicas if item.rank == rank), ReplicaStatus(rank=rank))
+    settled = None if result is None else next((item for item in result.replicas if item.rank == rank), None)
+    state = poll_status(replica, status.state)
+    succeeded = state is PollStatus.SUCCEEDED
+    reason = _reason(settled)
+    return {
+        "rank": rank,
+        "status": state.value,
+        # SageMaker tells an exit code in the words of a failure alone; where it does not, none is made up.
+        "exit_code": 0 if succeeded else _exit_code(reason),
+        "error": None if succeeded else _error(state, status, settled, reason),
+        "result": None if settled is None else settled.checkpoint_uri,
+        "training_job_name": replica.job,
+        "attempts": replica.attempt,
+        "round": replica.round,
+        "metrics": replica.metrics,
+    }
+
+
+def _reason(settled: ReplicaResult | None) -> str:
+    return settled.attempts[-1].reason if settled is not None and settled.attempts else ""
+
+
+def _exit_code(reason: str) -> int | None:
+    found = _EXIT_CODE.search(reason)
+    return int(found[1]) if found else None
+
+
+def _error(state: PollStatus, status: RunStatus, settled: ReplicaResult | None, reason: str) -> str:
+    if not state.is_terminal:
+        return f"the run {status.run} has not ended"
+    cause = settled.attempts[-1].failure_class if settled is not None and settled.attempts else None
+    words = [str(cause) if cause else "", reason]
+    if settled is None or settled.outcome is ReplicaOutcome.NOT_LAUNCHED or not any(words):
+        words.append(status.reason)
+    return ": ".join(word for word in words if word) or str(status.state)

@@ -1,0 +1,1 @@
+"""Muster as a scheduler of TorchX: `torchx run -s muster …`. TorchX itself is the user's to install."""

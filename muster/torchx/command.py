@@ -1,0 +1,62 @@
+"""A role's command as the program of a container, with TorchX's macros in it filled in where the rank is known.
+
+A training job's arguments are the same for every rank, and each has at most 256 characters. So the command becomes a
+script for the shell, cut into arguments of that length; the shell puts them together again and fills in the rank.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+ARGUMENT_MAX = 256  # CreateTrainingJob: ContainerArguments has 1-256 characters each
+ARGUMENTS_MAX = 100  # CreateTrainingJob: ContainerArguments has at most 100
+RANK = "\ue000rank\ue000"
+"""Stands for the rank until the shell knows it: private characters, so that no command has it."""
+
+SHELL = ["sh", "-c", 'IFS=; s="$*"; unset IFS; eval "$s"', "sh"]
+_NEWLINE = "nl=$(printf '\\n.'); nl=${nl%.}; "
+_NODES = re.compile(r"(--nnodes[ =])'?\d+(:\d+)?'?")
+
+
+class LongCommandError(ValueError):
+    """A command that does not fit into a request."""
+
+    def __init__(self, characters: int) -> None:
+        limit = ARGUMENT_MAX * ARGUMENTS_MAX
+        super().__init__(
+            f"The command and the environment have {characters:,} characters, of which {limit:,} fit into a "
+            "training job: put the command into a script of the image or of source_dir."
+        )
+
+
+def shell_arguments(command: Sequence[str], exported: Mapping[str, str]) -> list[str]:
+    """The arguments for `SHELL` that set `exported` and become `command`, in which `RANK` may stand.
+
+    Raises:
+        LongCommandError: it does not fit.
+    """
+    settings = [f"export {name}={_quoted(value)}; " for name, value in exported.items()]
+    words = " ".join(map(_quoted, command))
+    script = f"{''.join(settings)}exec {words}"
+    if "${nl}" in script:
+        script = _NEWLINE + script
+    if len(script) > ARGUMENT_MAX * ARGUMENTS_MAX:
+        raise LongCommandError(len(script))
+    return [script[first : first + ARGUMENT_MAX] for first in range(0, len(script), ARGUMENT_MAX)]
+
+
+def of_one_node(argument: str) -> str:
+    """`argument` with every torchrun in it as a group of its own: replicas have no network between them.
+
+    What they share goes through Muster's rendezvous instead.
+    """
+    return _NODES.sub(r"\g<1>1", argument)
+
+
+def _quoted(text: str) -> str:
+    """`text` for the shell; the rank is filled in, and a line break, which no argument may have, is spelled out."""
+    parts = re.split(f"({RANK}|\n)", text)
+    spelled = {RANK: '"$MUSTER_RANK"', "\n": '"${nl}"'}
+    return "".join(spelled.get(part) or shlex.quote(part) for part in parts if part) or "''"

@@ -1,0 +1,217 @@
+"""TorchX's interface to Muster; the entry point `muster` of the group `torchx.schedulers`.
+
+Written against TorchX 0.7.0 and the nightly of 26 October 2026.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import yaml
+from torchx.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
+from torchx.specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppState,
+    ReplicaStatus,
+    RetryPolicy,
+    Role,
+    RoleStatus,
+    macros,
+    runopts,
+)
+
+from muster.client.errors import SpecFileError, UnknownRunError
+from muster.client.sdk import Muster, Run
+from muster.client.stack import DEFAULT_STACK
+from muster.client.status import RunState, RunStatus
+from muster.contract.spec import Spec
+from muster.contract.yaml_text import load_yaml
+from muster.torchx.command import RANK
+from muster.torchx.options import FORMER, OWN
+from muster.torchx.states import app_state, listed_state, replica_state
+from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
+
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"  # the capability by which TorchX's named resources tell a type
+_RANK0 = "MUSTER_RANK0_HOST"  # never set: each replica is its own torchrun group, on localhost
+_DEFAULT_ROLE = "app"
+
+
+class Request:
+    """What would be started, and where; TorchX prints it for a dry run."""
+
+    def __init__(self, spec: Spec, options: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self.options = options
+
+    def __repr__(self) -> str:
+        document = self.spec.model_dump(mode="json", exclude_unset=True)
+        return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+    __str__ = __repr__
+
+
+class MusterScheduler(Scheduler):
+    """Runs a TorchX application as a run of Muster: each replica of its role is a training job of its own."""
+
+    def __init__(self, session_name: str, muster: Muster | None = None) -> None:
+        super().__init__("muster", session_name)
+        self._muster = muster
+
+    def _run_opts(self) -> runopts:
+        opts = runopts()
+        for option in (*FORMER, *OWN):
+            opts.add(option.name, type_=option.kind, default=None, help=option.help)
+        return opts
+
+    def _validate(self, *_: Any) -> None:
+        """An application without a resource is one for the stack's default instance type."""
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo:
+        """Nothing is called and nothing is written: the source folder is packed when the run is scheduled."""
+        if len(app.roles) != 1:
+            message = f"roles: found {len(app.roles)}; the replicas of a run are alike: run each role on its own."
+            raise OptionsError(message)
+        name = run_name(app.name, cfg.get("base_job_name"))
+        application = _application(app, name)
+        return AppDryRunInfo(Request(spec_of(name, application, cfg, _further(cfg.get("spec"))), dict(cfg)), repr)
+
+    def schedule(self, dryrun_info: AppDryRunInfo) -> str:
+        """Start the run; asked again with the same request, it is the same run."""
+        request = dryrun_info.request
+        return self._at(request.options).launch(request.spec).name
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """The run and its replicas, or of the run as which it goes on; None when there is no such run."""
+        try:
+            run, status, before = self._latest(app_id)
+        except UnknownRunError:
+            return None
+        asked = run.spec()
+        role = asked.get("tags", {}).get(TAG_ROLE, _DEFAULT_ROLE)
+        replicas = [
+            ReplicaStatus(
+                id=replica.rank,
+                state=AppState(replica_state(replica, status.state)),
+                role=role,
+                hostname=replica.job or "",
+            )
+            for replica in status.replicas
+        ]
+        return DescribeAppResponse(
+            app_id=app_id,
+            state=AppState(app_state(status)),
+            num_restarts=before + status.reruns,
+            msg=status.reason,
+            ui_url=run.console_url,
+            roles_statuses=[RoleStatus(role, replicas)],
+            roles=[_role(role, asked, len(replicas))],
+        )
+
+    def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
+        """The newest runs of the stack, whoever has started them."""
+        return [
+            ListAppResponse(app_id=run.run, state=AppState(listed_state(run.state)))
+            for run in self._at(cfg or {}).list()
+        ]
+
+    def _cancel_existing(self, app_id: str) -> None:
+        run, _, _ = self._latest(app_id)
+        run.cancel()
+
+    def log_iter(  # noqa: PLR0917 - TorchX's signature
+        self,
+        app_id: str,
+        role_name: str,  # noqa: ARG002 - there is one role
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        """The lines of replica `k`, through all its attempts and all runs as which the run goes on."""
+        if streams not in {None, Stream.COMBINED}:
+            message = f"streams: found {streams}; a training job has one log for both: leave it out."
+            raise ValueError(message)
+
+        def lines() -> Iterator[str]:
+            heir: str | None = app_id
+            while heir is not None:
+                run = self._at({}).run(heir)
+                for line in run.logs(k, follow=should_tail, since=since, until=until, regex=regex):
+                    yield f"{line.message}\n"
+                heir = run.status().heir
+
+        return lines()
+
+    def _latest(self, app_id: str) -> tuple[Run, RunStatus, int]:
+        """The last of the runs that began as `app_id`, its status, and how many restarts were before it."""
+        run, before = self._at({}).run(app_id), 0
+        while True:
+            status = run.status()
+            if status.heir is None or status.state is not RunState.FAILED:
+                return run, status, before
+            before += 1 + status.reruns
+            run = self._at({}).run(status.heir)
+
+    def _at(self, options: Mapping[str, Any]) -> Muster:
+        """The stack that the options name; TorchX has options for starting alone, so that the others ask the shell."""
+        if self._muster is None:
+            stack = options.get("stack") or os.environ.get("MUSTER_STACK") or DEFAULT_STACK
+            session = boto3.Session(profile_name=options.get("profile"), region_name=options.get("region"))
+            self._muster = Muster(stack, session)
+        return self._muster
+
+
+def create_scheduler(session_name: str, **_: object) -> MusterScheduler:
+    """What TorchX calls."""
+    return MusterScheduler(session_name)
+
+
+def _application(app: AppDef, name: str) -> Application:
+    values = macros.Values(img_root="", app_id=name, replica_id=RANK, rank0_env=_RANK0)
+    role = values.apply(app.roles[0])
+    instance_type = role.resource.capabilities.get(_INSTANCE_TYPE)
+    return Application(
+        name=app.name,
+        role=role.name,
+        image=role.image,
+        command=(role.entrypoint, *role.args),
+        replicas=role.num_replicas,
+        environment=dict(role.env),
+        tags=dict(app.metadata),
+        min_replicas=role.min_replicas,
+        max_retries=role.max_retries,
+        each_replica=role.retry_policy is RetryPolicy.REPLICA,
+        instance_type=f"ml.{instance_type.removeprefix('ml.')}" if instance_type else None,
+    )
+
+
+def _role(name: str, asked: Mapping[str, Any], replicas: int) -> Role:
+    return Role(
+        name=name,
+        image=asked.get("image", ""),
+        min_replicas=asked.get("min_replicas"),
+        entrypoint=(asked.get("entrypoint") or [""])[0],
+        args=[*(asked.get("entrypoint") or [])[1:], *asked.get("arguments", [])],
+        env=asked.get("environment", {}),
+        num_replicas=replicas,
+    )
+
+
+def _further(file: str | None) -> dict[str, Any]:
+    if not file:
+        return {}
+    try:
+        found = load_yaml(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecFileError(file, str(error)) from error
+    if not isinstance(found, dict):
+        raise SpecFileError(file, "it holds no mapping")
+    return found

@@ -1,0 +1,54 @@
+"""What a run and its replicas are in TorchX's words."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from muster.client.status import ReplicaStatus, RunState, RunStatus
+from muster.contract.status import JobStatus
+
+
+class State(IntEnum):
+    """TorchX's AppState, which is ReplicaState, too; the numbers are TorchX's."""
+
+    PENDING = 2
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    CANCELLED = 6
+
+
+_OF_RUN = {
+    RunState.STOPPING: State.RUNNING,
+    RunState.SUCCEEDED: State.SUCCEEDED,
+    RunState.FAILED: State.FAILED,
+    RunState.STOPPED: State.CANCELLED,
+}
+
+
+def listed_state(state: RunState) -> State:
+    """The state of a run of which no more is known than a list tells."""
+    return _OF_RUN.get(state, State.RUNNING)
+
+
+def app_state(status: RunStatus) -> State:
+    """The state of the application; pending until the first replica's program runs."""
+    if status.state is not RunState.RUNNING:
+        return _OF_RUN[status.state]
+    started = any(replica_state(replica, status.state) is not State.PENDING for replica in status.replicas)
+    return State.RUNNING if started or status.round is not None else State.PENDING
+
+
+def replica_state(replica: ReplicaStatus, run: RunState) -> State:
+    """The state of a replica; while the run goes on, one that has failed waits for what Muster decides."""
+    if not run.is_terminal and replica.is_waiting:
+        return State.PENDING
+    match replica.status:
+        case JobStatus.COMPLETED:
+            return State.SUCCEEDED
+        case JobStatus.FAILED:
+            return State.FAILED
+        case JobStatus.STOPPED | None:
+            return State.CANCELLED
+        case _:
+            return State.RUNNING

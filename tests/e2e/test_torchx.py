@@ -1,0 +1,82 @@
+"""TorchX's own command line against the deployed stack, in the newest stable version and in the nightly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.stack.deployed import Deployed, wait_for
+
+ENVIRONMENTS = Path(__file__).resolve().parents[2] / "build" / "torchx"
+IMAGE = "muster-local/python:latest"
+
+
+class TorchX:
+    """One version, installed beside Muster by `make test`."""
+
+    def __init__(self, version: str, stack: Deployed) -> None:
+        self._program = ENVIRONMENTS / version / "bin" / "torchx"
+        self._environment = stack.cloud.environment(os.environ | {"NO_COLOR": "1"})
+        self._folder = stack.gates
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self._program), *arguments],
+            env=self._environment,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def run(self, *arguments: str) -> str:
+        """Start an application; its handle."""
+        answer = self("run", "-s", "muster", *arguments)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout.split()[0]
+
+
+@pytest.fixture(params=["stable", "nightly"])
+def torchx(request: pytest.FixtureRequest, stack: Deployed) -> TorchX:
+    return TorchX(request.param, stack)
+
+
+def test_an_application_is_run_and_told_by_torchxs_own_commands(torchx: TorchX, stack: Deployed) -> None:
+    command = ("utils.sh", "--image", IMAGE, "--num_replicas", "2", "--max_retries", "1")
+    say = (*command, "echo", "the rank is ${replica_id}; 'quoted'", "&&", "test", "-n", "x")
+    calls = stack.cloud.calls.report()
+    dry = torchx("run", "-s", "muster", "--dryrun", "-cfg", "max_run=600,tags=team:research", *say)
+    assert (dry.returncode, stack.cloud.calls.report()) == (0, calls), dry.stderr
+    assert "max_runtime_seconds: 600" in dry.stdout
+    assert "team: research" in dry.stdout
+
+    handle = torchx.run("--wait", *say)
+    app = handle.rpartition("/")[2]
+    status = torchx("status", handle)
+    assert status.returncode == 0, status.stderr
+    assert "SUCCEEDED" in status.stdout
+    assert status.stdout.count("SUCCEEDED") == 3  # the application's and both replicas'
+    described = torchx("describe", handle)
+    assert (described.returncode, "'num_replicas': 2" in described.stdout) == (0, True), described.stdout
+    assert app in torchx("list", "-s", "muster").stdout
+    logged = torchx("log", handle)
+    for rank in (0, 1):
+        assert f"sh/{rank} the rank is {rank}; 'quoted'" in logged.stdout, logged.stdout + logged.stderr
+
+    missing = torchx("describe", "muster://torchx/nobody")
+    assert missing.returncode != 0
+    assert "Traceback" not in missing.stderr
+
+
+def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:
+    handle = torchx.run("utils.sh", "--image", IMAGE, "sleep", "100")
+    app = handle.rpartition("/")[2]
+    stack.run(app).wait_for_status(0, 1, "Training")
+    assert "RUNNING" in torchx("status", handle).stdout
+    assert torchx("cancel", handle).returncode == 0
+    stack.run(app).wait()
+    wait_for("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)

@@ -1,0 +1,76 @@
+"""The order of log lines, and which of them are asked for."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from muster.client.errors import OptionError
+from muster.client.log_options import read_moment, read_ranks, read_regex
+from muster.client.logs import LogEvent, LogQuery, Merge
+
+
+def event(number: int, at_ms: int, stream: str = "muster-digits-r0-a1/algo-1-7", message: str = "line") -> LogEvent:
+    return LogEvent(f"id-{number}", at_ms, stream, message)
+
+
+def test_lines_that_are_read_again_and_again_come_once_and_none_is_missing() -> None:
+    chance = random.Random(7)  # noqa: S311
+    written = [event(number, at_ms=number * 10) for number in range(2_000)]
+    # Up to 300 ms late, and every look reads the last second again.
+    arrivals = sorted(written, key=lambda item: item.at_ms + chance.uniform(0, 300))
+    merge, told, there = Merge(hold_ms=500), [], []
+    for first in range(0, len(arrivals), 50):
+        there += arrivals[first : first + 50]
+        merge.add(item for item in there if item.at_ms >= (merge.newest_ms or 0) - 1_000)
+        told += merge.release()
+        merge.forget((merge.newest_ms or 0) - 1_000)
+    told += merge.release(everything=True)
+    assert told == written
+
+
+def test_a_line_that_comes_too_late_for_its_place_comes_late() -> None:
+    merge = Merge(hold_ms=100)
+    merge.add([event(1, 1_000), event(2, 2_000)])
+    assert [item.at_ms for item in merge.release()] == [1_000]
+    assert merge.add([event(3, 500), event(2, 2_000)]) == 1
+    assert [item.at_ms for item in merge.release(everything=True)] == [500, 2_000]
+    assert merge.release(everything=True) == []
+
+
+def test_lines_of_other_runs_and_other_ranks_are_left_out() -> None:
+    streams = ["digits-r0-a1", "digits-r1-a2", "digits-r2-r1-a1", "digits-r10-a1"]
+    events = [event(number, 1_000, f"muster-{stream}/algo-1-7") for number, stream in enumerate(streams)]
+    told = list(LogQuery("muster", "digits").lines([*events, event(9, 1_000, "somebody/algo-1-7")]))
+    assert [(line.rank, line.attempt, line.job) for line in told] == [
+        (0, 1, "muster-digits-r0-a1"),
+        (1, 2, "muster-digits-r1-a2"),
+        (10, 1, "muster-digits-r10-a1"),
+    ]
+    query = LogQuery("muster", "digits", ranks={1})
+    assert query.stream_prefix == "muster-digits-r1-a"
+    assert [line.rank for line in query.lines(events)] == [1]
+
+
+def test_a_pattern_is_searched_in_the_line() -> None:
+    query = LogQuery("muster", "digits", regex=re.compile("loss=[0-9.]+"))
+    events = [event(1, 0, message="round 1 loss=0.5\n"), event(2, 0, message="loss unknown")]
+    assert [line.message for line in query.lines(events)] == ["round 1 loss=0.5"]
+
+
+def test_options_are_read_as_people_write_them() -> None:
+    assert read_ranks("0,2,8-10") == {0, 2, 8, 9, 10}
+    assert read_moment("--since", "2026-11-21T09:30:00Z") == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    assert 599 < (datetime.now(UTC) - read_moment("--since", "10m")).total_seconds() < 660
+
+
+def test_options_that_cannot_be_read_are_named() -> None:
+    with pytest.raises(OptionError, match="--rank: found 'a-b'; write ranks like"):
+        read_ranks("a-b")
+    with pytest.raises(OptionError, match="--until: found 'soon'; write an age like"):
+        read_moment("--until", "soon")
+    with pytest.raises(OptionError, match=r"--regex: found '\('; it is no regular expression"):
+        read_regex("(")

@@ -1,0 +1,26 @@
+"""What `muster init` writes: a spec that can be run, with every field of the model in it."""
+
+from __future__ import annotations
+
+import re
+
+from muster.client.spec_template import spec_template
+from muster.contract.spec import Spec
+from muster.contract.spec_reader import parse_spec_text
+
+
+def test_it_is_a_spec_as_it_stands() -> None:
+    spec = parse_spec_text(spec_template("run.yaml"))
+    assert (spec.replicas, spec.trainer) == (4, "my_package.training:train")
+
+
+def test_every_field_is_there_once() -> None:
+    named = re.findall(r"^(?:# )?([a-z_]+):(?: .*)?$", spec_template("run.yaml"), re.MULTILINE)
+    assert sorted(named) == sorted(Spec.model_fields)
+
+
+def test_a_default_that_is_put_in_force_changes_nothing() -> None:
+    text = spec_template("run.yaml")
+    told = re.sub(r'^# ([a-z_]+: (?:[\d."\[{]|true|false).*)$', r"\1", text, flags=re.MULTILINE)
+    assert told.count("\n# ") < text.count("\n# ")
+    assert parse_spec_text(told) == parse_spec_text(text)

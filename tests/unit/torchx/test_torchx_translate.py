@@ -1,0 +1,130 @@
+"""A TorchX application as a spec: its command under a real shell, its options, its failure policy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from muster.contract.errors import SpecError
+from muster.contract.failures import FailureClass
+from muster.contract.spec import Spec
+from muster.torchx.command import ARGUMENT_MAX, RANK, SHELL, LongCommandError, of_one_node, shell_arguments
+from muster.torchx.options import FORMER, REFUSED
+from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
+from tests.unit.docs.test_torchx import OPTIONS
+
+ECHO = (sys.executable, "-c", "import os, sys; print(repr(sys.argv[1:]), repr(os.environ.get('SAID')))")
+
+
+def spec(options: dict[str, Any] | None = None, further: dict[str, Any] | None = None, **changes: Any) -> Spec:
+    values: dict[str, Any] = {"name": "app", "role": "node", "image": "", "command": ("true",), "replicas": 4}
+    return spec_of("app-1", Application(**values | changes), options or {}, further or {})
+
+
+def said(command: tuple[str, ...], exported: dict[str, str]) -> str:
+    arguments = shell_arguments(command, exported)
+    assert all(1 <= len(argument) <= ARGUMENT_MAX and "\n" not in argument for argument in arguments)
+    answer = subprocess.run(
+        [*SHELL, *arguments], env={"MUSTER_RANK": "7"}, capture_output=True, text=True, check=True, timeout=30
+    )
+    return answer.stdout.strip()
+
+
+def test_a_command_reaches_the_program_as_it_was_written() -> None:
+    words = ["", "it's", '"$HOME" `id` $(id)', "two\nlines\n", " \t ", "x" * 3_000, "é\\n"]
+    assert said((*ECHO, *words, f"--rank={RANK}"), {}) == f"{[*words, '--rank=7']!r} None"
+
+
+def test_values_that_the_service_cannot_hold_are_set_by_the_shell() -> None:
+    value = f"rank {RANK}\n" + "y" * 600
+    assert said(ECHO, {"SAID": value}) == f"[] {value.replace(RANK, '7')!r}"
+    made = spec(environment={"SAID": value, "PLAIN": "text"})
+    assert made.environment == {"PLAIN": "text"}
+    assert "export SAID=" in "".join(made.arguments)
+
+
+def test_a_command_that_is_too_long_is_refused_before_anything_is_created() -> None:
+    with pytest.raises(LongCommandError, match="put the command into a script"):
+        spec(command=("echo", "x" * 30_000))
+
+
+def test_torchrun_is_a_group_of_its_own_in_each_replica() -> None:
+    assert of_one_node("torchrun --nnodes '1:4' --nproc_per_node 8") == "torchrun --nnodes 1 --nproc_per_node 8"
+    assert of_one_node("torchrun --nnodes=4 a.py") == "torchrun --nnodes=1 a.py"
+
+
+def test_every_former_option_is_there_under_its_name() -> None:
+    assert [option.name for option in FORMER] == OPTIONS
+
+
+def test_options_become_fields() -> None:
+    made = spec(
+        {
+            "role": "arn:aws:iam::123456789012:role/train",
+            "user": "ada",
+            "tags": {"team": "research"},
+            "volume_size": 50,
+            "use_spot_instances": True,
+            "max_wait": 90_000,
+            "subnets": ["subnet-1"],
+            "security_group_ids": ["sg-1"],
+            "model_uri": "s3://models/base",
+            "metric_definitions": {"loss": "loss=([0-9.]+)"},
+            "hyperparameters": {"lr": "0.1"},
+            "container_log_level": 10,
+            "max_retry_attempts": 3,
+            "disable_output_compression": True,
+            "environment": {"A": "1"},
+        },
+        {"rendezvous": {"grace_seconds": 5.0}, "environment": {"A": "0", "B": "2"}},
+        instance_type="ml.p3.2xlarge",
+    )
+    document = made.model_dump(mode="json", exclude_unset=True)
+    assert document["role_arn"] == "arn:aws:iam::123456789012:role/train"
+    assert document["tags"] == {"team": "research", "user": "ada", TAG_ROLE: "node"}
+    assert (made.volume_gb, made.spot, made.max_wait_seconds) == (50, True, 90_000)
+    assert document["vpc_config"] == {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+    assert document["input_data_config"][0]["channel_name"] == "model"
+    assert document["metric_definitions"] == [{"name": "loss", "regex": "loss=([0-9.]+)"}]
+    assert document["hyper_parameters"] == {"lr": "0.1", "sagemaker_container_log_level": "10"}
+    assert document["retry_strategy"] == {"maximum_retry_attempts": 3}
+    assert document["output_data_config"] == {"compression_type": "NONE"}
+    assert (made.environment, made.rendezvous.grace_seconds) == ({"A": "1", "B": "2"}, 5.0)
+    assert made.instance_type == "ml.p3.2xlarge"
+
+
+@pytest.mark.parametrize("option", sorted(REFUSED))
+def test_what_muster_does_not_do_is_refused_with_what_to_do(option: str) -> None:
+    with pytest.raises(OptionsError, match=f"^{option}: found .*; .*source_dir|--image"):
+        spec({option: {"repo": "x"}})
+
+
+def test_network_isolation_is_refused_by_the_spec() -> None:
+    with pytest.raises(SpecError, match="enable_network_isolation"):
+        spec({"enable_network_isolation": True})
+
+
+def test_retries_and_replicas_map_onto_the_failure_policy() -> None:
+    whole = spec(max_retries=2, min_replicas=4)
+    assert whole.rerun is not None
+    assert (whole.rerun.on, whole.rerun.max, whole.quorum, whole.reruns) == (["failed"], 2, 4, {})
+    each = spec(max_retries=2, min_replicas=3, each_replica=True)
+    assert (each.rerun, each.quorum, each.on_replica_failure) == (None, 3, "continue")
+    assert each.budget(FailureClass.USER_CODE).max_reruns == 2
+    assert each.budget(FailureClass.SPOT).max_reruns == 20
+
+
+def test_the_former_count_of_instances_is_the_count_of_replicas() -> None:
+    assert spec({"instance_count": 8}, replicas=1).replicas == 8
+    with pytest.raises(OptionsError, match="instance_count: found 8 beside 4 replicas"):
+        spec({"instance_count": 8})
+
+
+def test_a_name_is_new_and_begins_as_it_was_asked() -> None:
+    first, second = run_name("my_training app", None), run_name("app", "x" * 80)
+    assert first.startswith("my-training-app-")
+    assert len(second) == 40
+    assert run_name("app", None) != run_name("app", None)
