@@ -96,6 +96,13 @@ class OptionError(InputError):
         super().__init__(f"{option}: found {found!r}; {remedy}.")
 
 
+class UsageError(InputError):
+    """A command line that cannot be read."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem.rstrip('.')}: --help says what there is.")
+
+
 class WaitTimeoutError(ClientError):
     """The run did not end within the time given to `wait`; it goes on."""
 
