@@ -60,6 +60,7 @@ def plan(
 def launch(
     spec: SpecPath,
     *,
+    name: Annotated[str | None, typer.Option("--name", help="The run's name; else the spec's, or a new one.")] = None,
     watch: Watch = False,
     json: Json = False,
     stack: StackName = DEFAULT_STACK,
@@ -69,7 +70,7 @@ def launch(
     """Start a run."""
     from muster.client.answers import Started  # noqa: PLC0415
 
-    checked = _read_spec(spec)
+    checked = _read_spec(spec, name)
     with busy("Starting the run"):
         run = _muster(stack, profile, region).launch(checked)
     if watch:
@@ -325,6 +326,9 @@ def rerun(
 def init(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")] = "run.yaml",
     *,
+    trainer: Annotated[
+        str, typer.Option("--trainer", metavar="MODULE:FUNCTION", help="What trains.")
+    ] = "my_package.training:train",
     json: Json = False,
 ) -> None:
     """Write a spec to begin with: every field, with its default and what it means."""
@@ -332,7 +336,7 @@ def init(
     from muster.client.spec_template import spec_template  # noqa: PLC0415
 
     nowhere = file == "-"
-    text = spec_template("run.yaml" if nowhere else file)
+    text = spec_template("run.yaml" if nowhere else file, trainer)
     if not nowhere:
         _write_new(file, text)
     if json:
@@ -363,8 +367,8 @@ def _state(text: str) -> RunState:
     return RunState(text)
 
 
-def _read_spec(path: str) -> Spec:
-    from muster.contract.spec_reader import parse_spec_text  # noqa: PLC0415
+def _read_spec(path: str, name: str | None = None) -> Spec:
+    from muster.contract.spec_reader import parse_spec, parse_spec_text  # noqa: PLC0415
 
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
@@ -373,6 +377,8 @@ def _read_spec(path: str) -> Spec:
     except UnicodeDecodeError as error:
         raise SpecFileError(path, "it is not UTF-8 text") from error
     spec = parse_spec_text(text)
+    if name is not None:
+        spec = parse_spec({**spec.model_dump(mode="json", exclude_unset=True), "name": name})
     if spec.source_dir is None or spec.delivered:
         return spec
     beside = Path() if path == "-" else Path(path).parent

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _sockets = itertools.count(1)
 _PROMPT = "$ "
+_PROMPT_LINE = re.compile(r"\n(\(\S+\) )?\$\Z")  # that of a virtual environment, too
 _POLL_SECONDS = 0.05
 
 
@@ -36,7 +37,7 @@ class Terminal:
     def __init__(self, home: Path, environment: Mapping[str, str], columns: int = 100, rows: int = 40) -> None:
         self.home = home
         self._ends = home / ".ends"
-        self._ends.touch()
+        self._ends.write_text("")
         start = home / ".start"
         # The exit code of each command goes to a file: the screen stays as a person has it.
         start.write_text(f"PS1='{_PROMPT}'\nPROMPT_COMMAND='echo $? >>{self._ends}'\nset +o history\n")
@@ -57,7 +58,9 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        socket = Path(self._run("display-message", "-p", "#{socket_path}").strip())
         self._run("kill-server")
+        socket.unlink(missing_ok=True)
 
     def type(self, text: str) -> None:
         """Press the keys of `text`."""
@@ -83,9 +86,9 @@ class Terminal:
     def answer(self, *, seconds: float = 60.0) -> Answer:
         """What the command that was started has left, once it has ended."""
         self.wait_for("the end of the command", lambda: self._count() > self._before, seconds=seconds)
-        self.wait_for("the prompt", lambda: self.text().endswith(f"\n{_PROMPT.rstrip()}"))
+        self.wait_for("the prompt", lambda: _PROMPT_LINE.search(self.text()))
         code = int(self._ends.read_text().split()[-1])
-        return Answer(code, self.text().removesuffix(_PROMPT.rstrip()).rstrip("\n"))
+        return Answer(code, _PROMPT_LINE.sub("", self.text()))
 
     def text(self, *, styled: bool = False) -> str:
         """All lines, scrolled out ones too, as they are broken on the screen; with `styled` also their colours."""
