@@ -169,11 +169,11 @@ def ui(
         source = _muster(stack, profile, region).run(run).live_page()
         source.look()
     with PageServer(source, port) as server:
-        if json:
-            print_answer(PageServed(run=run, url=server.url))
-        else:
-            typer.echo(f"{run}: {server.url} (Ctrl-C ends the page, not the run)")
         try:
+            if json:
+                print_answer(PageServed(run=run, url=server.url))
+            else:
+                typer.echo(f"{run}: {server.url} (Ctrl-C ends the page, not the run)")
             server.serve_forever()
         except KeyboardInterrupt:
             after_interrupt()

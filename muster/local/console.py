@@ -12,7 +12,8 @@ from rich.console import Console
 from muster.contract.document import Document
 from muster.local.state import DEFAULT_STATE
 
-StateOption = Annotated[Path, typer.Option("--state", help="Directory with the state of the embedded cloud.")]
+STATE_HELP = "Directory with the state of the embedded cloud."
+StateOption = Annotated[Path, typer.Option("--state", help=STATE_HELP)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT = DEFAULT_STATE
 

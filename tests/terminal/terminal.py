@@ -58,6 +58,10 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the shell and what it runs, and the server."""
         socket = Path(self._run("display-message", "-p", "#{socket_path}").strip())
         self._run("kill-server")
         socket.unlink(missing_ok=True)
