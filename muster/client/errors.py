@@ -115,7 +115,7 @@ class StackNotFoundError(ClientError):
 
     def __init__(self, stack: str, region: str) -> None:
         super().__init__(
-            f"There is no stack named {stack} in {region}: deploy it with `npx cdk deploy`, "
+            f"There is no stack named {stack} in {region}: deploy it with `make deploy`, "
             "or name another with --stack, --region or --profile."
         )
 
@@ -126,7 +126,7 @@ class ForeignStackError(ClientError):
     def __init__(self, stack: str, missing: str) -> None:
         super().__init__(
             f"The stack {stack} has no output {missing}: it is not a Muster stack, or its deployment failed. "
-            "Deploy it again with `npx cdk deploy`, or name another with --stack."
+            "Deploy it again with `make deploy`, or name another with --stack."
         )
 
 
