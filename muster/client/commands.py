@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from muster.client.status import RunState, RunStatus
     from muster.contract.spec import Spec
 
+
+def _run_names(context: typer.Context, incomplete: str) -> list[str]:
+    from muster.client.completion import run_names  # noqa: PLC0415
+
+    return run_names(context.params, incomplete)
+
+
 SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON file; - reads standard input.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.", autocompletion=_run_names)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends.")]
 Deployed = Annotated[

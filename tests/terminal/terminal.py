@@ -49,7 +49,9 @@ class Terminal:
             cwd=home,
             check=True,
         )
+        self._written = home / ".written"
         self._run("set-option", "-g", "history-limit", "20000")
+        self._run("pipe-pane", f"cat >>{self._written}")
         self.wait_for("the prompt", lambda: self._count() == 1)
 
     def __enter__(self) -> Self:
@@ -81,10 +83,8 @@ class Terminal:
 
     def start(self, command: str) -> None:
         """Type a command on a screen that was cleared, and go on without waiting."""
-        self._run("send-keys", "-R")
-        self._run("clear-history")
-        self._before = self._count()
-        self.type(f"{command}")
+        self._clear()
+        self.type(command)
         self.press("Enter")
 
     def answer(self, *, seconds: float = 60.0) -> Answer:
@@ -94,10 +94,25 @@ class Terminal:
         code = int(self._ends.read_text().split()[-1])
         return Answer(code, _PROMPT_LINE.sub("", self.text()))
 
+    def complete(self, typed: str, completed: str) -> None:
+        """Type the beginning of a command and the Tab key; hold what then stands there, and throw it away."""
+        self._clear()
+        self.type(typed)
+        self.press("Tab")
+        # What is typed ahead is shown once the completion is done.
+        self.type("#")
+        self.see(rf"^{re.escape(completed)} ?#$")
+        self.press("C-c")
+        self.wait_for("the prompt", lambda: self._count() > self._before)
+
     def text(self, *, styled: bool = False) -> str:
         """All lines, scrolled out ones too, as they are broken on the screen; with `styled` also their colours."""
         lines = self._run("capture-pane", "-p", "-S", "-", *(["-e"] if styled else [])).split("\n")
         return "\n".join(line.rstrip() for line in lines).rstrip("\n")
+
+    def written(self) -> str:
+        """All that was ever written to the screen, with what has been taken away again."""
+        return self._written.read_text(encoding="utf-8")
 
     def see(self, pattern: str, *, seconds: float = 30.0) -> re.Match[str]:
         """Wait until the regular expression `pattern` is on the screen."""
@@ -116,6 +131,11 @@ class Terminal:
                 raise AssertionError(message)
             time.sleep(_POLL_SECONDS)
         return found
+
+    def _clear(self) -> None:
+        self._run("send-keys", "-R")
+        self._run("clear-history")
+        self._before = self._count()
 
     def _count(self) -> int:
         return self._ends.read_text().count("\n")

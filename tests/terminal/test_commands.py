@@ -90,6 +90,10 @@ def test_a_run_from_its_spec_to_its_page(
     assert one.answer()[0] == 130
     assert one.text().endswith("^C\nThe run seen goes on. Cancel it with `muster cancel seen`.\n$")
 
+    # The shell knows its name.
+    assert one.run('eval "$(muster --show-completion bash)"').code == 0
+    one.complete("muster status se", "muster status seen")
+
     # A page that is served ends with the interrupt, and the run does not.
     one.start("muster ui seen")
     one.see(r"^seen: http://127\.0\.0\.1:\d+/ \(Ctrl-C ends the page, not the run\)$")
@@ -99,6 +103,9 @@ def test_a_run_from_its_spec_to_its_page(
     code, text = one.run("muster list --state running")
     assert (code, text.splitlines()[1]) == (0, f"{'run':<4}  state      started                   time")
     assert re.search(r"^seen  running    20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ  +0:\d\d$", text, re.MULTILINE)
+    # Who waits for the cloud sees that; a file does not.
+    assert "Asking for the runs …" in one.written()
+    assert one.run("muster list 2>told | cat; wc -c <told").text.endswith("\n0")
     assert one.run("muster doctor") == (0, "muster doctor\nNothing has outlived its run.")
     assert one.run("muster result seen").code == 2
     assert one.run("muster rerun seen").code == 2
@@ -123,7 +130,12 @@ def test_a_run_from_its_spec_to_its_page(
     assert re.search(r"^\S+Z  the run is started with 5 replicas$", text, re.MULTILINE)
     assert re.search(r"^\S+Z  the execution was stopped", text, re.MULTILINE)
     assert one.run("muster report seen").text.endswith("Written to seen.html: open it in a browser.")
-    assert (one.home / "seen.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    page = (one.home / "seen.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "The run was stopped: the execution was stopped." in page
+    code, text = one.run("muster report seen --out no/page.html")
+    assert code == 2
+    assert "muster: The page cannot be written to no/page.html: no such file or directory." in text
 
 
 def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
@@ -235,13 +247,9 @@ def test_help_fits_a_narrow_terminal(open_terminal: Callable[..., Terminal]) -> 
 def test_bash_completes_commands_options_and_mounted_commands(open_terminal: Callable[..., Terminal]) -> None:
     terminal = open_terminal(environment())
     assert terminal.run('eval "$(muster --show-completion bash)"').code == 0
-    for typed, completed in (
-        ("muster st", "muster status "),
-        ("muster launch --wa", "muster launch --watch "),
-        ("muster local st", "muster local status "),
-        ("muster faults lost", "muster faults lost-instance "),
-    ):
-        terminal.type(typed)
-        terminal.press("Tab")
-        terminal.see(rf"\$ {completed.rstrip()}$")
-        terminal.press("C-c")
+    terminal.complete("muster st", "muster status")
+    terminal.complete("muster launch --wa", "muster launch --watch")
+    terminal.complete("muster local st", "muster local status")
+    terminal.complete("muster faults lost", "muster faults lost-instance")
+    # Without a stack there is no name, and no word about it either.
+    terminal.complete("muster status se", "muster status se")
