@@ -74,7 +74,7 @@ def facts(
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     yield Fact(label="Rounds", value=str(rounds.total), note="committed")
-    limit = "" if deadline_seconds is None else f"stopped {duration(deadline_seconds)} after its launch"
+    limit = "" if deadline_seconds is None else f"of at most {duration(deadline_seconds)}"
     yield Fact(label="Time", value=duration(seconds_between(started_at, until)), note=limit)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
     known = [attempt.usd for replica in replicas for attempt in replica.attempts if attempt.usd is not None]

@@ -93,7 +93,7 @@ def test_the_limits_of_a_run_stand_beside_what_they_limit(small: Sight) -> None:
     spec = small.plan.spec.model_copy(update={"deadline_seconds": 7_200, "cost_ceiling_usd": 250.0})
     page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
     notes = {fact.label: fact.note for fact in page.facts}
-    assert notes["Time"] == "stopped 2 h after its launch"
+    assert notes["Time"] == "of at most 2 h"
     assert notes["Cost so far"].endswith("; no reruns from $250.00 on")
 
 
