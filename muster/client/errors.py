@@ -18,8 +18,8 @@ class UnknownRunError(InputError):
 
     def __init__(self, run: str, stack: str) -> None:
         super().__init__(
-            f"The stack {stack} has no run named {run!r}: check the name. Runs are the executions of the "
-            "state machine in the Step Functions console; they can be looked at for 90 days."
+            f"The stack {stack} has no run named {run!r}: check the name. `muster list` shows the runs there are; "
+            "they can be looked at for 90 days after their end."
         )
 
 

@@ -128,15 +128,6 @@ def test_interrupting_a_watch_leaves_the_run_alone(stack: Deployed, name: str) -
     assert (shown["state"], "ended_at" in shown) == ("running", False)
     assert shown["verdict"].startswith("The run is going on: 1 of 1 replicas have a job, 0 rounds.")
     assert shown["replicas"][0]["attempts"][0]["job"] == f"muster-{name}-r0-a1"
-    code, output, _ = muster(stack, "cancel", name)
-    assert (code, output) == (
-        0,
-        f"Cancelled {name}: its jobs are being stopped. See `muster status {name}`.\n",
-    )
-    code, output, _ = muster(stack, "status", name, "--watch")
-    assert code == 1
-    assert f"run {name} stopped: the execution was stopped" in output
-    assert not stack.cloud.running_jobs()
 
 
 def test_names_that_are_taken_or_unknown_are_one_line(stack: Deployed, name: str) -> None:

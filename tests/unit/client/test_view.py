@@ -223,3 +223,8 @@ def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:
         "   0        1  Training          9  accuracy 0.9482, loss…",
         "   1        2  Training          –  –                       rerun: infrastructure",
     ]
+    # Where not even the beginning of a metric has room, the notes have all of it.
+    assert lay_out([HEADINGS, *rows(status)], 60)[1:] == [
+        "   0        1  Training          9",
+        "   1        2  Training          –  rerun: infrastructure",
+    ]
