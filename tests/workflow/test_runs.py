@@ -6,11 +6,13 @@ import json
 from datetime import datetime
 
 from muster.client import Muster
+from muster.client.jobs import Execution
 from muster.contract.failures import FailureClass
 from muster.contract.plan import Plan
 from muster.contract.prices import SHIPPED_PRICES
 from muster.contract.request import training_job_request
 from muster.local.faults import CapacityError
+from tests.plugins.stack import ROOT
 from tests.stack.deployed import wait_for
 
 PASS = {"entrypoint": ["python", "-c", "pass"]}
@@ -41,16 +43,54 @@ def test_a_name_that_the_execution_does_not_have_is_refused(stack):
     assert "name: found 'mine' in an execution named 'theirs'" in ended["cause"]
 
 
-def test_a_succeeded_execution_tells_verdict_reason_and_place(stack):
+def test_a_succeeded_execution_tells_verdict_reason_figures_and_places(stack):
     run = stack.start({**PASS, "replicas": 12})
     ended = run.wait()
     assert ended["status"] == "SUCCEEDED"
     output = json.loads(ended["output"])
     assert (output["verdict"], output["reason"]) == ("succeeded", "12 of 12 replicas succeeded")
+    assert (output["replicas"], output["attempts"], output["reruns"]) == (12, 12, 0)
     assert output["result"] == f"s3://{stack.bucket}/{run.layout.result}"
     assert len(run.statuses()) == 12
     assert output["page"] == f"s3://{stack.bucket}/{run.layout.page}"
     assert b'<p id="verdict"' in (run.document(run.layout.page) or b"")
+    assert output["links"]["page"].endswith(f"/s3/object/{stack.bucket}?region=us-east-1&prefix={run.layout.page}")
+    assert output["links"]["execution"].endswith(run.execution_arn)
+
+
+def test_a_failed_execution_tells_why_and_where_to_look(stack):
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]})
+    ended = run.wait()
+    assert (ended["status"], ended["error"]) == ("FAILED", "Muster.RunFailed")
+    why, _, where = ended["cause"].partition("\n\n")
+    assert why == run.result().reason
+    assert "replica 0 was lost: user-code" in why
+    for place in (run.layout.page, run.layout.result, stack.prefix + "-" + run.name, f"muster rerun {run.name}"):
+        assert place in where
+
+
+def test_an_error_of_muster_itself_is_told_as_such(stack):
+    """The state into which every other one leads whose function has failed after all retries, by itself."""
+    written = json.loads((ROOT / "statemachine" / "run.asl.json").read_text(encoding="utf-8"))
+    states = {"Muster failed": written["States"]["Muster failed"]}
+    role = stack.stepfunctions.describe_state_machine(stateMachineArn=stack.machine)["roleArn"]
+    machine = stack.stepfunctions.create_state_machine(
+        name="muster-failed", definition=json.dumps({"StartAt": "Muster failed", "States": states}), roleArn=role
+    )["stateMachineArn"]
+    cause = json.dumps({"errorMessage": "no bucket", "stackTrace": ["line 1"]})
+    failure = json.dumps({"failure": {"Error": "NoSuchBucket", "Cause": cause}})
+    started = stack.stepfunctions.start_execution(stateMachineArn=machine, input=failure)["executionArn"]
+
+    def look():
+        answer = stack.stepfunctions.describe_execution(executionArn=started)
+        return answer if answer["status"] != "RUNNING" else None
+
+    ended = wait_for("its end", look)
+    assert ended["error"] == "NoSuchBucket"
+    assert ended["cause"].startswith(
+        "Muster itself has failed, not the training. The log groups of its functions say more"
+    )
+    assert Execution.from_description(ended).cause.endswith("is cleared up. no bucket")
 
 
 def test_an_execution_name_that_no_job_can_have_still_runs(stack):
