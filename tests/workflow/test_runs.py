@@ -18,6 +18,15 @@ from tests.stack.deployed import wait_for
 PASS = {"entrypoint": ["python", "-c", "pass"]}
 
 
+def function_log(stack, function):
+    """The lines that a function has logged."""
+    settings = stack.functions.get_function_configuration(FunctionName=stack.function_name(function))
+    logs, group = stack.cloud.client("logs"), settings["LoggingConfig"]["LogGroup"]
+    for stream in logs.describe_log_streams(logGroupName=group)["logStreams"]:
+        events = logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])["events"]
+        yield from (event["message"] for event in events)
+
+
 def test_a_broken_spec_is_refused_with_all_its_problems_before_anything_exists(stack):
     run = stack.start({"replicas": "4", "trainer": "no colon", "instanse_type": "ml.m5.large"})
     ended = run.wait()
@@ -93,6 +102,15 @@ def test_an_error_of_muster_itself_is_told_as_such(stack):
     assert Execution.from_description(ended).cause.endswith("is cleared up. no bucket")
 
 
+def test_the_example_of_the_console_runs_as_it_is(stack):
+    run = stack.start(json.loads(stack.outputs["ExampleInput"]))
+    assert run.wait()["status"] == "SUCCEEDED"
+    events = stack.cloud.client("logs").filter_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=run.job(1)
+    )["events"]
+    assert f"Hello from replica 1 of the run {run.name}" in [event["message"].strip() for event in events]
+
+
 def test_an_execution_name_that_no_job_can_have_still_runs(stack):
     run = stack.start({**PASS, "replicas": 1}, name="Nightly_run.of-the(team)+" + "x" * 50)
     ended = run.wait()
@@ -127,6 +145,9 @@ def test_a_rerun_waits_as_long_as_its_budget_says(stack):
     first, second = run.result().replicas[0].attempts
     waited = datetime.fromisoformat(second.launched_at) - datetime.fromisoformat(first.ended_at)
     assert waited.total_seconds() >= 3
+    # What the alarm for reruns reads: a line in the log of the function that has decided.
+    measured = [json.loads(line) for line in function_log(stack, "React") if "RerunsWithinHour" in line]
+    assert ("muster", 1.0) in {(line["service"], *line["RerunsWithinHour"]) for line in measured}
 
 
 def test_a_rerun_that_is_asked_for_too_early_is_not_launched(stack):
