@@ -212,8 +212,9 @@ class MusterStack(Stack):
             "notify": notify.function,
             "alarm": alarm.function,
         }
-        alarms = (
-            HealthAlarms(
+        alarms = []
+        if settings.health_alarms:
+            alarms = HealthAlarms(
                 self,
                 "Health",
                 state_machine=state_machine,
@@ -221,9 +222,6 @@ class MusterStack(Stack):
                 dead_letters=dead_letters,
                 topic=people,
             ).alarms
-            if settings.health_alarms
-            else []
-        )
         if settings.dashboard:
             console = Console(self, "Console")
             dashboard = Dashboard(

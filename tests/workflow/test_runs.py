@@ -87,14 +87,16 @@ def test_an_error_of_muster_itself_is_told_as_such(stack):
         name="muster-failed", definition=json.dumps({"StartAt": "Muster failed", "States": states}), roleArn=role
     )["stateMachineArn"]
     cause = json.dumps({"errorMessage": "no bucket", "stackTrace": ["line 1"]})
-    failure = json.dumps({"failure": {"Error": "NoSuchBucket", "Cause": cause}})
-    started = stack.stepfunctions.start_execution(stateMachineArn=machine, input=failure)["executionArn"]
 
-    def look():
-        answer = stack.stepfunctions.describe_execution(executionArn=started)
-        return answer if answer["status"] != "RUNNING" else None
+    def failed(failure):
+        started = stack.stepfunctions.start_execution(stateMachineArn=machine, input=json.dumps(failure))
+        arn = started["executionArn"]
+        wait_for("its end", lambda: stack.stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
+        return stack.stepfunctions.describe_execution(executionArn=arn)
 
-    ended = wait_for("its end", look)
+    # A timeout has no cause.
+    assert failed({"Error": "States.Timeout"})["cause"].endswith("is cleared up. ")
+    ended = failed({"Error": "NoSuchBucket", "Cause": cause})
     assert ended["error"] == "NoSuchBucket"
     assert ended["cause"].startswith(
         "Muster itself has failed, not the training. The log groups of its functions say more"
