@@ -80,6 +80,8 @@ class HealthAlarms(Construct):
                 dead_letters.metric_approximate_number_of_messages_visible(),
                 "an event was given up; it lies in the dead-letter queue, with the reason",
                 statistic="Maximum",
+                # SQS stops measuring a queue that nobody has used for six hours: the letters are still there.
+                missing=cloudwatch.TreatMissingData.IGNORE,
             ),
             self._alarm(
                 "reruns-above-normal",
@@ -117,6 +119,8 @@ class HealthAlarms(Construct):
         statistic: str = "Sum",
         normal: int = 0,
         lasting: _Lasting = _AT_ONCE,
+        # Where nothing runs nothing is measured.
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> cloudwatch.Alarm:
         """An alarm for more than `normal` of `metric` within five minutes."""
         alarm = cloudwatch.Alarm(
@@ -129,8 +133,7 @@ class HealthAlarms(Construct):
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
             evaluation_periods=lasting.periods,
             datapoints_to_alarm=lasting.found,
-            # Where nothing runs nothing is measured.
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            treat_missing_data=missing,
         )
         alarm.add_alarm_action(self._tell)
         return alarm
