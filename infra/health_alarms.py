@@ -22,8 +22,10 @@ from muster.contract.metrics import NAMESPACE, RERUNS_WITHIN_HOUR, SERVICE, STAC
 
 RERUNS_WITHIN_HOUR_NORMAL = 3
 """A replica is seldom rerun twice within an hour, even where spot capacity is scarce: each wait doubles."""
-# The functions that are called for every replica. Where they get through, the others do; and what keeps any of them
-# away for good ends as a failed run or a dead letter.
+# Ten alarms in all: CloudWatch gives an account so many for nothing. The functions of every run are watched, and for
+# throttles those that are called for every replica; what keeps another one away for good is a failed run or a dead
+# letter.
+OF_EVERY_RUN = ("plan", "attempt", "react", "settle", "stop")
 CALLED_PER_REPLICA = ("attempt", "react")
 _LOOK = Duration.minutes(5)
 
@@ -37,6 +39,7 @@ class _Lasting:
 
 
 _AT_ONCE = _Lasting()
+_AGAIN = _Lasting(2, 3)  # one failure is repaired by its retry
 _FOR_15_MINUTES = _Lasting(3, 3)  # Lambda repeats what it throttles: a burst of events passes
 _FOR_AN_HOUR = _Lasting(1, 12)  # one notice for an hour's reruns, not one for each
 
@@ -74,7 +77,6 @@ class HealthAlarms(Construct):
         self._prefix = stack.stack_name
         self.alarms = [
             self._alarm("run-failed", state_machine.metric_failed(), "a run has failed; its execution says why"),
-            self._alarm("run-timed-out", state_machine.metric_timed_out(), "a run has reached the end of its year"),
             self._alarm(
                 "dead-letters",
                 dead_letters.metric_approximate_number_of_messages_visible(),
@@ -95,9 +97,12 @@ class HealthAlarms(Construct):
             ),
             *(
                 self._alarm(
-                    f"errors-{name}", function.metric_errors(), f"the function {name} has failed; its log says why"
+                    f"errors-{name}",
+                    functions[name].metric_errors(),
+                    f"the function {name} fails again and again; its log says why",
+                    lasting=_AGAIN,
                 )
-                for name, function in functions.items()
+                for name in OF_EVERY_RUN
             ),
             *(
                 self._alarm(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from infra.health_alarms import CALLED_PER_REPLICA, RERUNS_WITHIN_HOUR_NORMAL
+from infra.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
 from muster.contract.metrics import NAMESPACE, RERUNS_WITHIN_HOUR
 from tests.infra.template import ROOT, Template
 from tests.infra.test_access import synthesized
-from tests.infra.test_resources import FUNCTIONS
+from tests.infra.test_resources import FUNCTIONS, function
 
 PEOPLE = "arn:aws:sns:REGION:ACCOUNT:Notify"
 MACHINE = "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
@@ -32,19 +32,29 @@ def looked_at(alarm: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def test_a_failed_run_and_a_dead_letter_are_told_at_once(alarms: Mapping[str, dict[str, Any]]) -> None:
     assert looked_at(alarms["run-failed"]) == ("AWS/States", "ExecutionsFailed", f"StateMachineArn={MACHINE}")
-    assert looked_at(alarms["run-timed-out"]) == ("AWS/States", "ExecutionsTimedOut", f"StateMachineArn={MACHINE}")
     queue = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName=DeadLetters")
     assert looked_at(alarms["dead-letters"]) == queue
     assert alarms["dead-letters"]["Statistic"] == "Maximum"
-    for name in ("run-failed", "run-timed-out", "dead-letters"):
+    for name in ("run-failed", "dead-letters"):
         assert (alarms[name]["Threshold"], alarms[name]["DatapointsToAlarm"]) == (0, 1)
 
 
-def test_no_function_fails_unseen(alarms: Mapping[str, dict[str, Any]]) -> None:
-    for function in FUNCTIONS:
-        alarm = alarms[f"errors-{function.lower()}"]
-        assert looked_at(alarm) == ("AWS/Lambda", "Errors", f"FunctionName={function}")
-        assert (alarm["Statistic"], alarm["Threshold"], alarm["EvaluationPeriods"]) == ("Sum", 0, 1)
+def test_failures_of_the_functions_of_every_run_are_told_when_they_last(alarms: Mapping[str, dict[str, Any]]) -> None:
+    for name in OF_EVERY_RUN:
+        alarm = alarms[f"errors-{name}"]
+        assert looked_at(alarm) == ("AWS/Lambda", "Errors", f"FunctionName={name.capitalize()}")
+        assert (alarm["Statistic"], alarm["Threshold"]) == ("Sum", 0)
+        assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
+
+
+def test_the_alarms_are_so_many_as_an_account_has_for_nothing(alarms: Mapping[str, dict[str, Any]]) -> None:
+    assert len(alarms) == 10
+
+
+def test_what_is_not_watched_ends_as_a_dead_letter_or_as_a_failed_run(template: Template) -> None:
+    called_by_the_workflow = {"Turn"}
+    for name in {*FUNCTIONS} - {name.capitalize() for name in OF_EVERY_RUN} - called_by_the_workflow:
+        assert "DeadLetters" in function(template, name)["DeadLetterConfig"]["TargetArn"]
 
 
 def test_lasting_throttles_of_what_is_called_for_every_replica_are_told(alarms: Mapping[str, dict[str, Any]]) -> None:
