@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from tests.stack.deployed import Deployed
 from tests.terminal.terminal import Terminal
 
-BIN = Path(__file__).resolve().parents[2] / ".venv" / "bin"
+BIN = Path(sys.executable).parent
 NARROW, WIDE = 60, 140
 
 
