@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready node_modules/.ready build/.ready
-# The browser in which pages are tested: the system's.
+# The browser and the terminal in which tests look as a person does: the system's.
 BROWSER := build/.ready-browser
+TERMINAL := build/.ready-terminal
 # PyTorch is large: only what needs it installs it.
 TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
@@ -64,13 +65,21 @@ $(BROWSER):
 	  || { echo "The tests of pages need Chromium: install it (Debian: sudo apt-get install chromium), then go on." >&2; exit 1; }
 	@touch $@
 
+$(TERMINAL):
+	@mkdir -p build
+	@command -v tmux >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing tmux for the tests in a terminal (once)" \
+	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq tmux >build/tmux.log 2>&1; } \
+	  || { echo "The tests in a terminal need tmux: install it (Debian: sudo apt-get install tmux), then go on." >&2; exit 1; }
+	@touch $@
+
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
 	@$(BIN)/python -m examples.digits.demo
 
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
-test: setup $(TORCH) $(TORCHX) $(BROWSER) ## Every test
+test: setup $(TORCH) $(TORCHX) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: setup $(TORCH) ## Lint, types, import rules
@@ -89,8 +98,8 @@ screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
 	@$(BIN)/python -m docs.screenshots build/demo/report.html
 
-deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap); CONTEXT="job_prefix=team"
-	@$(BIN)/python -m infra.deploy $(addprefix -c ,$(CONTEXT))
+deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap), or TARGET=local; CONTEXT="job_prefix=team"
+	@$(BIN)/python -m infra.deploy $(addprefix --target ,$(TARGET)) $(addprefix -c ,$(CONTEXT))
 
 LOCK := -m uv pip compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
 

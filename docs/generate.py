@@ -1,7 +1,7 @@
 """Writes the parts of the documentation that follow from the code: `python -m docs.generate [--check]`.
 
-docs/spec.md is the spec's model in words, docs/events.md that of the events; docs/failures.md has the default budgets
-between two marks.
+docs/spec.md is the spec's model in words, docs/events.md that of the events, docs/commands.md (and its schema) the
+command line; docs/failures.md has the default budgets between two marks.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
+from docs.commands_reference import commands_reference, commands_schema
 from docs.events_reference import events_reference
 from muster.contract.document import Document
 from muster.contract.run_limits import LimitFields
@@ -251,21 +252,28 @@ def _default(field: FieldInfo) -> str:
     return f"`{json.dumps(default)}`"
 
 
-def main(arguments: list[str]) -> int:
-    """Write what has changed; with --check only say so, with 1 when something has."""
+def pages() -> dict[Path, str]:
+    """Every page that follows from the code, as it should be."""
     failures = DOCS / "failures.md"
-    pages = {
+    return {
         DOCS / "spec.md": spec_reference(),
         DOCS / "events.md": events_reference(),
+        DOCS / "commands.md": commands_reference(),
+        DOCS / "commands.schema.json": commands_schema(),
         failures: with_budgets(failures.read_text(encoding="utf-8")),
     }
-    stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
+def main(arguments: list[str]) -> int:
+    """Write what has changed; with --check only say so, with 1 when something has."""
+    made = pages()
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in arguments:
         for path in stale:
             print(f"{path.relative_to(DOCS.parent)} is out of date: run `python -m docs.generate`.", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
-        path.write_text(pages[path], encoding="utf-8")
+        path.write_text(made[path], encoding="utf-8")
         print(f"wrote {path.relative_to(DOCS.parent)}")
     return 0
 

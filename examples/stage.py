@@ -19,7 +19,7 @@ from examples.parameters import hold_the_same_bytes
 from examples.saved_logs import save_logs
 from examples.stopwatch import Stopwatch
 from infra.deploy import deploy
-from infra.settings import Platform
+from infra.settings import LOCAL_IMAGE, Platform
 from muster.client import Muster, RunStatus
 from muster.client.errors import SpecFileError
 from muster.client.watch import watching
@@ -30,7 +30,6 @@ from muster.contract.spec_reader import parse_spec_text
 from muster.local import LocalCloud, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
-IMAGE = "muster-local/python"
 POLL_SECONDS = 0.5
 
 
@@ -75,7 +74,7 @@ class Stage:
                 deploy(
                     environment,
                     target=Platform.LOCAL,
-                    context={"replica_image": IMAGE},
+                    context={"replica_image": LOCAL_IMAGE},
                     outputs=self.folder / "deploy" / "outputs.json",
                     log=self.folder / "deploy.log",
                 )

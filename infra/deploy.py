@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from infra.node import require_node
-from infra.settings import STACK_NAME, Platform
+from infra.settings import LOCAL_IMAGE, STACK_NAME, Platform
 from muster.contract.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--outputs", type=Path, default=ROOT / "build" / "deploy" / "outputs.json")
     options = parser.parse_args(arguments)
-    context: dict[str, str | int] = {}
+    context: dict[str, str | int] = {"replica_image": LOCAL_IMAGE} if options.target is Platform.LOCAL else {}
     for pair in options.context:
         key, equals, value = pair.partition("=")
         if not equals:

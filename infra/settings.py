@@ -13,6 +13,7 @@ from muster.contract.names import PREFIX_MAX
 from muster.contract.stack_defaults import StackDefaults
 
 STACK_NAME = "Muster"
+LOCAL_IMAGE = "muster-local/python"  # the embedded cloud has no other
 
 
 class Platform(StrEnum):

@@ -15,7 +15,7 @@ from muster.replica.diloco import DiLoCo
 def train(
     context: Context,
     *,
-    rounds: int,
+    rounds: int = 20,
     inner_steps: int = 60,
     batch_size: int = 32,
     learning_rate: float = 1e-3,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from muster.client import commands
+from muster.client.errors import UsageError
 from muster.client.exit_codes import exit_code
 from muster.client.mounts import MountingGroup
-from muster.client.output import print_error
+from muster.client.output import asks_for_json, print_error
 from muster.contract.errors import MusterError
 
 app = typer.Typer(
@@ -20,20 +23,27 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 trouble with the cloud, 130 interrupted.",
 )
 for command in (
-    *(commands.init, commands.plan, commands.launch, commands.status, commands.logs, commands.events),
+    *(commands.init, commands.plan, commands.launch, commands.status, commands.list_, commands.logs, commands.events),
     *(commands.cancel, commands.rerun, commands.result, commands.report, commands.ui, commands.doctor),
 ):
-    app.command()(command)
-app.command("list")(commands.list_)
+    app.command(command.__name__.rstrip("_"))(command)
 
 
 def main() -> None:
     """Run the command line. A user's mistake is one line, never a traceback."""
+    as_json = asks_for_json(sys.argv[1:])
     try:
-        app()
+        # Typer draws a box around what it cannot read and ends; with --json we get its error, and the exit code.
+        sys.exit(app(standalone_mode=not as_json))
+    except TyperException as error:
+        _end(UsageError(error.format_message()), as_json=as_json)
     except MusterError as error:
-        print_error(error, as_json="--json" in sys.argv)
-        sys.exit(exit_code(error))
+        _end(error, as_json=as_json)
+
+
+def _end(error: MusterError, *, as_json: bool) -> NoReturn:
+    print_error(error, as_json=as_json)
+    sys.exit(exit_code(error))
 
 
 if __name__ == "__main__":

@@ -73,8 +73,9 @@ class Cloud:
     Every method raises a `muster.client.errors.ClientError` when the cloud cannot be reached or refuses.
     """
 
-    def __init__(self, stack: str, session: boto3.Session) -> None:
+    def __init__(self, stack: str, session: boto3.Session, config: Config = _CONFIG) -> None:
         self._stack_name = stack
+        self._config = config
         self.session = session
 
     @cached_property
@@ -291,22 +292,22 @@ class Cloud:
     @cached_property
     def _cloudformation(self) -> CloudFormationClient:
         with _creation():
-            return self.session.client("cloudformation", config=_CONFIG)
+            return self.session.client("cloudformation", config=self._config)
 
     @cached_property
     def _stepfunctions(self) -> SFNClient:
         with _creation():
-            return self.session.client("stepfunctions", config=_CONFIG)
+            return self.session.client("stepfunctions", config=self._config)
 
     @cached_property
     def _sagemaker(self) -> SageMakerClient:
         with _creation():
-            return self.session.client("sagemaker", config=_CONFIG)
+            return self.session.client("sagemaker", config=self._config)
 
     @cached_property
     def _s3(self) -> S3Client:
         with _creation():
-            return self.session.client("s3", config=_CONFIG)
+            return self.session.client("s3", config=self._config)
 
     @cached_property
     def _logs(self) -> CloudWatchLogsClient:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -11,7 +10,7 @@ import typer
 
 from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError
 from muster.client.exit_codes import ExitCode
-from muster.client.output import print_json
+from muster.client.output import after_interrupt, busy, print_answer
 from muster.client.stack import DEFAULT_STACK
 
 if TYPE_CHECKING:
@@ -21,8 +20,15 @@ if TYPE_CHECKING:
     from muster.client.status import RunState, RunStatus
     from muster.contract.spec import Spec
 
+
+def _run_names(context: typer.Context, incomplete: str) -> list[str]:
+    from muster.client.completion import run_names  # noqa: PLC0415
+
+    return run_names(context.params, incomplete)
+
+
 SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON file; - reads standard input.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.", autocompletion=_run_names)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends.")]
 Deployed = Annotated[
@@ -50,9 +56,10 @@ def plan(
     from muster.client.dry_run_text import dry_run_text  # noqa: PLC0415
 
     checked = _read_spec(spec)
-    dry = _muster(stack, profile, region).plan(checked) if deployed else dry_run(checked)
+    with busy("Asking the stack and the price list" if deployed else "Making the requests"):
+        dry = _muster(stack, profile, region).plan(checked) if deployed else dry_run(checked)
     if json:
-        print_json(dry.document())
+        print_answer(dry.document())
     else:
         _console().print(dry_run_text(dry), soft_wrap=True, markup=False, highlight=False)
 
@@ -60,6 +67,7 @@ def plan(
 def launch(
     spec: SpecPath,
     *,
+    name: Annotated[str | None, typer.Option("--name", help="The run's name; else the spec's, or a new one.")] = None,
     watch: Watch = False,
     json: Json = False,
     stack: StackName = DEFAULT_STACK,
@@ -67,12 +75,15 @@ def launch(
     region: Region = None,
 ) -> None:
     """Start a run."""
-    checked = _read_spec(spec)
-    run = _muster(stack, profile, region).launch(checked)
+    from muster.client.answers import Started  # noqa: PLC0415
+
+    checked = _read_spec(spec, name)
+    with busy("Starting the run"):
+        run = _muster(stack, profile, region).launch(checked)
     if watch:
         _watch(run, json)
     elif json:
-        print_json({"run": run.name})
+        print_answer(Started(run=run.name))
     else:
         typer.echo(f"Started {run.name}: watch it with `muster status {run.name} --watch`.")
 
@@ -91,9 +102,10 @@ def status(
     if watch:
         _watch(named, json)
         return
-    now = named.status()
+    with busy("Looking at the run"):
+        now = named.status()
     if json:
-        print_json(now.model_dump(mode="json"))
+        print_answer(now)
     else:
         _show(now)
     _exit_with(now.state)
@@ -111,9 +123,10 @@ def result(
     from muster.client.settlement import result_lines  # noqa: PLC0415
     from muster.contract.result import Verdict  # noqa: PLC0415
 
-    settled = _muster(stack, profile, region).run(run).result()
+    with busy("Looking at the run"):
+        settled = _muster(stack, profile, region).run(run).result()
     if json:
-        print_json(settled.model_dump(mode="json"))
+        print_answer(settled)
     else:
         for line in result_lines(settled):
             typer.echo(line)
@@ -131,14 +144,17 @@ def report(
     region: Region = None,
 ) -> None:
     """Write a run's page: one HTML file with everything in it."""
-    body = _muster(stack, profile, region).run(run).report()
+    from muster.client.answers import PageWritten  # noqa: PLC0415
+
+    with busy("Making the page"):
+        body = _muster(stack, profile, region).run(run).report()
     path = out or Path(f"{run}.html")
     try:
         path.write_bytes(body)
     except OSError as error:
         raise ReportFileError(str(path), (error.strerror or str(error)).lower()) from error
     if json:
-        print_json({"run": run, "file": str(path), "bytes": len(body)})
+        print_answer(PageWritten(run=run, file=str(path), bytes=len(body)))
     else:
         typer.echo(f"Written to {path}: open it in a browser.")
 
@@ -153,17 +169,21 @@ def ui(
     region: Region = None,
 ) -> None:
     """Serve a run's page on this machine, and keep it up to date until Ctrl-C."""
+    from muster.client.answers import PageServed  # noqa: PLC0415
     from muster.client.page_server import PageServer  # noqa: PLC0415
 
-    source = _muster(stack, profile, region).run(run).live_page()
-    source.look()
+    with busy("Making the page"):
+        source = _muster(stack, profile, region).run(run).live_page()
+        source.look()
     with PageServer(source, port) as server:
-        if json:
-            print_json({"run": run, "url": server.url})
-        else:
-            typer.echo(f"{run}: {server.url} (Ctrl-C ends the page, not the run)")
-        with suppress(KeyboardInterrupt):
+        try:
+            if json:
+                print_answer(PageServed(run=run, url=server.url))
+            else:
+                typer.echo(f"{run}: {server.url} (Ctrl-C ends the page, not the run)")
             server.serve_forever()
+        except KeyboardInterrupt:
+            after_interrupt()
 
 
 def cancel(
@@ -175,12 +195,16 @@ def cancel(
     region: Region = None,
 ) -> None:
     """Stop a run and its jobs."""
-    named = _muster(stack, profile, region).run(run)
-    named.cancel()
+    from muster.client.answers import Cancelled  # noqa: PLC0415
+
+    with busy("Stopping the run"):
+        cancelled = _muster(stack, profile, region).run(run).cancel()
     if json:
-        print_json({"run": named.name, "cancelled": True})
+        print_answer(Cancelled(run=run, cancelled=cancelled))
+    elif cancelled:
+        typer.echo(f"Cancelled {run}: its jobs are being stopped. See `muster status {run}`.")
     else:
-        typer.echo(f"Cancelled {named.name}: its jobs are being stopped. See `muster status {named.name}`.")
+        typer.echo(f"{run} has ended already; there is nothing to cancel.")
 
 
 def doctor(
@@ -191,9 +215,12 @@ def doctor(
     region: Region = None,
 ) -> None:
     """Show jobs that have outlived their run. Stops nothing."""
-    found = _muster(stack, profile, region).doctor()
+    from muster.client.answers import Strays  # noqa: PLC0415
+
+    with busy("Looking at every job that runs"):
+        found = _muster(stack, profile, region).doctor()
     if json:
-        print_json({"strays": found.strays, "foreign": found.foreign})
+        print_answer(Strays(strays=found.strays, foreign=found.foreign))
         return
     for job in found.strays:
         typer.echo(f"{job}: its run has no running execution; the stack's next sweep stops it")
@@ -213,12 +240,14 @@ def list_(
     region: Region = None,
 ) -> None:
     """Show the runs of the stack, the newest first."""
+    from muster.client.answers import Runs  # noqa: PLC0415
     from muster.client.run_list import summary_lines  # noqa: PLC0415
 
     wanted = None if state is None else _state(state)
-    found = _muster(stack, profile, region).list(wanted, limit)
+    with busy("Asking for the runs"):
+        found = _muster(stack, profile, region).list(wanted, limit)
     if json:
-        print_json({"runs": [run.model_dump(mode="json") for run in found]})
+        print_answer(Runs(runs=tuple(found)))
         return
     for line in summary_lines(found):
         typer.echo(line)
@@ -254,6 +283,7 @@ def logs(
         for line in lines:
             show(line)
     except KeyboardInterrupt:
+        after_interrupt()
         _leave(named)
 
 
@@ -266,12 +296,16 @@ def events(
     region: Region = None,
 ) -> None:
     """Show what has happened to a run, oldest first."""
-    told = _muster(stack, profile, region).run(run).events()
+    from muster.client.answers import Happenings  # noqa: PLC0415
+    from muster.client.happenings import happening_line  # noqa: PLC0415
+
+    with busy("Looking at the run"):
+        told = _muster(stack, profile, region).run(run).events()
     if json:
-        print_json({"run": run, "events": [event.model_dump(mode="json") for event in told]})
+        print_answer(Happenings(run=run, events=tuple(told)))
         return
     for event in told:
-        typer.echo(f"{event.at}  {event.text}")
+        typer.echo(happening_line(event))
 
 
 def rerun(
@@ -284,11 +318,14 @@ def rerun(
     region: Region = None,
 ) -> None:
     """Let a run that has ended go on as another one, from its last committed round."""
-    heir = _muster(stack, profile, region).run(run).rerun()
+    from muster.client.answers import GoesOn  # noqa: PLC0415
+
+    with busy("Starting the run"):
+        heir = _muster(stack, profile, region).run(run).rerun()
     if watch:
         _watch(heir, json)
     elif json:
-        print_json({"run": heir.name, "parent": run})
+        print_answer(GoesOn(run=heir.name, parent=run))
     else:
         typer.echo(f"{run} goes on as {heir.name}: watch it with `muster status {heir.name} --watch`.")
 
@@ -296,15 +333,28 @@ def rerun(
 def init(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")] = "run.yaml",
     *,
+    trainer: Annotated[
+        str, typer.Option("--trainer", metavar="MODULE:FUNCTION", help="What trains.")
+    ] = "my_package.training:train",
     json: Json = False,
 ) -> None:
     """Write a spec to begin with: every field, with its default and what it means."""
+    from muster.client.answers import SpecWritten  # noqa: PLC0415
     from muster.client.spec_template import spec_template  # noqa: PLC0415
 
-    text = spec_template("run.yaml" if file == "-" else file)
-    if file == "-":
+    nowhere = file == "-"
+    text = spec_template("run.yaml" if nowhere else file, trainer)
+    if not nowhere:
+        _write_new(file, text)
+    if json:
+        print_answer(SpecWritten(file=file, text=text if nowhere else None))
+    elif nowhere:
         typer.echo(text, nl=False)
-        return
+    else:
+        typer.echo(f"Wrote {file}: fill it in, then check it with `muster plan {file}`.")
+
+
+def _write_new(file: str, text: str) -> None:
     try:
         with Path(file).open("x", encoding="utf-8") as target:
             target.write(text)
@@ -312,10 +362,6 @@ def init(
         raise SpecExistsError(file) from None
     except OSError as error:
         raise SpecFileError(file, (error.strerror or str(error)).lower()) from error
-    if json:
-        print_json({"file": file})
-    else:
-        typer.echo(f"Wrote {file}: fill it in, then check it with `muster plan {file}`.")
 
 
 def _state(text: str) -> RunState:
@@ -328,8 +374,8 @@ def _state(text: str) -> RunState:
     return RunState(text)
 
 
-def _read_spec(path: str) -> Spec:
-    from muster.contract.spec_reader import parse_spec_text  # noqa: PLC0415
+def _read_spec(path: str, name: str | None = None) -> Spec:
+    from muster.contract.spec_reader import parse_spec, parse_spec_text  # noqa: PLC0415
 
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
@@ -338,6 +384,8 @@ def _read_spec(path: str) -> Spec:
     except UnicodeDecodeError as error:
         raise SpecFileError(path, "it is not UTF-8 text") from error
     spec = parse_spec_text(text)
+    if name is not None:
+        spec = parse_spec({**spec.model_dump(mode="json", exclude_unset=True), "name": name})
     if spec.source_dir is None or spec.delivered:
         return spec
     beside = Path() if path == "-" else Path(path).parent

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from muster.client.answers import CostEstimate, Forecast, NeededQuota, PriceSource, RankGroup, SourceArchive
 from muster.client.estimate import Cost, Quota, cost, quotas
 from muster.client.instance_types import unknown_types
 from muster.client.source import PackedSource, pack
@@ -50,22 +51,25 @@ class DryRun:
     source: PackedSource | None  # packed as a launch would pack it, and not uploaded
     remarks: list[str]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Forecast:
         """For programs."""
-        return {
-            "requests": self.requests,
-            "groups": [{"ranks": group.text, "instance_types": group.instance_types} for group in self.groups],
-            "quotas": [asdict(quota) for quota in self.quotas],
-            "cost": {
+        return Forecast(
+            requests=tuple(self.requests),
+            groups=tuple(RankGroup(ranks=group.text, instance_types=group.instance_types) for group in self.groups),
+            quotas=tuple(NeededQuota(**asdict(quota)) for quota in self.quotas),
+            cost=CostEstimate(
                 **asdict(self.cost),
-                "currency": "USD",
-                "estimate": True,
-                "prices": {"as_of": self.prices.as_of, "region": self.prices.region, "source": self.prices.source},
-            },
-            "source": self.source
-            and {"key": self.source.key, "files": self.source.files, "bytes": len(self.source.tar)},
-            "remarks": self.remarks,
-        }
+                currency="USD",
+                estimate=True,
+                prices=PriceSource(as_of=self.prices.as_of, region=self.prices.region, source=self.prices.source),
+            ),
+            source=None if self.source is None else _archive(self.source),
+            remarks=tuple(self.remarks),
+        )
+
+
+def _archive(source: PackedSource) -> SourceArchive:
+    return SourceArchive(key=source.key, files=source.files, bytes=len(source.tar))
 
 
 @dataclass(frozen=True)

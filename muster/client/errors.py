@@ -18,8 +18,8 @@ class UnknownRunError(InputError):
 
     def __init__(self, run: str, stack: str) -> None:
         super().__init__(
-            f"The stack {stack} has no run named {run!r}: check the name. Runs are the executions of the "
-            "state machine in the Step Functions console; they can be looked at for 90 days."
+            f"The stack {stack} has no run named {run!r}: check the name. `muster list` shows the runs there are; "
+            "they can be looked at for 90 days after their end."
         )
 
 
@@ -96,6 +96,13 @@ class OptionError(InputError):
         super().__init__(f"{option}: found {found!r}; {remedy}.")
 
 
+class UsageError(InputError):
+    """A command line that cannot be read."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem.rstrip('.')}: --help says what there is.")
+
+
 class WaitTimeoutError(ClientError):
     """The run did not end within the time given to `wait`; it goes on."""
 
@@ -108,7 +115,7 @@ class StackNotFoundError(ClientError):
 
     def __init__(self, stack: str, region: str) -> None:
         super().__init__(
-            f"There is no stack named {stack} in {region}: deploy it with `npx cdk deploy`, "
+            f"There is no stack named {stack} in {region}: deploy it with `make deploy`, "
             "or name another with --stack, --region or --profile."
         )
 
@@ -119,7 +126,7 @@ class ForeignStackError(ClientError):
     def __init__(self, stack: str, missing: str) -> None:
         super().__init__(
             f"The stack {stack} has no output {missing}: it is not a Muster stack, or its deployment failed. "
-            "Deploy it again with `npx cdk deploy`, or name another with --stack."
+            "Deploy it again with `make deploy`, or name another with --stack."
         )
 
 

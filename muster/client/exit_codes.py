@@ -12,10 +12,20 @@ class ExitCode(IntEnum):
     """How a command ended."""
 
     OK = 0
-    RUN_FAILED = 1  # the run that was watched, or whose result was read, did not succeed
-    BAD_INPUT = 2  # another spec, name or option is needed
-    TROUBLE = 3  # the cloud, or the way to it: credentials, network, stack, permissions
-    INTERRUPTED = 130  # Ctrl-C
+    RUN_FAILED = 1
+    BAD_INPUT = 2
+    TROUBLE = 3
+    INTERRUPTED = 130  # 128 and SIGINT, as in every shell
+
+
+MEANINGS = {
+    ExitCode.OK: "done; a run that was watched, or whose status or result was asked for, has not failed",
+    ExitCode.RUN_FAILED: "that run ended as `failed` or `stopped`",
+    ExitCode.BAD_INPUT: "bad input: a spec, a name or an option",
+    ExitCode.TROUBLE: "trouble with the cloud or the way to it: credentials, permissions, network, no stack",
+    ExitCode.INTERRUPTED: "interrupted; a run that was watched goes on",
+}
+"""What a script may conclude."""
 
 
 def exit_code(error: MusterError) -> ExitCode:

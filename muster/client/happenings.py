@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from pydantic import Field
 
-from muster.client.jobs import Execution, Job
+from muster.client.jobs import Execution, ExecutionStatus, Job
 from muster.client.status import is_failure
 from muster.contract.document import Document
 from muster.contract.failures import FailureClass
@@ -24,6 +24,14 @@ class HappeningKind(StrEnum):
     ROUND_COMMITTED = "round-committed"
     RUN_ENDED = "run-ended"
     RUN_SETTLED = "run-settled"
+
+
+_ENDED = {
+    ExecutionStatus.SUCCEEDED: "has succeeded",
+    ExecutionStatus.FAILED: "has failed",
+    ExecutionStatus.TIMED_OUT: "has timed out",
+    ExecutionStatus.ABORTED: "was stopped",
+}
 
 
 class Happening(Document):
@@ -59,7 +67,8 @@ def happenings(
     ]
     if result is not None:
         words = f"{result.verdict}: {result.reason}" if result.reason else str(result.verdict)
-        told.append(Happening(at=result.settled_at, kind=HappeningKind.RUN_SETTLED, text=f"the run {words}"))
+        at = _text(datetime.fromisoformat(result.settled_at))
+        told.append(Happening(at=at, kind=HappeningKind.RUN_SETTLED, text=f"the run {words}"))
     order = list(HappeningKind)
     return sorted(told, key=lambda item: (datetime.fromisoformat(item.at), order.index(item.kind), item.rank or 0))
 
@@ -71,7 +80,7 @@ def _of_execution(execution: Execution) -> Iterator[Happening]:
     yield Happening(at=_text(execution.started_at), kind=HappeningKind.RUN_STARTED, text=started)
     if execution.ended_at is not None:
         cause = ": ".join(part for part in (execution.error, execution.cause) if part)
-        words = f"the execution is {execution.status.lower()}{f': {cause}' if cause else ''}"
+        words = f"the execution {_ENDED.get(execution.status, 'has ended')}{f': {cause}' if cause else ''}"
         yield Happening(at=_text(execution.ended_at), kind=HappeningKind.RUN_ENDED, text=words)
 
 
@@ -101,5 +110,10 @@ def _of_job(job: Job, failures: Mapping[str, FailureClass | None]) -> Iterator[H
         )
 
 
+def happening_line(happening: Happening) -> str:
+    """One line for people: when, in UTC, and what."""
+    return f"{happening.at[:23]}Z  {happening.text}"
+
+
 def _text(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -9,11 +9,11 @@ from muster.client.view import Row
 HEADINGS = Row("rank", "attempt", "status", "round", "metrics", "note", alert=False)
 _GAP = "  "
 _STATUS_WIDTH = 12  # the longest usual one: a table that jumps is hard to read
-_METRICS_WIDTH = 12  # of a metric there is at least the name's beginning
+_METRICS_WIDTH = 12  # with less than a name's beginning the column says nothing, and the notes need its room
 
 
 def lay_out(rows: Sequence[Row], width: int) -> list[str]:
-    """One line for each of `rows`, which should fit into `width` characters; only very long notes go beyond."""
+    """One line for each of `rows`, which should fit into `width` characters; only long notes go beyond."""
     rank, attempt, status, round_, note = (
         max(len(cell) for cell in cells)
         for cells in zip(*((row.rank, row.attempt, row.status, row.round, row.note) for row in rows), strict=True)
@@ -21,6 +21,7 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
     status = max(status, _STATUS_WIDTH)
     left = width - (rank + attempt + status + round_ + note + 5 * len(_GAP))
     metrics = max(_METRICS_WIDTH, min(left, max(len(row.metrics) for row in rows)))
+    shows_metrics = left >= _METRICS_WIDTH
     return [
         _GAP.join(
             (
@@ -28,7 +29,7 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
                 row.attempt.rjust(attempt),
                 row.status.ljust(status),
                 row.round.rjust(round_),
-                _shorten(row.metrics, metrics).ljust(metrics),
+                *((_shorten(row.metrics, metrics).ljust(metrics),) if shows_metrics else ()),
                 row.note,
             )
         ).rstrip()

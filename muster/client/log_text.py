@@ -9,8 +9,9 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
+from muster.client.answers import LoggedLine
 from muster.client.logs import LogLine
-from muster.client.output import print_json
+from muster.client.output import print_answer
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
@@ -18,7 +19,7 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright
 def printer(*, as_json: bool) -> Callable[[LogLine], None]:
     """Gives what prints a line: the rank in a colour of its own where the terminal has colours, then the text."""
     if as_json:
-        return lambda line: print_json(line.document())
+        return lambda line: print_answer(_document(line))
     coloured = Console().color_system is not None
     heads: dict[tuple[int, int], str] = {}
 
@@ -30,6 +31,11 @@ def printer(*, as_json: bool) -> Callable[[LogLine], None]:
         sys.stdout.flush()
 
     return show
+
+
+def _document(line: LogLine) -> LoggedLine:
+    at = line.at.isoformat(timespec="milliseconds")
+    return LoggedLine(at=at, rank=line.rank, attempt=line.attempt, job=line.job, message=line.message)
 
 
 def _head(line: LogLine, coloured: bool) -> str:

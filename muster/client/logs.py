@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from muster.contract import names
 
@@ -32,16 +32,6 @@ class LogLine:
     attempt: int
     job: str
     message: str
-
-    def document(self) -> dict[str, Any]:
-        """The line for `--json`."""
-        return {
-            "at": self.at.isoformat(timespec="milliseconds"),
-            "rank": self.rank,
-            "attempt": self.attempt,
-            "job": self.job,
-            "message": self.message,
-        }
 
 
 @dataclass(frozen=True)

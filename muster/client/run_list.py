@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 
 from muster.client.cloud import Cloud
 from muster.client.jobs import ExecutionStatus, ExecutionSummary
 from muster.client.status import RunState
+from muster.client.view import elapsed
 from muster.contract.document import Document
 
 LIST_MAX = 50
@@ -50,16 +52,22 @@ def _summary(item: ExecutionSummary) -> RunSummary:
     return RunSummary(
         run=item.name,
         state=_STATES[item.status],
-        started_at=item.started_at.isoformat(timespec="milliseconds"),
-        ended_at=item.ended_at.isoformat(timespec="milliseconds") if item.ended_at else None,
+        started_at=_text(item.started_at),
+        ended_at=_text(item.ended_at) if item.ended_at else None,
     )
 
 
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
 def summary_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """One line for each of `runs`: name, state, start, and end if there is one."""
-    width = max((len(run.run) for run in runs), default=0)
-    for run in runs:
-        end = f"  to {run.ended_at[:19]}" if run.ended_at else ""
-        yield f"{run.run:<{width}}  {run.state:<9}  {run.started_at[:19]}{end}"
+    """A table for people: each run, when it was started (UTC), how long it took or has gone on."""
     if not runs:
         yield "There is no such run. Start one with `muster launch SPEC`."
+        return
+    width = max(len(run.run) for run in runs)
+    yield f"{'run':<{width}}  {'state':<9}  {'started':<20}  {'time':>8}"
+    for run in runs:
+        time = elapsed(run.started_at, run.ended_at)
+        yield f"{run.run:<{width}}  {run.state:<9}  {run.started_at[:19]}Z  {time:>8}"

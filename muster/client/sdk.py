@@ -265,14 +265,17 @@ class Run:
         """
         return PageSource(self._cloud, self.name)
 
-    def cancel(self) -> None:
-        """Stop the run. Its jobs are stopped by the control plane and may take minutes to save their work.
+    def cancel(self) -> bool:
+        """Stop the run; whether there was something to stop. Its jobs may take minutes to save their work.
 
         Raises:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
+        if self._cloud.describe_execution(self.name).ended_at is not None:
+            return False
         self._cloud.stop_execution(self.name, "Cancelled by a client of Muster.")
+        return True
 
     def result(self) -> Result:
         """What came of the run.

@@ -17,7 +17,8 @@ def result_lines(result: Result) -> Iterator[str]:
         yield _replica_line(replica)
         for attempt in replica.attempts:
             if attempt.failure_class is not None:
-                yield f"    attempt {attempt.attempt} {attempt.status}: {attempt.failure_class}: {attempt.reason}"
+                why = ": ".join(part for part in (attempt.failure_class, attempt.reason) if part)
+                yield f"    attempt {attempt.attempt} {attempt.status}: {why}"
         if replica.problem:
             yield f"    {replica.problem}"
         if replica.checkpoint_uri:

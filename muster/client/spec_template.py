@@ -13,31 +13,35 @@ from pydantic.fields import FieldInfo
 
 from muster.contract.document import Document
 from muster.contract.spec import Spec
+from muster.contract.spec_reader import parse_spec
 
 _WIDTH = 100
 _HEAD = """\
 ## A run of Muster. What is commented out stands with its default, or empty where there is none.
 ## Check it with `muster plan {file}`, start it with `muster launch {file} --watch`.
 """
-# What is not commented out: the shortest spec that can be run.
-_FIRST = {"replicas": "4", "trainer": "my_package.training:train"}
 
 
-def spec_template(file: str) -> str:
-    """The text of a spec that is to lie in `file`."""
+def spec_template(file: str, trainer: str) -> str:
+    """The text of a spec that is to lie in `file`; `trainer` names the function that trains.
+
+    Raises:
+        SpecError: `trainer` is no such name.
+    """
+    # What is not commented out: the shortest spec that can be run.
+    first = {"replicas": 4, "trainer": trainer}
+    parse_spec(first)
     fields = Spec.model_fields
     lines = [_HEAD.format(file=file)]
     # The run's own fields before those of its jobs.
-    for name in dict.fromkeys([*_FIRST, *Spec.__annotations__, *fields]):
-        lines += [*_field(name, fields[name]), ""]
+    for name in dict.fromkeys([*first, *Spec.__annotations__, *fields]):
+        lines += textwrap.wrap(fields[name].description or "", _WIDTH, initial_indent="## ", subsequent_indent="## ")
+        lines += [f"{name}: {first[name]}"] if name in first else _commented(name, fields[name])
+        lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _field(name: str, field: FieldInfo) -> Iterator[str]:
-    yield from textwrap.wrap(field.description or "", _WIDTH, initial_indent="## ", subsequent_indent="## ")
-    if name in _FIRST:
-        yield f"{name}: {_FIRST[name]}"
-        return
+def _commented(name: str, field: FieldInfo) -> Iterator[str]:
     section = _section(field.annotation)
     if section is None:
         yield f"# {name}: {_default(field)}".rstrip()

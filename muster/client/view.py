@@ -78,7 +78,7 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
 def headline(status: RunStatus) -> str:
     """One line on the whole run."""
     where = _rounds(status) if status.behind is None else turn_text(status)
-    words = [f"{status.run}: {status.state}", elapsed(status), where]
+    words = [f"{status.run}: {status.state}", elapsed(status.started_at, status.ended_at), where]
     if status.reruns:
         words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
     if status.parent:
@@ -90,10 +90,10 @@ def headline(status: RunStatus) -> str:
     return ", ".join(words)
 
 
-def elapsed(status: RunStatus) -> str:
+def elapsed(started_at: str, ended_at: str | None) -> str:
     """Minutes and seconds since the start, or until the end."""
-    end = datetime.fromisoformat(status.ended_at) if status.ended_at else datetime.now(UTC)
-    seconds = max(0, int((end - datetime.fromisoformat(status.started_at)).total_seconds()))
+    end = datetime.fromisoformat(ended_at) if ended_at else datetime.now(UTC)
+    seconds = max(0, int((end - datetime.fromisoformat(started_at)).total_seconds()))
     hours, minutes = divmod(seconds // 60, 60)
     return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
 

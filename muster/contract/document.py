@@ -20,6 +20,10 @@ class Document(BaseModel):
         """Canonical UTF-8 JSON: the same document gives the same bytes."""
         return canonical_json(self.model_dump(mode="json", exclude_none=True))
 
+    def to_line(self) -> str:
+        """One line of JSON with every field, for programs: what is not known is null."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+
     @classmethod
     def from_json(cls, body: bytes | str, uri: str) -> Self:
         """Read a document that we wrote ourselves; `uri` says in an error where it lay.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,15 +10,18 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from muster.local.answers import CloudDown, CloudUp, CloudVariables
 from muster.local.cloud import LocalCloud, stop
-from muster.local.console import DEFAULT, StateOption, one_line_errors
-from muster.local.environment import client_environment, shell_lines
+from muster.local.console import DEFAULT, JsonOption, StateOption, busy, print_answer
+from muster.local.environment import client_environment, client_variables, shell_lines, variables_to_unset
 from muster.local.errors import CommandNotFoundError, NotRunningError
 from muster.local.settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
 from muster.local.state import StateDirectory
 
-app = typer.Typer(no_args_is_help=True, help="The embedded cloud: AWS on this machine.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The embedded cloud: AWS on this machine.")
 _defaults = Settings()
+_HOW_TO_USE = """
+Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; end it with `muster local down`."""
 
 
 @app.command()
@@ -37,6 +39,7 @@ def up(
     stop_grace_seconds: Annotated[
         float, typer.Option(min=0.1, help="From SIGTERM to SIGKILL.")
     ] = _defaults.stop_grace_seconds,
+    as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Start the embedded cloud."""
@@ -49,58 +52,43 @@ def up(
         stop_grace_seconds=stop_grace_seconds,
         end_with_parent=not detach,
     )
-    with one_line_errors():
+    with busy("Starting the embedded cloud"):
         cloud = LocalCloud.start(state, settings)
-        if detach:
-            typer.echo(_greeting(cloud))
-            typer.echo(
-                'Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; '
-                "end it with `muster local down`."
-            )
-            return
-        _stay(cloud)
+    if detach:
+        _say_up(cloud, _HOW_TO_USE, as_json=as_json)
+    else:
+        _stay(cloud, as_json=as_json)
 
 
 @app.command()
-def down(state: StateOption = DEFAULT) -> None:
+def down(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Stop the embedded cloud and every job on it; a dead one is cleared away."""
     directory = StateDirectory.at(state)
-    with one_line_errors():
-        running = directory.read()
+    running = directory.read()
+    with busy("Stopping the embedded cloud"):
         stop(directory, running)
-        typer.echo(f"The embedded cloud at {running.endpoint} is down.")
+    _say_down(running.endpoint, as_json=as_json)
 
 
 @app.command()
-def status(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    state: StateOption = DEFAULT,
-) -> None:
+def status(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Say whether the embedded cloud runs, and what runs on it. Exit code 3 when it does not."""
-    with one_line_errors():
-        cloud = LocalCloud.attach(state)
-        jobs = cloud.running_jobs()
+    up = CloudUp.of(LocalCloud.attach(state))
     if as_json:
-        shown = {
-            "endpoint": cloud.endpoint,
-            "pid": cloud.state.pid,
-            "region": cloud.state.region,
-            "account_id": cloud.state.account_id,
-            "running_jobs": jobs,
-            "ca_file": str(cloud.state.ca_file),
-            "log": str(cloud.directory.log),
-        }
-        typer.echo(json.dumps(shown, indent=2))
+        print_answer(up)
         return
-    typer.echo(f"The embedded cloud runs at {cloud.endpoint} (process {cloud.state.pid}, region {cloud.state.region}).")
-    typer.echo(f"Training jobs that run: {', '.join(jobs) or 'none'}")
+    typer.echo(f"The embedded cloud runs at {up.endpoint} (process {up.pid}, region {up.region}).")
+    typer.echo(f"Training jobs that run: {', '.join(up.running_jobs) or 'none'}")
 
 
 @app.command()
-def env(state: StateOption = DEFAULT) -> None:
+def env(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Print lines that turn a shell towards the embedded cloud: eval "$(muster local env)"."""
-    with one_line_errors():
-        running = StateDirectory.at(state).read()
+    running = StateDirectory.at(state).read()
+    if as_json:
+        unset = tuple(variables_to_unset(os.environ, running))
+        print_answer(CloudVariables(set=client_variables(running, os.environ), unset=unset))
+        return
     for line in shell_lines(running, os.environ):
         typer.echo(line)
 
@@ -110,12 +98,11 @@ def execute(
     command: Annotated[list[str], typer.Argument(help="Program and arguments.")], state: StateOption = DEFAULT
 ) -> None:
     """Run a command that reaches the embedded cloud and nothing else: muster local exec -- aws s3 ls."""
-    with one_line_errors():
-        environment = client_environment(LocalCloud.attach(state).state, os.environ)
-        try:
-            os.execvpe(command[0], command, environment)  # noqa: S606 - the user's own command
-        except FileNotFoundError as error:
-            raise CommandNotFoundError(command[0]) from error
+    environment = client_environment(LocalCloud.attach(state).state, os.environ)
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606 - the user's own command
+    except FileNotFoundError as error:
+        raise CommandNotFoundError(command[0]) from error
 
 
 def _settings(**values: object) -> Settings:
@@ -131,11 +118,21 @@ def _settings(**values: object) -> Settings:
         raise typer.BadParameter(f"{problem['loc'][0]}: {problem['msg']}") from error  # noqa: EM102
 
 
-def _greeting(cloud: LocalCloud) -> str:
-    return f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root})."
+def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:
+    if as_json:
+        print_answer(CloudUp.of(cloud))
+    else:
+        typer.echo(f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).{how}")
 
 
-def _stay(cloud: LocalCloud) -> None:
+def _say_down(endpoint: str, *, as_json: bool) -> None:
+    if as_json:
+        print_answer(CloudDown(endpoint=endpoint))
+    else:
+        typer.echo(f"The embedded cloud at {endpoint} is down.")
+
+
+def _stay(cloud: LocalCloud, *, as_json: bool) -> None:
     """Until Ctrl-C, SIGTERM or the service's own end."""
 
     def end(*_: object) -> None:
@@ -143,10 +140,10 @@ def _stay(cloud: LocalCloud) -> None:
 
     signal.signal(signal.SIGTERM, end)
     try:
-        typer.echo(f"{_greeting(cloud)} Ctrl-C ends it.")
+        _say_up(cloud, " Ctrl-C ends it.", as_json=as_json)
         cloud.wait()
     except KeyboardInterrupt:
         cloud.stop()
-        typer.echo("The embedded cloud is down.")
+        _say_down(cloud.endpoint, as_json=as_json)
     else:
         raise NotRunningError(cloud.directory.root)

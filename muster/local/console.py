@@ -1,29 +1,28 @@
-"""What the commands share: the state option, and errors as one line with an exit code."""
+"""What the commands share: their options, and how they answer scripts."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from muster.local.errors import LocalCloudError
+from muster.contract.document import Document
 from muster.local.state import DEFAULT_STATE
 
-StateOption = Annotated[Path, typer.Option("--state", help="Directory with the state of the embedded cloud.")]
+STATE_HELP = "Directory with the state of the embedded cloud."
+StateOption = Annotated[Path, typer.Option("--state", help=STATE_HELP)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT = DEFAULT_STATE
-TROUBLE = 3
-"""Exit code: the cloud, or the way to it; the same as everywhere in `muster`."""
 
 
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn an error of the embedded cloud into its one line on stderr and exit code 3."""
-    try:
-        yield
-    except LocalCloudError as error:
-        sys.stderr.write(f"{error}\n")
-        raise typer.Exit(TROUBLE) from error
+def print_answer(answer: Document) -> None:
+    """`answer` as JSON on one line of standard output."""
+    typer.echo(answer.to_line())
+
+
+def busy(what: str) -> AbstractContextManager[object]:
+    """Say `what` is being done while it is, on a terminal's standard error; elsewhere nothing."""
+    return Console(stderr=True).status(f"{what} …")

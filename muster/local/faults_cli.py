@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
+from muster.local.answers import FaultList, FaultsCleared
 from muster.local.cloud import LocalCloud
-from muster.local.console import DEFAULT, StateOption, one_line_errors
+from muster.local.console import DEFAULT, JsonOption, StateOption, print_answer
 from muster.local.faults import FAULT, Fault, FaultReport, throttled
 
-app = typer.Typer(no_args_is_help=True, help="Faults on demand, on the embedded cloud.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Faults on demand, on the embedded cloud.")
 
 Job = Annotated[str, typer.Argument(help="Training job name, or a glob.")]
 Count = Annotated[int, typer.Option(min=1, help="How often it strikes.")]
@@ -20,14 +21,11 @@ After = Annotated[float, typer.Option(min=0, help="Seconds after the job's proce
 
 
 @app.command(name="list")
-def list_faults(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False, state: StateOption = DEFAULT
-) -> None:
+def list_faults(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Show what was asked for and how often it struck."""
-    with one_line_errors():
-        reports = LocalCloud.attach(state).faults.list()
+    reports = LocalCloud.attach(state).faults.list()
     if as_json:
-        typer.echo(json.dumps([report.model_dump(mode="json") for report in reports], indent=2))
+        print_answer(FaultList(faults=tuple(reports)))
         return
     for report in reports:
         typer.echo(_line(report))
@@ -37,28 +35,51 @@ def list_faults(
 
 @app.command()
 def clear(
-    identifier: Annotated[int | None, typer.Argument(help="Number of one fault; all without it.")] = None,
+    identifier: Annotated[
+        int | None, typer.Argument(metavar="NUMBER", help="Number of one fault; all without it.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Strike faults out."""
-    with one_line_errors():
-        faults = LocalCloud.attach(state).faults
-        if identifier is None:
-            faults.clear()
-        else:
-            faults.remove(identifier)
+    faults = LocalCloud.attach(state).faults
+    if identifier is None:
+        cleared = tuple(report.id for report in faults.list())
+        faults.clear()
+    else:
+        cleared = (identifier,)
+        faults.remove(identifier)
+    if as_json:
+        print_answer(FaultsCleared(cleared=cleared))
+    else:
+        typer.echo(f"Struck out: {', '.join(map(str, cleared)) or 'nothing'}.")
 
 
 @app.command(name="spot-interruption")
-def spot_interruption(job: Job, after_seconds: After = 0, count: Count = 1, state: StateOption = DEFAULT) -> None:
+def spot_interruption(
+    job: Job,
+    *,
+    after_seconds: After = 0,
+    count: Count = 1,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT,
+) -> None:
     """Interrupt a managed spot job: SIGTERM, Interrupted, Restarting, the same job in a new process."""
-    _add(state, kind="spot-interruption", job=job, after_seconds=after_seconds, count=count)
+    _add(state, as_json, kind="spot-interruption", job=job, after_seconds=after_seconds, count=count)
 
 
 @app.command(name="lost-instance")
-def lost_instance(job: Job, after_seconds: After = 0, count: Count = 1, state: StateOption = DEFAULT) -> None:
+def lost_instance(
+    job: Job,
+    *,
+    after_seconds: After = 0,
+    count: Count = 1,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT,
+) -> None:
     """Take a job's instance away: InternalServerError, or a restart while its RetryStrategy allows one."""
-    _add(state, kind="lost-instance", job=job, after_seconds=after_seconds, count=count)
+    _add(state, as_json, kind="lost-instance", job=job, after_seconds=after_seconds, count=count)
 
 
 @app.command()
@@ -68,33 +89,36 @@ def crash(
     after_seconds: After = 0,
     exit_code: Annotated[int, typer.Option(min=1, max=255)] = 1,
     count: Count = 1,
+    as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Let a job's process end with an exit code."""
-    _add(state, kind="crash", job=job, after_seconds=after_seconds, exit_code=exit_code, count=count)
+    _add(state, as_json, kind="crash", job=job, after_seconds=after_seconds, exit_code=exit_code, count=count)
 
 
 @app.command(name="capacity-error")
-def capacity_error(job: Job, count: Count = 1, state: StateOption = DEFAULT) -> None:
+def capacity_error(job: Job, *, count: Count = 1, as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Let a job find no instance."""
-    _add(state, kind="capacity-error", job=job, count=count)
+    _add(state, as_json, kind="capacity-error", job=job, count=count)
 
 
 @app.command(name="quota-error")
-def quota_error(job: Job, count: Count = 1, state: StateOption = DEFAULT) -> None:
+def quota_error(job: Job, *, count: Count = 1, as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Let CreateTrainingJob answer ResourceLimitExceeded."""
-    _add(state, kind="quota-error", job=job, count=count)
+    _add(state, as_json, kind="quota-error", job=job, count=count)
 
 
 @app.command(name="slow-start")
 def slow_start(
     job: Job,
+    *,
     seconds: Annotated[float, typer.Option(min=0.01, help="How much longer it stays in Starting.")] = 10.0,
     count: Count = 1,
+    as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Let a job wait for its instance."""
-    _add(state, kind="slow-start", job=job, seconds=seconds, count=count)
+    _add(state, as_json, kind="slow-start", job=job, seconds=seconds, count=count)
 
 
 @app.command()
@@ -105,6 +129,7 @@ def throttle(
     count: Annotated[int | None, typer.Option(min=1, help="Throttle the next calls.")] = None,
     per_second: Annotated[float | None, typer.Option(min=0.01, help="Or: allow so many calls a second.")] = None,
     burst: Annotated[int, typer.Option(min=1, help="Calls at once before the rate counts.")] = 1,
+    as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Throttle the next --count calls, or everything above --per-second."""
@@ -112,9 +137,11 @@ def throttle(
         message = "give either --count or --per-second"
         raise typer.BadParameter(message)
     if per_second is not None:
-        _add(state, kind="rate-limit", service=service, operation=operation, per_second=per_second, burst=burst)
+        _add(
+            state, as_json, kind="rate-limit", service=service, operation=operation, per_second=per_second, burst=burst
+        )
     else:
-        _ask(state, throttled(service, operation, count))
+        _ask(state, as_json, throttled(service, operation, count))
 
 
 @app.command(name="call-error")
@@ -129,11 +156,13 @@ def call_error(
     after_effect: Annotated[bool, typer.Option(help="Carry the call out, lose its answer.")] = False,
     disconnect: Annotated[bool, typer.Option(help="Close the connection instead of answering.")] = False,
     count: Count = 1,
+    as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Let calls of any service fail, before they are carried out or after."""
     _add(
         state,
+        as_json,
         kind="call-error",
         service=service,
         operation=operation,
@@ -156,26 +185,32 @@ def event(
     seconds: Annotated[float, typer.Option(min=0.01, help="Delay; for reorder the longest wait.")] = 1.0,
     copies: Annotated[int, typer.Option(min=2, help="How often a duplicate is sent in all.")] = 2,
     count: Count = 1,
+    as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Drop, duplicate, delay or reorder a job's state-change events."""
-    _add(state, kind="event", action=action, job=job, status=status, seconds=seconds, copies=copies, count=count)
+    _add(
+        state, as_json, kind="event", action=action, job=job, status=status, seconds=seconds, copies=copies, count=count
+    )
 
 
-def _add(state: Any, **fields: object) -> None:
+def _add(state: Path, as_json: bool, **fields: object) -> None:
     try:
         fault: Fault = FAULT.validate_python(fields)
     except ValidationError as error:
         problem = error.errors()[0]
         raise typer.BadParameter(f"{problem['loc'][-1]}: {problem['msg']}") from error  # noqa: EM102
-    _ask(state, fault)
+    _ask(state, as_json, fault)
 
 
-def _ask(state: Any, fault: Fault) -> None:
-    with one_line_errors():
-        faults = LocalCloud.attach(state).faults
-        placed = faults.add(fault)
-        typer.echo(next(_line(report) for report in faults.list() if report.id == placed.id))
+def _ask(state: Path, as_json: bool, fault: Fault) -> None:
+    faults = LocalCloud.attach(state).faults
+    placed = faults.add(fault)
+    report = next(report for report in faults.list() if report.id == placed.id)
+    if as_json:
+        print_answer(FaultList(faults=(report,)))
+    else:
+        typer.echo(_line(report))
 
 
 def _line(report: FaultReport) -> str:

@@ -22,7 +22,7 @@ from muster.local.errors import AlreadyRunningError, DeadCloudError, NotRunningE
 from muster.local.faults import LostInstance
 from tests.plugins.cloud import Workshop, eventually, fast_settings
 
-LOCAL = [sys.executable, "-m", "muster.local"]
+LOCAL = [sys.executable, "-m", "muster.client.cli", "local"]
 
 
 def alive(pid: int) -> bool:
@@ -123,7 +123,7 @@ def test_faults_from_the_command_line(workshop: Workshop, faults: Any) -> None:
     assert faulty("lost-instance", job).returncode == 0
     assert workshop.end(job)["FailureReason"].startswith("InternalServerError")
     assert faulty("throttle", "--count", "2", "CreateTrainingJob").returncode == 0
-    listed = json.loads(faulty("list", "--json").stdout)
+    listed = json.loads(faulty("list", "--json").stdout)["faults"]
     assert [(entry["fault"]["kind"], entry["fired"]) for entry in listed] == [("lost-instance", 1), ("call-error", 0)]
     assert faulty("event", "mangle", job).returncode == 2
     assert faulty("clear").returncode == 0

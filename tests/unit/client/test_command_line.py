@@ -122,6 +122,16 @@ def test_init_writes_a_spec_once(tmp_path: Path) -> None:
     )
 
 
+def test_names_on_the_command_line_are_held_like_those_of_a_spec() -> None:
+    launched = muster("launch", "-", "--name", "two words", stdin=GOOD, AWS_ENDPOINT_URL=NOWHERE)
+    assert launched.returncode == 2
+    assert "  - name: found 'two words'; " in launched.stderr
+    begun = muster("init", "-", "--trainer", "train")
+    assert begun.returncode == 2
+    assert "  - trainer: found 'train'; " in begun.stderr
+    assert "\ntrainer: package.module:train\n" in muster("init", "-", "--trainer", "package.module:train").stdout
+
+
 def test_a_wrong_option_is_one_line_before_anything_is_called() -> None:
     answer = muster("list", "--state", "stopping", AWS_ENDPOINT_URL=NOWHERE)
     assert answer.returncode == 2

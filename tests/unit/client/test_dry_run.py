@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from muster.client.answers import RankGroup
 from muster.client.dry_run import dry_run
 from muster.client.dry_run_text import dry_run_text
 from muster.client.estimate import cost, quotas
@@ -36,7 +37,7 @@ def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
     text = dry_run_text(dry)
     assert "The request of rank 1 (ranks 1,3-4 differ in the rank only):" in text
     assert text.count('"TrainingJobName"') == 3
-    assert dry.document()["groups"][1] == {"ranks": "1,3-4", "instance_types": ("ml.g5.xlarge",)}
+    assert dry.document().groups[1] == RankGroup(ranks="1,3-4", instance_types=("ml.g5.xlarge",))
 
 
 def test_quota_is_named_as_service_quotas_names_it() -> None:
@@ -88,8 +89,8 @@ def test_the_shipped_prices_are_of_types_that_exist_and_say_their_date() -> None
     prices = SHIPPED_PRICES
     assert unknown_types(prices.usd_per_hour) == []
     assert all(price > 0 for price in prices.usd_per_hour.values())
-    document = dry_run(parse_spec({"replicas": 1, "trainer": "m:f"})).document()["cost"]
-    assert (document["estimate"], document["prices"]["as_of"]) == (True, prices.as_of)
+    document = dry_run(parse_spec({"replicas": 1, "trainer": "m:f"})).document().cost
+    assert (document.estimate, document.prices.as_of) == (True, prices.as_of)
 
 
 def test_spot_and_on_demand_in_one_run_need_quota_of_both_kinds() -> None:

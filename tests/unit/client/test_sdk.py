@@ -173,8 +173,9 @@ def test_a_cancelled_run_ends_as_stopped(house: House) -> None:
     run = house.muster.launch(house.spec)
     with pytest.raises(UnfinishedRunError, match=f"muster status {house.run} --watch"):
         run.result()
-    run.cancel()
+    assert run.cancel()
     assert run.wait(timeout=5, poll_seconds=0.01).state is RunState.STOPPED
+    assert not run.cancel()
     with pytest.raises(NoResultError, match=f"The run {house.run} ended without a result"):
         run.result()
 
@@ -204,12 +205,12 @@ def test_a_wait_goes_on_through_an_outage(house: House, cloud: LocalCloud) -> No
     outage = CallError(service="states", operation="DescribeExecution", disconnect=True, count=attempts)
     placed: list[PlacedFault] = []
 
-    def cut_off_then_cancel(status: RunStatus) -> None:
+    def cancel_then_cut_off(status: RunStatus) -> None:
         if not placed:
-            placed.append(cloud.faults.add(outage))
             run.cancel()
+            placed.append(cloud.faults.add(outage))
 
-    assert run.wait(timeout=30, progress=cut_off_then_cancel, poll_seconds=0.01).state is RunState.STOPPED
+    assert run.wait(timeout=30, progress=cancel_then_cut_off, poll_seconds=0.01).state is RunState.STOPPED
     assert placed[0].fired == attempts
 
 

@@ -111,4 +111,4 @@ def test_a_dry_run_shows_the_two_channels_and_the_start(folder: Path) -> None:
     start = request["AlgorithmSpecification"]["ContainerEntrypoint"]
     assert start[0] == "sh"
     assert max(map(len, start)) <= 256
-    assert dry.document()["source"]["files"] == 3
+    assert dry.document().source.files == 3

@@ -8,19 +8,21 @@ from muster.client.spec_template import spec_template
 from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec_text
 
+TRAINER = "my_package.training:train"
+
 
 def test_it_is_a_spec_as_it_stands() -> None:
-    spec = parse_spec_text(spec_template("run.yaml"))
-    assert (spec.replicas, spec.trainer) == (4, "my_package.training:train")
+    spec = parse_spec_text(spec_template("run.yaml", TRAINER))
+    assert (spec.replicas, spec.trainer) == (4, TRAINER)
 
 
 def test_every_field_is_there_once() -> None:
-    named = re.findall(r"^(?:# )?([a-z_]+):(?: .*)?$", spec_template("run.yaml"), re.MULTILINE)
+    named = re.findall(r"^(?:# )?([a-z_]+):(?: .*)?$", spec_template("run.yaml", TRAINER), re.MULTILINE)
     assert sorted(named) == sorted(Spec.model_fields)
 
 
 def test_a_default_that_is_put_in_force_changes_nothing() -> None:
-    text = spec_template("run.yaml")
+    text = spec_template("run.yaml", TRAINER)
     told = re.sub(r'^# ([a-z_]+: (?:[\d."\[{]|true|false).*)$', r"\1", text, flags=re.MULTILINE)
     assert told.count("\n# ") < text.count("\n# ")
     assert parse_spec_text(told) == parse_spec_text(text)

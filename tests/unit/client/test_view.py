@@ -202,7 +202,7 @@ def test_of_many_replicas_those_with_something_to_say_are_shown() -> None:
 
 def test_elapsed_time_stops_with_the_run() -> None:
     status = look(execution="FAILED", ended_after=3_725)
-    assert elapsed(status) == "1:02:05"
+    assert elapsed(status.started_at, status.ended_at) == "1:02:05"
 
 
 def test_a_run_that_goes_on_says_where_and_from_what() -> None:
@@ -222,4 +222,9 @@ def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:
         "rank  attempt  status        round  metrics                 note",
         "   0        1  Training          9  accuracy 0.9482, loss…",
         "   1        2  Training          –  –                       rerun: infrastructure",
+    ]
+    # Where not even the beginning of a metric has room, the notes have all of it.
+    assert lay_out([HEADINGS, *rows(status)], 60)[1:] == [
+        "   0        1  Training          9",
+        "   1        2  Training          –  rerun: infrastructure",
     ]

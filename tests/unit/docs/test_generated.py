@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from docs.events_reference import events_reference
-from docs.generate import BEGIN, DOCS, END, budget_table, spec_reference, with_budgets
+from docs.generate import BEGIN, DOCS, END, budget_table, pages, spec_reference
 from muster.contract.events import OUT
 from muster.contract.failures import FailureClass
 from muster.contract.spec import DEFAULT_BUDGETS, Spec
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    failures = (DOCS / "failures.md").read_text(encoding="utf-8")
-    assert (DOCS / "spec.md").read_text(encoding="utf-8") == spec_reference(), "run `python -m docs.generate`"
-    assert failures == with_budgets(failures), "run `python -m docs.generate`"
+    assert [str(path) for path, text in pages().items() if path.read_text(encoding="utf-8") != text] == []
 
 
 def test_every_field_of_the_spec_is_explained() -> None:
@@ -30,9 +27,8 @@ def test_every_failure_class_is_explained_beside_its_budget() -> None:
         assert f"| `{failure_class}` |" in explained
 
 
-def test_the_page_of_the_events_is_up_to_date_and_names_every_field_of_every_event() -> None:
+def test_the_page_of_the_events_names_every_field_of_every_event() -> None:
     page = (DOCS / "events.md").read_text(encoding="utf-8")
-    assert page == events_reference(), "run `python -m docs.generate`"
     for event in OUT:
         section = page.partition(f"### {event.detail_type}\n")[2].partition("\n### ")[0]
         assert [name for name in event.model_fields if f"| `{name}` |" not in section] == []

@@ -1,0 +1,140 @@
+"""Every command with --json prints what docs/commands.md promises to scripts, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from docs.commands_reference import ANSWERS, PASSES_ON, answer_of, commands
+from muster.client import answers, cli
+from tests.stack.deployed import Deployed
+
+Ask = Callable[..., list[dict[str, Any]]]
+
+
+def hold(line: str, model: type[BaseModel]) -> dict[str, Any]:
+    """The document on `line`, which must have every field of `model` at every depth, and no other."""
+    document: dict[str, Any] = json.loads(line)
+    assert model.model_validate_json(line).model_dump(mode="json") == document
+    return document
+
+
+@pytest.fixture
+def asked() -> set[str]:
+    """The commands that were asked, by their words."""
+    return set()
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asked: set[str], tmp_path: Path) -> Ask:
+    """Runs a command with --json as its entry point does, holds what it prints against its model, and gives it."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(path: str, *arguments: str, code: int = 0, fails: bool = False) -> list[dict[str, Any]]:
+        monkeypatch.setattr(sys, "argv", ["muster", *path.split(), *arguments, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed, said = capsys.readouterr()
+        assert (ended.value.code or 0, bool(said)) == (code, fails), said
+        asked.add(path)
+        model = answers.Failed if fails else answer_of(path)
+        return [hold(line, model) for line in printed.splitlines()]
+
+    return run
+
+
+def turn_towards(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in set(os.environ) - set(turned := stack.cloud.environment()):
+        monkeypatch.delenv(name)
+    for name, value in turned.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_the_commands_of_a_stack(
+    stack: Deployed, ask: Ask, asked: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_towards(stack, monkeypatch)
+    stack.open_gate("told")
+    spec = {**stack.gated("told", replicas=2), "name": "told"}
+    (tmp_path / "run.json").write_text(json.dumps(spec))
+    [plan] = ask("plan", "run.json")
+    assert len(plan["requests"]) == 2
+    assert ask("launch", "run.json") == [{"run": "told"}]
+    watched = ask("status --watch", "told")
+    assert (watched[-1]["state"], watched[-1]["replicas"][1]["status"]) == ("succeeded", "Completed")
+    assert ask("status", "told") == watched[-1:]
+    assert ask("result", "told")[0]["verdict"] == "succeeded"
+    assert "told" in {run["run"] for run in ask("list", "--state", "succeeded")[0]["runs"]}
+    assert {line["message"] for line in ask("logs", "told")} == {"waiting for told"}
+    assert ask("events", "told")[0]["events"][0]["kind"] == "run-started"
+    assert ask("cancel", "told") == [{"run": "told", "cancelled": False}]
+    assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
+    assert ask("doctor") == [{"strays": [], "foreign": []}]
+    assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]
+    assert ask("rerun --watch", "told")[-1]["state"] == "succeeded"
+    assert ask("launch --watch", "run.json", "--name", "told-again", "--stack", "Muster")[-1]["run"] == "told-again"
+    assert ask("init")[0] == {"file": "run.yaml", "text": None}
+    assert ask("init", "-")[0]["text"] == (tmp_path / "run.yaml").read_text(encoding="utf-8")
+
+    server = subprocess.Popen(
+        [sys.executable, "-m", "muster.client.cli", "ui", "told", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    with server.stdout as told:
+        assert hold(told.readline(), answers.PageServed)["url"].startswith("http://127.0.0.1:")
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=30) == 0
+    alone = {path for path in ANSWERS if path.split()[0] not in {"local", "faults"}}
+    assert asked == alone - {"ui"}
+
+
+def test_the_commands_of_the_embedded_cloud(ask: Ask, asked: set[str], tmp_path: Path) -> None:
+    [up] = ask("local up", "--port", "0")
+    try:
+        assert ask("local status") == [up]
+        assert ask("local env")[0]["set"]["AWS_ENDPOINT_URL"] == up["endpoint"]
+        options = {"throttle": ["--count", "2"], "call-error": ["s3", "PutObject"], "event": ["drop", "nobody"]}
+        kinds = [path for path, _ in commands() if path.startswith("faults ")]
+        placed = [
+            ask(path, *options.get(path.split()[1], ["nobody"]))[0]["faults"]
+            for path in kinds
+            if path not in {"faults list", "faults clear"}
+        ]
+        assert [len(faults) for faults in placed] == [1] * 9
+        assert ask("faults list") == [{"faults": [fault for faults in placed for fault in faults]}]
+        assert ask("faults clear", "3") == [{"cleared": [3]}]
+        assert ask("faults clear") == [{"cleared": [1, 2, 4, 5, 6, 7, 8, 9]}]
+    finally:
+        assert ask("local down") == [{"endpoint": up["endpoint"]}]
+    assert asked == {path for path, _ in commands() if path.split()[0] in {"local", "faults"}} - {PASSES_ON}
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "code", "error"),
+    [
+        ("plan", ["nowhere.yaml"], 2, "SpecFileError"),
+        ("plan", [], 2, "UsageError"),
+        ("list", ["--limit", "0"], 2, "UsageError"),
+        ("list", ["--state", "asleep"], 2, "OptionError"),
+        ("nothing", [], 2, "UsageError"),
+        ("local status", [], 3, "NotRunningError"),
+        ("local env", [], 3, "NotRunningError"),
+        ("local up", ["--account", "12"], 2, "UsageError"),
+        ("faults list", [], 3, "NotRunningError"),
+        ("faults event", ["mangle", "job"], 2, "UsageError"),
+        ("status", ["told", "--profile", "nobody"], 3, "CredentialsError"),
+    ],
+)
+def test_an_error_is_a_document_too(ask: Ask, path: str, arguments: list[str], code: int, error: str) -> None:
+    [failed] = ask(path, *arguments, code=code, fails=True)
+    assert failed["error"]["code"] == f"Muster.{error}"
+    assert failed["error"]["problems"] == []

@@ -1,0 +1,77 @@
+"""Every `muster …` that a page, an example or an error message shows is a command line that can be read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from docs.commands_reference import commands
+
+ROOT = Path(__file__).resolve().parents[3]
+PLACES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/*.yaml")),
+    *sorted((ROOT / "muster").rglob("*.py")),
+]
+COMMANDS = dict(commands())
+GROUPS = {path.split()[0] for path in COMMANDS if " " in path}
+OF_TYPER = {"--help", "--install-completion", "--show-completion"}
+
+
+class Shown(NamedTuple):
+    """A command line without the program's name. `whole`: it stands for itself in a shell, and not in a sentence."""
+
+    text: str
+    whole: bool
+
+
+def shown_in(path: Path) -> Iterator[Shown]:
+    text = path.read_text(encoding="utf-8")
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+            yield from (Shown(found, whole=True) for found in re.findall(r"(?:^|/|\$\()muster ([^#|;)]*)", line))
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    yield from (Shown(found, whole=False) for found in re.findall(r"`(?:eval \"\$\()?muster ([^`{)|][^`)|]*)", outside))
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a command line; what says that more may follow, or may be left out, is none."""
+    plain = re.sub(r"[\[\]]|\.\.\.|…", " ", text.replace('"', " "))
+    return shlex.split(plain)
+
+
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    length = 2 if words[0] in GROUPS else 1
+    return COMMANDS[" ".join(words[:length])], words[length:]
+
+
+ALL = {(path.relative_to(ROOT).as_posix(), shown) for path in PLACES for shown in shown_in(path)}
+
+
+@pytest.mark.parametrize(("place", "shown"), sorted(ALL), ids=lambda value: getattr(value, "text", value))
+def test_a_command_that_is_shown_can_be_read(place: str, shown: Shown) -> None:
+    words = words_of(shown.text)
+    named = [word for word in words if not word.startswith("-")]
+    if not named or named in [[group] for group in GROUPS]:
+        assert set(words) <= OF_TYPER | GROUPS
+        return
+    command, rest = command_of(words)
+    options = {name for param in command.params for name in [*param.opts, *param.secondary_opts]} | OF_TYPER
+    own = rest[: rest.index("--")] if "--" in rest else rest
+    assert [word for word in own if word.startswith("-") and word != "-" and word not in options] == []
+    if shown.whole:
+        command.make_context("muster", rest)  # raises what a user would be told
+
+
+def test_the_commands_are_found_where_they_are_shown() -> None:
+    assert len(ALL) > 60
+    assert ("README.md", Shown("launch tour.yaml --name tour --watch", whole=True)) in ALL
+    assert ("docs/local.md", Shown("local exec -- make deploy TARGET=local", whole=False)) in ALL
+    assert ("docs/running.md", Shown("local env", whole=True)) in ALL
