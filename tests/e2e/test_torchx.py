@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.local.faults import Crash
 from tests.stack.deployed import Deployed, wait_for
 
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "build" / "torchx"
@@ -80,3 +81,26 @@ def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:
     assert torchx("cancel", handle).returncode == 0
     stack.run(app).wait()
     wait_for("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)
+
+
+def test_a_ranks_torchrun_is_its_own_and_a_rerun_has_the_same_rank(torchx: TorchX, stack: Deployed) -> None:
+    script = stack.gates / "told.py"
+    script.write_text(
+        "import os, sys\n"
+        "print('told', *sys.argv[1:], *(os.environ[name] for name in ('SAID', 'RANK', 'WORLD_SIZE')), flush=True)\n"
+    )
+    stack.cloud.faults.add(Crash(job="*-r1-a1", after_seconds=0))
+    # Two of its processes in each replica, which share this machine and so its ports.
+    script_and_arguments = ("--script", str(script), "--", "${replica_id}")
+    placed = ("-j", "2x2", "--image", IMAGE, "--env", "SAID=${replica_id}", *script_and_arguments)
+    handle = torchx.run("--wait", "-cfg", f"spec={_with_reruns(stack)}", "dist.ddp", *placed)
+    logged = torchx("log", "--regex", "^.*told", handle).stdout
+    lines = [line.partition("told ")[2] for line in logged.splitlines()]
+    assert set(lines) == {f"{rank} {rank} {process} 2" for rank in (0, 1) for process in (0, 1)}
+    assert stack.run(handle.rpartition("/")[2]).statuses()["r1-a2"] == "Completed"
+
+
+def _with_reruns(stack: Deployed) -> str:
+    file = stack.gates / "reruns.yaml"
+    file.write_text("reruns: {user-code: {max_reruns: 1}}\n")
+    return str(file)

@@ -51,9 +51,29 @@ def test_a_command_that_is_too_long_is_refused_before_anything_is_created() -> N
         spec(command=("echo", "x" * 30_000))
 
 
-def test_torchrun_is_a_group_of_its_own_in_each_replica() -> None:
-    assert of_one_node("torchrun --nnodes '1:4' --nproc_per_node 8") == "torchrun --nnodes 1 --nproc_per_node 8"
-    assert of_one_node("torchrun --nnodes=4 a.py") == "torchrun --nnodes=1 a.py"
+@pytest.mark.parametrize(
+    ("command", "alone"),
+    [
+        (
+            "torchrun --rdzv_endpoint ${X:=localhost}:29500 --nnodes '1:4' --nproc_per_node 8 a.py",
+            "torchrun --rdzv_endpoint localhost:0 --nnodes 1 --nproc_per_node 8 a.py",
+        ),
+        (
+            '(python -m torch.distributed.run --rdzv-endpoint="$(hostname):1" --node-rank=3 --nnodes=4) && b',
+            "(python -m torch.distributed.run --rdzv-endpoint=localhost:0 --node-rank=0 --nnodes=1) && b",
+        ),
+        ("launcher --nnodes 4", "launcher --nnodes 4"),
+    ],
+    ids=["dist.ddp", "other spellings", "another program"],
+)
+def test_torchrun_is_a_group_of_its_own_in_each_replica(command: str, alone: str) -> None:
+    assert of_one_node(["bash", "-c", command]) == ["bash", "-c", alone]
+
+
+def test_torchrun_is_told_word_by_word() -> None:
+    command = ["torchrun", "--nnodes", "1:4", "--rdzv-endpoint", "a:1", "--node_rank", "2", "a.py", "--rank", "2"]
+    alone = ["torchrun", "--nnodes", "1", "--rdzv-endpoint", "localhost:0", "--node_rank", "0", "a.py", "--rank", "2"]
+    assert of_one_node(command) == alone
 
 
 def test_every_former_option_is_there_under_its_name() -> None:
