@@ -11,7 +11,7 @@ import typer
 
 from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError
 from muster.client.exit_codes import ExitCode
-from muster.client.output import print_json
+from muster.client.output import print_json, visible
 from muster.client.stack import DEFAULT_STACK
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def result(
         print_json(settled.model_dump(mode="json"))
     else:
         for line in result_lines(settled):
-            typer.echo(line)
+            typer.echo(visible(line))
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
 
@@ -271,7 +271,7 @@ def events(
         print_json({"run": run, "events": [event.model_dump(mode="json") for event in told]})
         return
     for event in told:
-        typer.echo(f"{event.at}  {event.text}")
+        typer.echo(visible(f"{event.at}  {event.text}"))
 
 
 def rerun(

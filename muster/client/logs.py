@@ -100,8 +100,11 @@ class Merge:
 
     def add(self, events: Iterable[LogEvent]) -> int:
         """Take `events` in; how many of them are new."""
-        fresh = [event for event in events if event.id not in self._known]
-        self._known.update((event.id, event.at_ms) for event in fresh)
+        fresh = []
+        for event in events:
+            if event.id not in self._known:
+                self._known[event.id] = event.at_ms
+                fresh.append(event)
         self._held += fresh
         if fresh:
             self.newest_ms = max(self.newest_ms or 0, *(event.at_ms for event in fresh))

@@ -19,9 +19,9 @@ from muster.client.dry_run import DryRun, dry_run
 from muster.client.errors import (
     GoingRunError,
     NoResultError,
+    OutageError,
     ResumedRunError,
     UnfinishedRunError,
-    UnreachableError,
     WaitTimeoutError,
 )
 from muster.client.execution import execution_name
@@ -155,7 +155,7 @@ class Run:
         while True:
             try:
                 status = self.status()
-            except UnreachableError:
+            except OutageError:
                 if time.monotonic() - seen_at > _OUTAGE_SECONDS:
                     raise
             else:
