@@ -247,7 +247,7 @@ def logs(
         follow=follow,
         since=None if since is None else read_moment("--since", since),
         until=None if until is None else read_moment("--until", until),
-        regex=None if regex is None else read_regex(regex),
+        regex=None if regex is None else read_regex(regex, "--regex").pattern,
     )
     show = printer(as_json=json)
     try:
@@ -345,14 +345,9 @@ def _read_spec(path: str) -> Spec:
 
 
 def _muster(stack: str, profile: str | None, region: str | None) -> Muster:
-    import boto3  # noqa: PLC0415
-
     from muster.client.sdk import Muster  # noqa: PLC0415
-    from muster.client.translate import translated  # noqa: PLC0415
 
-    with translated():
-        session = boto3.Session(profile_name=profile, region_name=region or None)
-    return Muster(stack, session)
+    return Muster(stack, profile=profile, region=region or None)
 
 
 def _console() -> Console:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
@@ -26,6 +25,7 @@ from muster.client.errors import (
 )
 from muster.client.execution import execution_name
 from muster.client.happenings import Happening
+from muster.client.log_options import read_regex
 from muster.client.log_reader import follow_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.client.observe import Observer, read_result
@@ -51,11 +51,24 @@ _OUTAGE_SECONDS = 600.0
 
 
 class Muster:
-    """A deployed stack, found by its CloudFormation outputs. Nothing is called before the first use."""
+    """A deployed stack, found by its CloudFormation outputs. Nothing is called before the first use.
 
-    def __init__(self, stack: str = DEFAULT_STACK, session: boto3.Session | None = None) -> None:
+    `profile` and `region` are chosen as by the AWS CLI where they are left out; `session` takes the place of both.
+
+    Raises:
+        CredentialsError: there is no such profile.
+    """
+
+    def __init__(
+        self,
+        stack: str = DEFAULT_STACK,
+        session: boto3.Session | None = None,
+        *,
+        profile: str | None = None,
+        region: str | None = None,
+    ) -> None:
         with translated():
-            self._cloud = Cloud(stack, session or boto3.Session())
+            self._cloud = Cloud(stack, session or boto3.Session(profile_name=profile, region_name=region))
 
     @property
     def bucket(self) -> str:
@@ -185,7 +198,7 @@ class Run:
         Raises:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
-            re.error: `regex` is no regular expression.
+            OptionError: `regex` is no regular expression.
         """
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
@@ -193,7 +206,7 @@ class Run:
             ranks={rank} if isinstance(rank, int) else rank,
             since=since,
             until=until,
-            regex=None if regex is None else re.compile(regex),
+            regex=None if regex is None else read_regex(regex, "regex"),
         )
         self._cloud.describe_execution(self.name)
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import boto3
-
 from muster.client.errors import NoResultError, WaitTimeoutError
 from muster.client.sdk import Muster, Run
 from muster.client.stack import DEFAULT_STACK
@@ -50,7 +48,7 @@ class MusterExecutor:
         cpu_instance_type: str | None = None,
         volume_size_gb: int | None = None,
     ) -> None:
-        self._muster = Muster(stack, boto3.Session(region_name=region))
+        self._muster = Muster(stack, region=region)
         self._place = {"stack": stack, **({"region": region} if region else {})}
         self._run_id = run_id
         self._instance_type, self._cpu_instance_type = instance_type, cpu_instance_type

@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster, RunState, RunStatus
+from muster.client import Muster, MusterError, RunState, RunStatus
 from muster.client.cloud import Cloud
 from muster.client.errors import (
     DeniedError,
@@ -226,6 +226,27 @@ def test_a_missing_stack_and_a_foreign_one_are_told_apart(house: House) -> None:
         Muster("Nowhere").launch(house.spec)
     with pytest.raises(ForeignStackError, match="JobPrefix"):
         Muster(deploy(house.workshop, prefix="")).launch(house.spec)
+
+
+def test_profile_and_region_are_chosen_by_name(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MusterError, match=r"No usable AWS credentials: The config profile \(nobody\)"):
+        Muster(house.stack, profile="nobody")
+    config = tmp_path / "config"
+    names = ("aws_access_key_id", "aws_secret_access_key")
+    keys = "".join(f"{name} = {os.environ[name.upper()]}\n" for name in names)
+    config.write_text(f"[profile far]\nregion = eu-west-1\n{keys}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    with pytest.raises(UnknownRunError):
+        Muster(house.stack, profile="far", region="us-east-1").run("nobody").status()
+    with pytest.raises(StackNotFoundError, match="in eu-west-1"):
+        Muster("Nowhere", profile="far").run("nobody").status()
+
+
+def test_a_pattern_that_is_none_is_an_error_of_musters(house: House) -> None:
+    with pytest.raises(MusterError, match=r"^regex: found '\('; it is no regular expression"):
+        house.muster.run(house.run).logs(regex="(")
 
 
 def test_what_the_credentials_may_not_do_is_named(house: House) -> None:
