@@ -36,6 +36,7 @@ from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunState, RunStatus
 from muster.client.surroundings import surroundings
 from muster.client.translate import translated
+from muster.contract.errors import RunNameTakenError
 from muster.contract.names import run_name
 from muster.contract.result import Result
 from muster.contract.spec import Spec
@@ -248,6 +249,7 @@ class Run:
         Raises:
             GoingRunError: it has not ended.
             ResumedRunError: it goes on already, under a name of somebody's choice.
+            RunNameTakenError: its next name belongs to a run that has nothing to do with it.
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
@@ -257,8 +259,14 @@ class Run:
         if heir not in {None, name}:
             raise ResumedRunError(self.name, str(heir))
         if heir is None:
-            spec = parse_spec({**self.spec(), "name": name, "resume_from": run_name(self.name)})
-            self._cloud.start_execution(name, execution_input(spec))
+            parent = run_name(self.name)
+            spec = parse_spec({**self.spec(), "name": name, "resume_from": parent})
+            try:
+                self._cloud.start_execution(name, execution_input(spec))
+            except RunNameTakenError:
+                # Started a moment ago, by the rerun policy or by a call whose answer was lost, and not known yet.
+                if self._cloud.describe_execution(name).parent != parent:
+                    raise
         return Run(self._cloud, name)
 
     def report(self) -> bytes:
