@@ -97,6 +97,8 @@ class Execution:
     parent: str | None = None
     restarts: bool = False
     """Whether its jobs may restart by themselves: on spot, or by a retry strategy of SageMaker's."""
+    reruns: bool = False
+    """Whether it has a policy by which another run may go on after it."""
 
     @classmethod
     def from_description(cls, answer: Mapping[str, Any]) -> Execution:
@@ -109,6 +111,7 @@ class Execution:
             replicas=_replicas(answer.get("input", "")),
             parent=_parent(answer.get("input", "")),
             restarts=_restarts(answer.get("input", "")),
+            reruns=_asked(answer.get("input", ""), "rerun") is not None,
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )

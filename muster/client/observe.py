@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from muster.client.cloud import Cloud
 from muster.client.happenings import Happening, Traces, happenings
@@ -15,13 +15,18 @@ from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.lineage import Heir, Lineage
 from muster.contract.names import numbered_run_name, run_name
+from muster.contract.plan import Plan
 from muster.contract.result import Result, Verdict
+from muster.contract.succession import next_run
 from muster.contract.turns import TURNS_KEY, Turns
 from muster.contract.waiting import Waiting
 
 # A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
 _CLASSES_PER_LOOK = 25
 _PARALLEL = 8
+# The settlement starts the heir, tries again where it is throttled, and the heir's first function makes it known; one
+# that a limit of the account or of the run prevents never comes.
+_HEIR_WITHIN = timedelta(minutes=2)
 
 
 class Observer:
@@ -64,6 +69,7 @@ class Observer:
             progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
             heir=self._heir,
+            awaits_heir=self._awaits_heir(execution),
             page=self._page,
             now=datetime.now(UTC),
             waiting=self._waiting(execution, jobs),
@@ -137,6 +143,16 @@ class Observer:
         if execution.parent is None or lineage is not None:
             self._progress = reader
         return reader
+
+    def _awaits_heir(self, execution: Execution) -> bool:
+        """Whether the control plane may be about to start the run that goes on where this one has failed."""
+        result = self._result
+        if result is None or self._heir is not None or not execution.reruns:
+            return False
+        if datetime.now(UTC) - datetime.fromisoformat(result.settled_at) > _HEIR_WITHIN:
+            return False
+        body = self._cloud.read(RunLayout(self._run).plan)
+        return body is not None and next_run(Plan.from_json(body, "plan.json"), result) is not None
 
     def _read_heir(self) -> str | None:
         body = self._cloud.read(RunLayout(self._run).heir)

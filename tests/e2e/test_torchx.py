@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -13,6 +14,13 @@ from tests.stack.deployed import Deployed, wait_for
 
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "build" / "torchx"
 IMAGE = "muster-local/python:latest"
+
+TWO_ROLES = """
+from torchx.specs import AppDef, Role
+
+def two() -> AppDef:
+    return AppDef("two", [Role(name, "", entrypoint="true") for name in ("a", "b")])
+"""
 
 
 class TorchX:
@@ -98,6 +106,37 @@ def test_a_ranks_torchrun_is_its_own_and_a_rerun_has_the_same_rank(torchx: Torch
     lines = [line.partition("told ")[2] for line in logged.splitlines()]
     assert set(lines) == {f"{rank} {rank} {process} 2" for rank in (0, 1) for process in (0, 1)}
     assert stack.run(handle.rpartition("/")[2]).statuses()["r1-a2"] == "Completed"
+
+
+def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(torchx: TorchX, stack: Deployed) -> None:
+    mark = stack.gates / f"tried-{uuid4().hex}"
+    fails_once = f"echo attempt; test -e {mark} || {{ touch {mark}; exit 3; }}"
+    wait = ("run", "-s", "muster", "--wait", "--log", "utils.sh", "--image", IMAGE, "--max_retries", "1")
+    answer = torchx(*wait, "bash", "-c", fails_once)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.count("sh/0 attempt") == 2
+    status = torchx("status", answer.stdout.split()[0])
+    assert status.stdout.count("SUCCEEDED") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("two_roles.py:two",), "roles: found 2; the replicas of a run are alike: run each role on its own."),
+        (("-cfg", "git_config=repo:x", "utils.echo"), "git_config: found {'repo': 'x'}; name a folder of a clone"),
+        (("-cfg", "max_run=0,volume_size=0", "utils.echo"), "max_runtime_seconds: found 0; at least 1; raise it"),
+        (("-cfg", "stack=Nowhere", "utils.echo"), "There is no stack named Nowhere in us-east-1: deploy it"),
+        (("-cfg", "profile=nobody", "utils.echo"), "No usable AWS credentials: The config profile (nobody)"),
+    ],
+    ids=["several roles", "option", "spec", "stack", "profile"],
+)
+def test_what_cannot_be_run_is_told_without_a_traceback(
+    torchx: TorchX, stack: Deployed, arguments: tuple[str, ...], told: str
+) -> None:
+    (stack.gates / "two_roles.py").write_text(TWO_ROLES)
+    answer = torchx("run", "-s", "muster", *arguments)
+    assert (answer.returncode, "Traceback" in answer.stderr, told in answer.stderr) == (1, False, True), answer.stderr
+    assert stack.calls("StartExecution") == 0
 
 
 def _with_reruns(stack: Deployed) -> str:
