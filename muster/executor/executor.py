@@ -74,8 +74,8 @@ class MusterExecutor:
         """Start `n_replicas` replicas as one run and return at once; `handles[i].rank == i`.
 
         The trainer is `entrypoint_args`' trainer_module and trainer_fn, else `entrypoint` itself: text like
-        `package.module:function`, or a function of a module. It gets `trainer_kwargs`, of any size. `rendezvous_uri` is
-        not needed: the replicas meet in the stack's bucket. `timeout` limits an attempt, in seconds.
+        `package.module:function`, or a function of a module. It gets `trainer_kwargs`, of up to 250 KB as JSON.
+        `rendezvous_uri` is not needed: the replicas meet in the stack's bucket. `timeout` is an attempt's, in seconds.
 
         Raises:
             SpecError: with everything that is wrong at once; nothing was created.
