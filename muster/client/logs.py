@@ -72,6 +72,11 @@ class LogQuery:
         """The end, in milliseconds since 1970; the service counts it in."""
         return None if self.until is None else _milliseconds(self.until)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it ends before it begins, which the service refuses."""
+        return self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms
+
     def lines(self, events: Iterable[LogEvent]) -> Iterator[LogLine]:
         """The lines among `events` that are asked for."""
         for event in events:

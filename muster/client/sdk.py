@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ from muster.report.render import render
 POLL_SECONDS = 2.0
 # A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.
 _OUTAGE_SECONDS = 600.0
+# Lines have the times of their instances' clocks.
+_CLOCKS_DIFFER_BY = timedelta(minutes=5)
 
 
 class Muster:
@@ -201,15 +203,18 @@ class Run:
             ClientError: the cloud cannot be reached or refuses.
             OptionError: `regex` is no regular expression.
         """
+        # The log group is the account's, for ever: CloudWatch Logs is spared the search before the run.
+        began = self._cloud.describe_execution(self.name).started_at - _CLOCKS_DIFFER_BY
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
             run=run_name(self.name),
+            since=began if since is None else max(since.astimezone(), began),
             ranks={rank} if isinstance(rank, int) else rank,
-            since=since,
             until=until,
             regex=None if regex is None else read_regex(regex, "regex"),
         )
-        self._cloud.describe_execution(self.name)
+        if query.is_empty:
+            return iter(())
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
 
     def _has_ended(self) -> bool:

@@ -28,7 +28,8 @@ _BAD_CREDENTIALS = {
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 }
-_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+# An answer without a body, as to HeadObject, has the HTTP status alone.
+_DENIED = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _THROTTLED = {"RequestLimitExceeded", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException"}
 _SERVERS_FAULT = 500  # HTTP: from here on it is not the request
 

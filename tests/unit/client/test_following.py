@@ -12,6 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from muster.client import Muster
 from muster.client import cloud as client_cloud
 from muster.client.cloud import Cloud
 from muster.client.errors import BusyError
@@ -148,6 +149,23 @@ def test_a_run_that_wrote_nothing_has_no_lines(reader: Cloud, writer: Writer) ->
     nothing = LogQuery("muster", f"{writer.run}-other")
     assert list(read_lines(reader, nothing)) == []
     assert list(follow_lines(reader, nothing, lambda: True)) == []
+
+
+def test_a_run_is_not_looked_for_before_its_beginning_nor_in_a_window_without_length(
+    reader: Cloud, writer: Writer, workshop: Workshop
+) -> None:
+    run = Muster(reader.stack.name).launch({"name": writer.run, "replicas": 1, "trainer": "package.module:train"})
+    now = datetime.now(UTC)
+    writer.write(0, "somebody else's", at=now - timedelta(minutes=10))
+    writer.write(0, "with a slow clock", at=now - timedelta(minutes=1))
+    writer.write(0, "own", at=now)
+    assert [line.message for line in run.logs()] == ["with a slow clock", "own"]
+    assert [line.message for line in run.logs(since=now.replace(microsecond=0, tzinfo=UTC))] == ["own"]
+    workshop.cloud.calls.reset()
+    for follow in (True, False):
+        assert list(run.logs(until=now - timedelta(hours=1), follow=follow)) == []
+        assert list(run.logs(since=now, until=now - timedelta(seconds=9), follow=follow)) == []
+    assert "FilterLogEvents" not in {call.operation for call in workshop.cloud.calls.report()}
 
 
 def test_several_readers_of_a_process_keep_to_the_rate_of_the_account(reader: Cloud, writer: Writer) -> None:
