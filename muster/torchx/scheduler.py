@@ -91,9 +91,6 @@ class MusterScheduler(Scheduler):
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo:
         """Nothing is called and nothing is written: the source folder is packed when the run is scheduled."""
         with _told():
-            if len(app.roles) != 1:
-                message = f"roles: found {len(app.roles)}; the replicas of a run are alike: run each role on its own."
-                raise OptionsError(message)
             name = run_name(app.name, cfg.get("base_job_name"))
             application = _application(app, name)
             return AppDryRunInfo(Request(spec_of(name, application, cfg, _further(cfg.get("spec"))), dict(cfg)), repr)
@@ -179,9 +176,21 @@ def create_scheduler(session_name: str, **_: object) -> MusterScheduler:
     return MusterScheduler(session_name)
 
 
+def _only_role(app: AppDef) -> Role:
+    if len(app.roles) != 1:
+        message = f"roles: found {len(app.roles)}; the replicas of a run are alike: run each role on its own."
+        raise OptionsError(message)
+    (role,) = app.roles
+    if role.mounts:
+        found = ", ".join(mount.dst_path for mount in role.mounts)
+        message = f"mounts: found {found}; a training job has channels: name input_data_config in a file (option spec)."
+        raise OptionsError(message)
+    return role
+
+
 def _application(app: AppDef, name: str) -> Application:
     values = macros.Values(img_root="", app_id=name, replica_id=RANK, rank0_env=_RANK0)
-    role = values.apply(app.roles[0])
+    role = values.apply(_only_role(app))
     instance_type = role.resource.capabilities.get(_INSTANCE_TYPE)
     return Application(
         name=app.name,
