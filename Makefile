@@ -10,6 +10,8 @@ BROWSER := build/.ready-browser
 # PyTorch is large: only what needs it installs it.
 TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
+# Most tests wait for processes: two workers, each with an embedded cloud and a stack of its own, keep two cores busy.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-gpt test check bench docs screenshots deploy lock clean
@@ -69,7 +71,7 @@ demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and d
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
 test: setup $(TORCH) $(TORCHX) $(BROWSER) ## Every test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: setup $(TORCH) ## Lint, types, import rules
 	$(BIN)/ruff check .

@@ -2,6 +2,12 @@
 
 import signal
 
+from hypothesis import settings
+
+# Tests assert behaviour, not time; and what fails here must fail again on another machine.
+settings.register_profile("muster", deadline=None, derandomize=True)
+settings.load_profile("muster")
+
 pytest_plugins = ["tests.plugins.cloud", "tests.plugins.stack"]
 
 

@@ -13,7 +13,7 @@ from muster.client.errors import NoPlanError
 from muster.client.jobs import Job, JobDetail
 from muster.client.observe import Observer
 from muster.client.status import ReplicaStatus, RunStatus, is_failure
-from muster.client.view import status_word
+from muster.client.view import status_word, turn_text
 from muster.contract.commit import Commit
 from muster.contract.document import canonical_json
 from muster.contract.errors import DocumentError
@@ -72,7 +72,7 @@ class PageSource:
             Sight(
                 plan=plan,
                 state=status.state,
-                reason=status.reason,
+                reason=status.reason if status.behind is None else turn_text(status),
                 made_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 ended_at=(result.settled_at if result else status.ended_at) if status.state.is_terminal else None,
                 replicas=replicas,
@@ -117,6 +117,8 @@ class PageSource:
                 update = told.model_dump(exclude={"job"} if job is None or told.secondary == NOT_CREATED else None)
                 view = view.model_copy(update=update)
             attempts.append(view)
+        if replica.waiting_for is not None:
+            attempts.append(AttemptView(attempt=len(attempts) + 1, failure_class=replica.waiting_for))
         return ReplicaView(
             rank=replica.rank,
             state=settled.outcome.value if settled else status_word(replica),

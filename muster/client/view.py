@@ -77,7 +77,7 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
 
 def headline(status: RunStatus) -> str:
     """One line on the whole run."""
-    where = _rounds(status) if status.behind is None else _turn(status)
+    where = _rounds(status) if status.behind is None else turn_text(status)
     words = [f"{status.run}: {status.state}", elapsed(status), where]
     if status.reruns:
         words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
@@ -102,7 +102,7 @@ def _rounds(status: RunStatus) -> str:
     return "no round yet" if status.round is None else f"round {status.round}"
 
 
-def _turn(status: RunStatus) -> str:
+def turn_text(status: RunStatus) -> str:
     """Behind whom a run waits; of many the nearest."""
     before = status.behind or ()
     more = f" and {len(before) - _BEFORE_SHOWN} more" if len(before) > _BEFORE_SHOWN else ""
@@ -129,7 +129,7 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
         if line and (previous is None or before is None or line != _replica_line(previous, before.state)):
             yield line
     if after.behind is not None and (before is None or before.behind != after.behind):
-        yield f"run {after.run} {_turn(after)}"
+        yield f"run {after.run} {turn_text(after)}"
     if after.round is not None and (before is None or before.round != after.round):
         yield _round_line(after)
     if before is None or before.state is not after.state:

@@ -14,6 +14,7 @@ import os
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,8 @@ def adapt(code_cache: Path) -> None:
 def _with_log_pages(scan: Callable[[dict[str, Any]], _Response]) -> Callable[[dict[str, Any]], _Response]:
     """FilterLogEvents by a prefix of the streams' names, and page after page.
 
-    MiniStack overlooks `logStreamNamePrefix`, and gives no token where there is more than a page.
+    MiniStack overlooks `logStreamNamePrefix`, gives no token where there is more than a page, and no identity to what
+    its functions write.
     """
 
     def filter_log_events(request: dict[str, Any]) -> _Response:
@@ -129,7 +131,7 @@ def _with_log_pages(scan: Callable[[dict[str, Any]], _Response]) -> Callable[[di
         status, headers, body = scan({**narrowed, "limit": _LOG_PAGE})
         if status != 200:
             return status, headers, body
-        found = json.loads(body)["events"]
+        found = _identified(json.loads(body)["events"])
         place = next((index for index, event in enumerate(found) if event["eventId"] == last), -1)
         page = found[place + 1 :][: request.get("limit", _LOG_PAGE)]
         answer: dict[str, Any] = {"events": page, "searchedLogStreams": []}
@@ -138,6 +140,16 @@ def _with_log_pages(scan: Callable[[dict[str, Any]], _Response]) -> Callable[[di
         return int(status), headers, json.dumps(answer).encode()
 
     return filter_log_events
+
+
+def _identified(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events, each with an identity; equal for every request that begins no later than the event's moment."""
+    counts: Counter[str] = Counter()
+    for event in events:
+        place = f"{event['logStreamName']}/{event['timestamp']}"
+        event.setdefault("eventId", f"{place}/{counts[place]}")
+        counts[place] += 1
+    return events
 
 
 def _log_place(token: str | None) -> tuple[int, str]:

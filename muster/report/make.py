@@ -56,6 +56,8 @@ def make_page(sight: Sight) -> Page:
                 started_at=plan.created_at,
                 until=until,
                 prices=prices,
+                deadline_seconds=plan.spec.deadline_seconds,
+                ceiling_usd=plan.spec.cost_ceiling_usd,
                 parent=plan.lineage.parent if plan.lineage else None,
                 heir=sight.heir,
             )

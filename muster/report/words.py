@@ -23,8 +23,9 @@ def verdict(
     """The run in one to three sentences."""
     beginning = _BEGINNINGS.get(state, f"The run is {state}")
     if not reason and state == "running":
-        training = sum(replica.state in {"InProgress", "Training"} for replica in replicas)
-        reason = f"{training} of {len(replicas)} replicas have a job, {_rounds(rounds)}"
+        reason = ", ".join(
+            [f"{_at_work(replicas)} of {len(replicas)} replicas have a job", *_waits(replicas), _rounds(rounds)]
+        )
     sentences = [f"{beginning}: {reason.rstrip('.')}." if reason else f"{beginning}."]
     reruns = rerun_causes(replicas)
     if reruns:
@@ -36,6 +37,19 @@ def verdict(
             "All replicas hold the same parameters." if identical else "The replicas do not hold the same parameters."
         )
     return " ".join(sentences)
+
+
+def _at_work(replicas: Sequence[ReplicaView]) -> int:
+    newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
+    return sum(attempt.job is not None and attempt.ended_at is None for attempt in newest)
+
+
+def _waits(replicas: Sequence[ReplicaView]) -> Iterator[str]:
+    """Of what there is not enough for how many replicas."""
+    newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
+    waits = Counter(str(one.failure_class) for one in newest if one.job is None and one.failure_class is not None)
+    for cause, count in waits.most_common():
+        yield f"{count} wait{'s' if count == 1 else ''} for {cause}"
 
 
 def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
@@ -51,6 +65,8 @@ def facts(
     started_at: str,
     until: str,
     prices: str,
+    deadline_seconds: int | None,
+    ceiling_usd: float | None,
     parent: str | None,
     heir: str | None,
 ) -> Iterator[Fact]:
@@ -58,7 +74,8 @@ def facts(
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     yield Fact(label="Rounds", value=str(rounds.total), note="committed")
-    yield Fact(label="Time", value=duration(seconds_between(started_at, until)))
+    limit = "" if deadline_seconds is None else f"of at most {duration(deadline_seconds)}"
+    yield Fact(label="Time", value=duration(seconds_between(started_at, until)), note=limit)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
     known = [attempt.usd for replica in replicas for attempt in replica.attempts if attempt.usd is not None]
     unpriced = sorted(
@@ -70,7 +87,8 @@ def facts(
         }
     )
     without = f"; without {', '.join(unpriced)}, which the table does not have" if unpriced else ""
-    yield Fact(label="Cost so far", value=f"≤ {_dollars(sum(known))}", note=f"instances, {prices}{without}")
+    ceiling = "" if ceiling_usd is None else f"; no reruns from {_dollars(ceiling_usd)} on"
+    yield Fact(label="Cost so far", value=f"≤ {_dollars(sum(known))}", note=f"instances, {prices}{without}{ceiling}")
     shares = [
         1 - blocked / seconds
         for blocked, seconds in zip(rounds.blocked, rounds.seconds, strict=True)

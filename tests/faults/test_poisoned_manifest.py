@@ -224,7 +224,7 @@ def test_memory_does_not_grow_with_what_an_archive_unpacks_to(s3: S3Client, plai
     assert peak < 8 * MIB
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(max_examples=150)
 @given(body=st.binary(max_size=2_000), key=st.sampled_from([PLAIN, ARCHIVE]), packed=st.booleans())
 def test_random_bytes_are_only_ever_refused(s3: S3Client, body: bytes, key: str, packed: bool) -> None:
     refusal(s3, key, gzip.compress(body) if packed else body)
@@ -243,7 +243,7 @@ def _honest() -> bytes:
 HONEST = _honest()
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(changes=st.lists(st.tuples(st.integers(0, len(HONEST) - 1), st.binary(min_size=1, max_size=12)), max_size=4))
 def test_a_changed_archive_resolves_to_a_manifest_or_is_refused(s3: S3Client, changes: list[tuple[int, bytes]]) -> None:
     body = bytearray(HONEST)
@@ -269,7 +269,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(
     value=st.fixed_dictionaries(
         {"checkpoint_s3_bucket": st.just("s3://escrow/final") | json_values},

@@ -39,8 +39,12 @@ def test_a_replica_that_waits_for_quota_is_seen_waiting_and_launched_in_the_end(
         monkeypatch.setenv(variable, value)
     seen = Muster().run(run.name)
     wait_for("the wait in the status", lambda: seen.status().replicas[1].waiting_for is FailureClass.QUOTA)
+    page = seen.live_page().look()
+    assert page.replicas[1].state == "waiting for quota"
+    assert "1 waits for quota" in page.verdict
     run.wait_for_status(1, 3, "Training")
     assert seen.status().replicas[1].waiting_for is None
+    assert "2 of 2 replicas have a job" in seen.live_page().look().verdict
     stack.open_gate("quota")
     assert run.wait()["status"] == "SUCCEEDED"
     attempts = run.result().replicas[1].attempts

@@ -25,7 +25,7 @@ function segments(model, replica) {
   for (const attempt of replica.attempts ?? []) {
     if (!attempt.launched_at) {
       // Refused before there was a job, and nobody has told when.
-      free ??= { at: 0, why: "waits for capacity or quota" };
+      free ??= { at: 0, why: `waits for ${attempt.failure_class ?? "capacity or quota"}` };
       continue;
     }
     const from = model.since(attempt.launched_at);

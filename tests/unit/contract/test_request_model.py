@@ -159,7 +159,7 @@ def specs() -> st.SearchStrategy[dict[str, Any]]:
     return chosen.flatmap(lambda names: st.fixed_dictionaries({name: fields[name] for name in names}))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(specs())
 def test_nothing_that_passes_the_spec_is_refused_by_the_service(fields):
     try:

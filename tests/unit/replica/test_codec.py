@@ -23,7 +23,6 @@ from muster.replica.codec import (
 from muster.replica.codecs.base import MAGNITUDE_MAX
 
 KEY = "states/00000003"
-examples = settings(deadline=None, derandomize=True)
 
 BOUND = float(MAGNITUDE_MAX)
 values_of = arrays(np.float32, st.integers(1, 3000), elements=st.floats(-BOUND, BOUND, width=32))
@@ -48,7 +47,6 @@ def decoded(body: bytes, count: int, key: str = KEY) -> Floats:
     return decode_blocks(key, view[HEADER_BYTES:], blocks, range(blocks.number))
 
 
-@examples
 @given(values_of)
 def test_values_survive_bit_by_bit(values: Floats) -> None:
     body = encoded(values)
@@ -56,7 +54,6 @@ def test_values_survive_bit_by_bit(values: Floats) -> None:
     assert decoded(body, values.size).tobytes() == values.tobytes()
 
 
-@examples
 @given(values_of, st.data())
 def test_any_run_of_blocks_can_be_read_alone(values: Floats, data: st.DataObject) -> None:
     blocks = Blocks(values.size)
@@ -67,7 +64,6 @@ def test_any_run_of_blocks_can_be_read_alone(values: Floats, data: st.DataObject
     assert part.tobytes() == values[blocks.span(which)].tobytes()
 
 
-@examples
 @given(st.integers(1, 600), st.data())
 def test_one_changed_bit_is_never_accepted_as_something_else(count: int, data: st.DataObject) -> None:
     values = np.arange(count, dtype=np.float32)
@@ -82,7 +78,6 @@ def test_one_changed_bit_is_never_accepted_as_something_else(count: int, data: s
         pass
 
 
-@examples
 @given(st.integers(1, 600), st.data())
 def test_a_truncated_object_is_refused(count: int, data: st.DataObject) -> None:
     body = encoded(np.ones(count, np.float32))
@@ -91,14 +86,13 @@ def test_a_truncated_object_is_refused(count: int, data: st.DataObject) -> None:
         decoded(body[:length], count)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=HEADER_BYTES + 2000), st.integers(1, 500))
 def test_garbage_is_refused(body: bytes, count: int) -> None:
     with pytest.raises(CodecError):
         decoded(body, count)
 
 
-@examples
 @given(st.binary(max_size=HEADER_BYTES))
 def test_garbage_behind_a_true_beginning_is_refused(garbage: bytes) -> None:
     body = encoded(np.ones(4, np.float32))[:16] + garbage
@@ -127,7 +121,6 @@ def test_a_header_that_does_not_fit_is_refused() -> None:
         encode(KEY, None, lambda _: header)
 
 
-@examples
 @given(st.integers(1, 2**33), st.integers(1, 10_000))
 def test_shards_cover_every_block_once_and_their_number_is_bounded(count: int, members: int) -> None:
     blocks = Blocks(count)

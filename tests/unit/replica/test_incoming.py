@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.replica.blocks import Blocks
@@ -32,7 +32,6 @@ def in_pieces(body: bytes, sizes: list[int]) -> Iterator[memoryview]:
         start, turn = start + size, turn + 1
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 400_000), min_size=1, max_size=5).filter(lambda sizes: sum(sizes) > 5_000))
 def test_the_sizes_in_which_bytes_come_do_not_matter(sizes: list[int]) -> None:
     incoming = Incoming(in_pieces(BODY, sizes))

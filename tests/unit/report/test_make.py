@@ -78,6 +78,25 @@ def test_the_verdict_is_words_in_every_state(small: Sight) -> None:
     assert "do not hold the same parameters" in make_page(replace(small, parameters_identical=False)).verdict
 
 
+def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: Sight) -> None:
+    waits = attempt(attempt=2, job=None, launched_at=None, ended_at=None, failure_class=FailureClass.QUOTA)
+    replicas = [
+        ReplicaView(rank=0, state="Downloading", attempts=(attempt(ended_at=None),)),
+        ReplicaView(rank=1, state="waiting for quota", attempts=(attempt(failure_class=FailureClass.CAPACITY), waits)),
+        ReplicaView(rank=2, state="not launched"),
+    ]
+    page = make_page(replace(small, state="running", reason="", replicas=replicas, parameters_identical=None))
+    assert page.verdict.startswith("The run is going on: 1 of 3 replicas have a job, 1 waits for quota, 20 rounds.")
+
+
+def test_the_limits_of_a_run_stand_beside_what_they_limit(small: Sight) -> None:
+    spec = small.plan.spec.model_copy(update={"deadline_seconds": 7_200, "cost_ceiling_usd": 250.0})
+    page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
+    notes = {fact.label: fact.note for fact in page.facts}
+    assert notes["Time"] == "of at most 2 h"
+    assert notes["Cost so far"].endswith("; no reruns from $250.00 on")
+
+
 def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: Sight) -> None:
     replica = ReplicaView(rank=0, state="failed", attempts=(attempt(instance_type="ml.new.large"),))
     [cost] = [fact for fact in make_page(replace(small, replicas=[replica])).facts if fact.label == "Cost so far"]
