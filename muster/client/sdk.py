@@ -203,6 +203,7 @@ class Run:
             ClientError: the cloud cannot be reached or refuses.
             OptionError: `regex` is no regular expression.
         """
+        pattern = None if regex is None else read_regex(regex, "regex")
         # The log group is the account's, for ever: CloudWatch Logs is spared the search before the run.
         began = self._cloud.describe_execution(self.name).started_at - _CLOCKS_DIFFER_BY
         query = LogQuery(
@@ -211,7 +212,7 @@ class Run:
             since=began if since is None else max(since.astimezone(), began),
             ranks={rank} if isinstance(rank, int) else rank,
             until=until,
-            regex=None if regex is None else read_regex(regex, "regex"),
+            regex=pattern,
         )
         if query.is_empty:
             return iter(())
