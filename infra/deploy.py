@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="job_prefix, replica_image, rearm_seconds, log_retention_days, sweep_hours, schedules, notify_email",
+        help="a key of infra/settings.py, as replica_image, sweep_hours, notify_email, health_alarms, dashboard",
     )
     parser.add_argument("--outputs", type=Path, default=ROOT / "build" / "deploy" / "outputs.json")
     options = parser.parse_args(arguments)

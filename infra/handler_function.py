@@ -13,6 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.expiring_log_group import ExpiringLogGroup
+from muster.contract.metrics import NAMESPACE, function_service
 
 ASYNC_RETRIES = 2  # Lambda: the most it does for an asynchronous event
 ASYNC_EVENT_HOURS = 6  # Lambda: the longest it keeps one
@@ -75,8 +76,8 @@ class HandlerFunction(Construct):
             environment={
                 **settings.environment,
                 **(environment or {}),
-                "POWERTOOLS_SERVICE_NAME": f"muster-{name}",
-                "POWERTOOLS_METRICS_NAMESPACE": "Muster",
+                "POWERTOOLS_SERVICE_NAME": function_service(name),
+                "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
                 "POWERTOOLS_LOG_LEVEL": "INFO",
             },
             # CDK would add grants of its own to the role; everything it may do stands here and in its caller.

@@ -25,7 +25,7 @@ class NotifyFunction(Construct):
         if email is not None:
             # SNS asks the address whether it wants this.
             self.topic.add_subscription(subscriptions.EmailSubscription(email))
-        function = HandlerFunction(
+        self.function = HandlerFunction(
             self,
             "Handler",
             name="notify",
@@ -42,6 +42,6 @@ class NotifyFunction(Construct):
             description="Muster: what people are told",
             bus=settings.bus,
             pattern=events.EventPattern(source=[SOURCE], detail_type=[event.detail_type for event in _TOLD]),
-            function=function,
+            function=self.function,
             dead_letters=settings.dead_letters,
         )

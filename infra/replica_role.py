@@ -9,11 +9,12 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.access import listing, log_group_arn, objects
+from muster.contract.metrics import NAMESPACE
 from muster.contract.source import SOURCE
 from muster.contract.stack_defaults import StackDefaults
 
 TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-METRIC_NAMESPACES = ["Muster", "/aws/sagemaker/TrainingJobs"]
+METRIC_NAMESPACES = [NAMESPACE, "/aws/sagemaker/TrainingJobs"]
 
 
 class ReplicaRole(Construct):

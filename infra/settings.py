@@ -45,7 +45,8 @@ class StackSettings:
     the stack's bucket; `sweep_hours` is the time between two looks for what has outlived its run, 0 for none;
     `schedules` start runs by the clock; `notify_email` is told how runs end; `launches_per_second` is the rate at which
     the account may call CreateTrainingJob, which SageMaker does not publish; `max_concurrent_replicas` caps the
-    replicas of all runs together, which then queue up.
+    replicas of all runs together, which then queue up; `health_alarms` and `dashboard` are CloudWatch's, which cost
+    something in an account that has many.
     """
 
     job_prefix: str = "muster"
@@ -60,6 +61,8 @@ class StackSettings:
     notify_email: str | None = None
     launches_per_second: int = 10
     max_concurrent_replicas: int | None = None
+    health_alarms: bool = True
+    dashboard: bool = True
 
     @classmethod
     def from_context(cls, read: Callable[[str], object]) -> StackSettings:
@@ -84,6 +87,8 @@ class StackSettings:
             sweep_hours=_sweep_hours(read("sweep_hours"), default.sweep_hours),
             launches_per_second=_launches_per_second(read("launches_per_second"), default.launches_per_second),
             max_concurrent_replicas=_max_concurrent_replicas(read("max_concurrent_replicas")),
+            health_alarms=_switch("health_alarms", read("health_alarms"), default=default.health_alarms),
+            dashboard=_switch("dashboard", read("dashboard"), default=default.dashboard),
         )
 
 
@@ -163,6 +168,16 @@ def _notify_email(value: object) -> str | None:
     if not isinstance(value, str) or not re.fullmatch(r"[^@\s]{1,64}@[^@\s]{1,189}", value):
         raise refused(value, "notify_email", "one address, like team@example.com")
     return value
+
+
+def _switch(key: str, value: object, *, default: bool) -> bool:
+    if value is None:
+        return default
+    known = {True: True, False: False, "true": True, "false": False}
+    # The number 1 would be found as True.
+    if not isinstance(value, bool | str) or value not in known:
+        raise refused(value, key, "true or false")
+    return known[value]
 
 
 def _whole_number(value: object) -> int | None:

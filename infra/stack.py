@@ -12,11 +12,16 @@ from constructs import Construct
 
 from infra.alarm_function import AlarmFunction
 from infra.attempt_function import AttemptFunction
+from infra.console import Console
+from infra.dashboard import Dashboard
 from infra.dead_letters import DeadLetters
 from infra.event_bus import EventBus
 from infra.event_rule import EventRule
+from infra.example import example_input
 from infra.handler_function import HandlerSettings
+from infra.health_alarms import HealthAlarms
 from infra.inbox_topic import InboxTopic
+from infra.introduction import introduction
 from infra.notify_function import NotifyFunction
 from infra.plan_function import PlanFunction
 from infra.react_function import ReactFunction
@@ -151,7 +156,7 @@ class MusterStack(Stack):
             hours=settings.sweep_hours,
         ).function
         RerunAccess(self, "Reruns", state_machine=state_machine, functions=[settle, stop, sweep])
-        StartFunction(
+        start = StartFunction(
             self,
             "Start",
             settings=handlers,
@@ -159,8 +164,9 @@ class MusterStack(Stack):
             inbox=inbox,
             state_machine=state_machine,
             schedules=settings.schedules,
-        )
-        people = NotifyFunction(self, "Notify", settings=handlers, email=settings.notify_email).topic
+        ).function
+        notify = NotifyFunction(self, "Notify", settings=handlers, email=settings.notify_email)
+        people = notify.topic
         EventRule(
             self,
             "JobEvents",
@@ -194,6 +200,46 @@ class MusterStack(Stack):
             function=stop,
             dead_letters=dead_letters,
         )
+        functions = {
+            "plan": plan,
+            "turn": turn,
+            "attempt": attempt,
+            "react": react,
+            "settle": settle,
+            "stop": stop,
+            "sweep": sweep,
+            "start": start,
+            "notify": notify.function,
+            "alarm": alarm.function,
+        }
+        alarms = []
+        if settings.health_alarms:
+            alarms = HealthAlarms(
+                self,
+                "Health",
+                state_machine=state_machine,
+                functions=functions,
+                dead_letters=dead_letters,
+                topic=people,
+            ).alarms
+        if settings.dashboard:
+            console = Console(self, "Console")
+            dashboard = Dashboard(
+                self,
+                "Dashboard",
+                state_machine=state_machine,
+                functions=functions,
+                dead_letters=dead_letters,
+                alarms=alarms,
+                words=introduction(
+                    console=console,
+                    machine=state_machine.state_machine_arn,
+                    bucket=bucket.bucket_name,
+                    stack=self.stack_name,
+                    example=example_input(settings.defaults, self.region, indent=2),
+                ),
+            )
+            CfnOutput(self, "DashboardUrl", value=console.dashboard(dashboard.name))
         for name, value in (
             ("StateMachineArn", state_machine.state_machine_arn),
             ("BucketName", bucket.bucket_name),
@@ -204,6 +250,7 @@ class MusterStack(Stack):
             ("EventBusName", bus.event_bus_name),
             ("NotificationTopicArn", people.topic_arn),
             ("DeadLetterQueueUrl", dead_letters.queue_url),
+            ("ExampleInput", example_input(settings.defaults, self.region)),
             ("Region", self.region),
         ):
             CfnOutput(self, name, value=value)

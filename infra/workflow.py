@@ -15,6 +15,9 @@ from constructs import Construct
 from infra.definition import armed_definition
 from infra.expiring_log_group import ExpiringLogGroup
 
+MAP_LABEL = "Replicas"
+"""The label of the definition's Map: the children's metrics and ARNs carry it behind the state machine's name."""
+
 
 class Workflow(Construct):
     """One execution per run. `functions` maps the definition's placeholders to the functions that stand for them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from muster.contract.metrics import REPLICA_LAUNCHED
 from muster.control.active_run import Runs
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws_errors import is_passing
@@ -38,5 +39,5 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
         return {"launch": "failed"}
     logger.info("attempt", extra={"launch": launch.value})
     if launch is Launch.CREATED:
-        count("ReplicaLaunched")
+        count(REPLICA_LAUNCHED)
     return {"launch": launch.value}

@@ -20,9 +20,9 @@ _bus = Bus(events_client(), _environment.bus)
 _tokens = Tokens(stepfunctions_client())
 _runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
 
+# Reruns have a metric that is not this function's alone (muster.control.tell).
 _METRICS = {
     Next.DONE: "ReplicaSucceeded",
-    Next.RERUN: "ReplicaRerun",
     Next.FAIL: "ReplicaLost",
     Next.STOP: "QuorumLost",
 }
@@ -39,6 +39,6 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)
     decision = reaction.decision
     logger.info(reaction.what, extra={"decision": decision.model_dump(mode="json") if decision else None})
-    if decision is not None:
+    if decision is not None and decision.next in _METRICS:
         count(_METRICS[decision.next])
     return {"reaction": reaction.what}

@@ -10,6 +10,7 @@ from muster.contract.names import RUN_MAX
 from muster.control.active_run import Runs
 from muster.control.bus import Bus
 from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
+from muster.control.ending import ending
 from muster.control.environment import FunctionEnvironment
 from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
 from muster.control.jobs import Jobs
@@ -38,7 +39,7 @@ class SettleRequest(BaseModel):
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
-    """The verdict, its reason, and where the settlement lies."""
+    """What the execution says of the run."""
     request = read_event(SettleRequest, event)
     logger.append_keys(run_id=request.run)
     run = _runs.require(request.run)
@@ -54,12 +55,4 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         count("RunRerun")
     count(f"Run{result.verdict.value.capitalize()}")
     page = publish_page(run, result, deadline)
-    return {
-        "run": result.run,
-        "verdict": result.verdict.value,
-        "reason": result.reason,
-        "reruns": result.reruns,
-        "settled_at": result.settled_at,
-        "result": _store.uri(run.documents.layout.result),
-        **({"page": page} if page else {}),
-    }
+    return ending(run.plan, result, _store.uri(run.documents.layout.result), page, heir)

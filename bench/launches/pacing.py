@@ -91,7 +91,7 @@ def launch(runs: list[list[float]], limit_per_second: float, seed: int = 1) -> L
 
 def _retry_of_workflow() -> dict[str, Any]:
     """How the definition tries again what the function calls unavailable."""
-    blocks = replica_machine(21_600)["States"]["Launch and wait"]["Retry"]
+    blocks = replica_machine(21_600)["States"]["Launch the job and wait for its end"]["Retry"]
     retry: dict[str, Any] = next(block for block in blocks if "Muster.Unavailable" in block["ErrorEquals"])
     assert retry["JitterStrategy"] == "FULL"
     return retry

@@ -159,9 +159,14 @@ def _asked(document: str, field: str) -> Any:
 
 
 def _message(cause: str) -> str:
-    """A failed function's cause is JSON with the message inside; any other cause is text."""
+    """What a cause says has happened: where to look follows a blank line, and is for those who read it in a console.
+
+    The cause of a failed function ends with JSON that has the message inside.
+    """
+    told, _, _ = cause.partition("\n\n")
+    words, brace, rest = told.partition("{")
     try:
-        value = json.loads(cause)
+        value = json.loads(brace + rest)
     except ValueError:
-        return cause
-    return str(value.get("errorMessage", cause)) if isinstance(value, dict) else cause
+        return told
+    return f"{words}{value.get('errorMessage', brace + rest)}"

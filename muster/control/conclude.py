@@ -9,7 +9,7 @@ from muster.contract.record import NOT_CREATED, Attempt, Decision, Next, Record,
 from muster.contract.waiting import Waiting
 from muster.control import clock
 from muster.control.active_run import ActiveRun
-from muster.control.decide import Lost, judge, weigh_loss
+from muster.control.decide import Lost, ends_within_hour, judge, weigh_loss
 from muster.control.documents import Seen
 from muster.control.spending import note_end, spent_ceiling
 
@@ -36,7 +36,10 @@ class End:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What follows, and who is to be told. Not fresh: it had been decided before, and is only told again."""
+    """What follows, and who is to be told. Not fresh: it had been decided before, and is only told again.
+
+    `ends_within_hour` counts the attempts of the replica that ended within an hour, this one included.
+    """
 
     rank: int
     attempt: int
@@ -44,6 +47,7 @@ class Conclusion:
     decision: Decision
     token: str
     fresh: bool
+    ends_within_hour: int
 
 
 def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | None = None) -> Conclusion | None:
@@ -67,7 +71,7 @@ def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | Non
     if record is None or record.current.attempt != attempt or record.decision is None:
         return None
     _mark_as_waiting(run, rank, end, record.decision)
-    return Conclusion(rank, attempt, end, record.decision, record.token, fresh)
+    return Conclusion(rank, attempt, end, record.decision, record.token, fresh, ends_within_hour(record.attempts))
 
 
 def _mark_as_waiting(run: ActiveRun, rank: int, end: End, decision: Decision) -> None:

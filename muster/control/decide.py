@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from muster.contract.document import digest
 from muster.contract.failures import FailureClass
@@ -10,6 +11,7 @@ from muster.contract.names import ATTEMPT_MAX
 from muster.contract.record import Attempt, Decision, Next
 from muster.contract.spec import JITTER, OnReplicaFailure, Spec
 
+_HOUR = timedelta(hours=1)
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
 
@@ -51,6 +53,12 @@ def judge(
 def shortages(attempts: tuple[Attempt, ...]) -> int:
     """How many of `attempts` found no instance of their type: for each the next fallback's turn has come."""
     return sum(attempt.failure_class in _SHORTAGES for attempt in attempts)
+
+
+def ends_within_hour(attempts: tuple[Attempt, ...]) -> int:
+    """How many of `attempts` ended in the hour up to the end of the last one, which has ended and counts."""
+    ends = [datetime.fromisoformat(attempt.ended_at) for attempt in attempts if attempt.ended_at]
+    return sum(max(ends) - end <= _HOUR for end in ends)
 
 
 def _untried_type(types: int, attempts: tuple[Attempt, ...], failure_class: FailureClass) -> bool:

@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Logger, Metrics, single_metric
+from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ValidationError
 
 from muster.contract.errors import ConfigurationError
+from muster.contract.metrics import NAMESPACE, SERVICE, STACK_SERVICE
 from muster.control.deadline import Deadline
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -58,6 +60,12 @@ def read_event(model: type[Model], event: Any) -> Model:
 def count(name: str, amount: int = 1) -> None:
     """Add to a CloudWatch metric of the namespace Muster."""
     metrics.add_metric(name=name, unit="Count", value=amount)
+
+
+def measure(name: str, value: float) -> None:
+    """A value of a metric that is one series for the whole stack, whichever function measures."""
+    with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions={SERVICE: STACK_SERVICE}):
+        pass
 
 
 def time_left(context: Context) -> Deadline:

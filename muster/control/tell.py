@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from muster.contract import events
 from muster.contract.errors import MusterError, SpecError
+from muster.contract.metrics import RERUNS_WITHIN_HOUR
 from muster.contract.plan import Plan
 from muster.contract.record import Next
 from muster.contract.result import Result
@@ -11,6 +12,7 @@ from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.bus import Bus
 from muster.control.conclude import Conclusion
+from muster.control.function import measure
 
 
 def tell_of_start(bus: Bus, plan: Plan) -> None:
@@ -41,10 +43,11 @@ def tell_of_launch(bus: Bus, run: ActiveRun, rank: int, attempt: int) -> None:
 
 
 def tell_of_conclusion(bus: Bus, run: ActiveRun, concluded: Conclusion) -> None:
-    """Replica Rerun, where one was decided on just now."""
+    """Replica Rerun and its metric, where one was decided on just now."""
     decision, end = concluded.decision, concluded.end
     if not concluded.fresh or decision.next is not Next.RERUN or end.failure_class is None:
         return
+    measure(RERUNS_WITHIN_HOUR, concluded.ends_within_hour)
     bus.emit(
         events.ReplicaRerun(
             at=decision.decided_at,

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
+from muster.contract.console import console_base
+from muster.contract.layout import split_s3_uri
 from muster.report.model import Links
 
-_DOMAINS = {
-    "aws": "console.aws.amazon.com",
-    "aws-cn": "console.amazonaws.cn",
-    "aws-us-gov": "console.amazonaws-us-gov.com",
-}
 # The console's own encoding of /aws/sagemaker/TrainingJobs, where SageMaker puts the logs of all jobs.
 _LOG_GROUP = "$252Faws$252Fsagemaker$252FTrainingJobs"
 
 
 def console_links(execution_arn: str, job_prefix: str) -> Links:
     """The consoles of the partition and region that the execution runs in; its jobs' names begin with `job_prefix`."""
-    _, partition, _, region, *_ = execution_arn.split(":")
-    domain = _DOMAINS.get(partition, _DOMAINS["aws"])
-    base = f"https://{region}.{domain}"
+    base, region = _base(execution_arn)
     logs = f"{base}/cloudwatch/home?region={region}#logsV2:log-groups/log-group/{_LOG_GROUP}$3FlogStreamNameFilter$3D"
     jobs = f"{base}/sagemaker/home?region={region}#/jobs"
     return Links(
@@ -27,3 +24,15 @@ def console_links(execution_arn: str, job_prefix: str) -> Links:
         run_jobs=jobs,
         run_logs=f"{logs}{job_prefix}",
     )
+
+
+def object_link(execution_arn: str, uri: str) -> str:
+    """The object at `uri` in the console of S3; its bucket is in the region that the execution runs in."""
+    base, region = _base(execution_arn)
+    bucket, key = split_s3_uri(uri)
+    return f"{base}/s3/object/{bucket}?region={region}&prefix={quote(key)}"
+
+
+def _base(execution_arn: str) -> tuple[str, str]:
+    _, partition, _, region, *_ = execution_arn.split(":")
+    return console_base(partition, region), region

@@ -323,7 +323,7 @@ def test_user_code_error_is_not_rerun_and_its_reason_arrives(stack):
     run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", program]})
     ended = run.wait()
     assert ended["status"] == "FAILED"
-    assert ended["error"] == "failed"
+    assert ended["error"] == "Muster.RunFailed"
     assert "no such file: x" in ended["cause"]
     assert classes(run) == [FailureClass.USER_CODE]
     assert stack.calls("CreateTrainingJob") == 1

@@ -103,7 +103,7 @@ class Template:
             return value
         if len(value) == 1:
             [(function, argument)] = value.items()
-            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub"}:
+            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub", "Fn::FindInMap"}:
                 return self._call(function, argument)
         return {key: self.resolve(item) for key, item in value.items()}
 
@@ -112,6 +112,9 @@ class Template:
             return _PSEUDO.get(argument) or self._physical(argument, "Ref")
         if function == "Fn::GetAtt":
             return self._physical(*argument)
+        if function == "Fn::FindInMap":
+            name, first, second = argument
+            return str(self.body["Mappings"][name][self.resolve(first)][self.resolve(second)])
         if function == "Fn::Sub":
             return re.sub(r"\$\{([^}]+)\}", lambda found: _PSEUDO[found[1]], argument)
         separator, parts = argument
@@ -174,7 +177,7 @@ class Template:
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Inbox", "Start", "Notify", "AlarmScheduler", "Alarm", "Turn"),
-    *("Workflow", "JobEvents", "EarlyEnds"),
+    *("Workflow", "JobEvents", "EarlyEnds", "Health", "Dashboard"),
 )
 
 

@@ -133,3 +133,5 @@ def test_the_outputs_say_where_things_are(template: Template) -> None:
     values = {name: template.resolve(output["Value"]) for name, output in template.body["Outputs"].items()}
     assert values["StateMachineArn"] == "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
     assert (values["BucketName"], values["JobPrefix"], values["Region"]) == ("BUCKET", "muster", "REGION")
+    home = "https://REGION.console.aws.amazon.com/cloudwatch/home?region=REGION"
+    assert values["DashboardUrl"] == f"{home}#dashboards/dashboard/Muster-REGION"

@@ -24,6 +24,14 @@ def test_values_come_as_text_from_the_command_line_and_as_numbers_from_cdk_json(
     assert StackSettings.from_context(text.get) == StackSettings.from_context(number.get) == wanted
 
 
+@pytest.mark.parametrize("key", ["health_alarms", "dashboard"])
+def test_what_costs_something_at_rest_can_be_left_out(key: str) -> None:
+    for value in (False, "false"):
+        assert getattr(StackSettings.from_context({key: value}.get), key) is False
+    for value in (True, "true", None):
+        assert getattr(StackSettings.from_context({key: value}.get), key) is True
+
+
 def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> None:
     assert StackSettings.from_context({"target": "local", "rearm_seconds": 5}.get).rearm_seconds == 5
     with pytest.raises(ConfigurationError, match="from 5 to"):
@@ -81,6 +89,8 @@ def test_defaults_come_as_objects_from_cdk_json_and_as_json_from_the_command_lin
         ("max_concurrent_replicas", 0, "a whole number from 1 to 1000000"),
         ("launches_per_second", 0, "a whole number from 1 to 1000"),
         ("launches_per_second", "1001", "a whole number from 1 to 1000"),
+        ("health_alarms", "yes", "true or false"),
+        ("dashboard", 1, "true or false"),
         ("notify_email", "nobody", "like team@example.com"),
         ("schedules", "{", "names with schedules"),
         ("schedules", [], "a mapping"),

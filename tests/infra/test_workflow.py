@@ -88,6 +88,24 @@ def test_no_state_gives_up_before_its_function_does(template: Template) -> None:
     check(deployed(template))
 
 
+def test_every_state_says_what_it_is_for(template: Template) -> None:
+    def check(machine: dict[str, Any]) -> None:
+        for name, state in machine["States"].items():
+            assert len(name) <= 80, name  # Step Functions: a state's name
+            assert len(state["Comment"]) > 30, name
+            check(state.get("ItemProcessor", {"States": {}}))
+
+    check(deployed(template))
+
+
+def test_what_fails_in_muster_itself_ends_in_a_state_that_says_so(template: Template) -> None:
+    states = deployed(template)["States"]
+    for name, state in states.items():
+        if state["Type"] in {"Task", "Map"}:
+            assert {"ErrorEquals": ["States.ALL"], "Next": "Muster failed"} in state["Catch"], name
+    assert states["Muster failed"]["Type"] == "Fail"
+
+
 def test_the_workflow_keeps_its_history_and_logs_errors_without_inputs(template: Template) -> None:
     properties = template.one("AWS::StepFunctions::StateMachine")
     assert properties["StateMachineType"] == "STANDARD"

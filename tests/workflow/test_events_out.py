@@ -91,3 +91,7 @@ def test_people_are_told_in_words(stack):
     text = subjects[f"Muster: {run.name} has failed"]
     assert text.startswith(f"{run.name} has failed.\n\nWhy: ")
     assert f"`muster result {run.name}`" in text
+    # An alarm of the stack, as CloudWatch rings it, reaches the same people.
+    cloudwatch = stack.cloud.client("cloudwatch")
+    cloudwatch.set_alarm_state(AlarmName="Muster-run-failed", StateValue="ALARM", StateReason="one was greater than 0")
+    wait_for("the alarm", lambda: told() and any("Muster-run-failed" in subject for subject in subjects))

@@ -6,14 +6,25 @@ import json
 from datetime import datetime
 
 from muster.client import Muster
+from muster.client.jobs import Execution
 from muster.contract.failures import FailureClass
 from muster.contract.plan import Plan
 from muster.contract.prices import SHIPPED_PRICES
 from muster.contract.request import training_job_request
 from muster.local.faults import CapacityError
+from tests.plugins.stack import ROOT
 from tests.stack.deployed import wait_for
 
 PASS = {"entrypoint": ["python", "-c", "pass"]}
+
+
+def function_log(stack, function):
+    """The lines that a function has logged."""
+    settings = stack.functions.get_function_configuration(FunctionName=stack.function_name(function))
+    logs, group = stack.cloud.client("logs"), settings["LoggingConfig"]["LogGroup"]
+    for stream in logs.describe_log_streams(logGroupName=group)["logStreams"]:
+        events = logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"])["events"]
+        yield from (event["message"] for event in events)
 
 
 def test_a_broken_spec_is_refused_with_all_its_problems_before_anything_exists(stack):
@@ -41,16 +52,65 @@ def test_a_name_that_the_execution_does_not_have_is_refused(stack):
     assert "name: found 'mine' in an execution named 'theirs'" in ended["cause"]
 
 
-def test_a_succeeded_execution_tells_verdict_reason_and_place(stack):
+def test_a_succeeded_execution_tells_verdict_reason_figures_and_places(stack):
     run = stack.start({**PASS, "replicas": 12})
     ended = run.wait()
     assert ended["status"] == "SUCCEEDED"
     output = json.loads(ended["output"])
     assert (output["verdict"], output["reason"]) == ("succeeded", "12 of 12 replicas succeeded")
+    assert (output["replicas"], output["attempts"], output["reruns"]) == (12, 12, 0)
     assert output["result"] == f"s3://{stack.bucket}/{run.layout.result}"
     assert len(run.statuses()) == 12
     assert output["page"] == f"s3://{stack.bucket}/{run.layout.page}"
     assert b'<p id="verdict"' in (run.document(run.layout.page) or b"")
+    assert output["links"]["page"].endswith(f"/s3/object/{stack.bucket}?region=us-east-1&prefix={run.layout.page}")
+    assert output["links"]["execution"].endswith(run.execution_arn)
+
+
+def test_a_failed_execution_tells_why_and_where_to_look(stack):
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]})
+    ended = run.wait()
+    assert (ended["status"], ended["error"]) == ("FAILED", "Muster.RunFailed")
+    why, _, where = ended["cause"].partition("\n\n")
+    assert why == run.result().reason
+    assert "replica 0 was lost: user-code" in why
+    for place in (run.layout.page, run.layout.result, stack.prefix + "-" + run.name, f"muster rerun {run.name}"):
+        assert place in where
+
+
+def test_an_error_of_muster_itself_is_told_as_such(stack):
+    """The state into which every other one leads whose function has failed after all retries, by itself."""
+    written = json.loads((ROOT / "statemachine" / "run.asl.json").read_text(encoding="utf-8"))
+    states = {"Muster failed": written["States"]["Muster failed"]}
+    role = stack.stepfunctions.describe_state_machine(stateMachineArn=stack.machine)["roleArn"]
+    machine = stack.stepfunctions.create_state_machine(
+        name="muster-failed", definition=json.dumps({"StartAt": "Muster failed", "States": states}), roleArn=role
+    )["stateMachineArn"]
+    cause = json.dumps({"errorMessage": "no bucket", "stackTrace": ["line 1"]})
+
+    def failed(failure):
+        started = stack.stepfunctions.start_execution(stateMachineArn=machine, input=json.dumps(failure))
+        arn = started["executionArn"]
+        wait_for("its end", lambda: stack.stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
+        return stack.stepfunctions.describe_execution(executionArn=arn)
+
+    # A timeout has no cause.
+    assert failed({"Error": "States.Timeout"})["cause"].endswith("is cleared up. ")
+    ended = failed({"Error": "NoSuchBucket", "Cause": cause})
+    assert ended["error"] == "NoSuchBucket"
+    assert ended["cause"].startswith(
+        "Muster itself has failed, not the training. The log groups of its functions say more"
+    )
+    assert Execution.from_description(ended).cause.endswith("is cleared up. no bucket")
+
+
+def test_the_example_of_the_console_runs_as_it_is(stack):
+    run = stack.start(json.loads(stack.outputs["ExampleInput"]))
+    assert run.wait()["status"] == "SUCCEEDED"
+    events = stack.cloud.client("logs").filter_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=run.job(1)
+    )["events"]
+    assert f"Hello from replica 1 of the run {run.name}" in [event["message"].strip() for event in events]
 
 
 def test_an_execution_name_that_no_job_can_have_still_runs(stack):
@@ -87,6 +147,9 @@ def test_a_rerun_waits_as_long_as_its_budget_says(stack):
     first, second = run.result().replicas[0].attempts
     waited = datetime.fromisoformat(second.launched_at) - datetime.fromisoformat(first.ended_at)
     assert waited.total_seconds() >= 3
+    # What the alarm for reruns reads: a line in the log of the function that has decided.
+    measured = [json.loads(line) for line in function_log(stack, "React") if "RerunsWithinHour" in line]
+    assert ("muster", 1.0) in {(line["service"], *line["RerunsWithinHour"]) for line in measured}
 
 
 def test_a_rerun_that_is_asked_for_too_early_is_not_launched(stack):

@@ -47,9 +47,15 @@ def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
         ('{"errorMessage": "The spec has 1 problem", "errorType": "SpecError"}', "The spec has 1 problem"),
         ("plain words", "plain words"),
         ("[1]", "[1]"),
+        (
+            'Muster itself has failed. {"errorMessage": "no bucket", "stackTrace": []}',
+            "Muster itself has failed. no bucket",
+        ),
+        ("environment: found {1}; write a mapping", "environment: found {1}; write a mapping"),
+        ("replica 1 was lost\n\nLogs: https://…", "replica 1 was lost"),
     ],
 )
-def test_the_message_inside_a_functions_cause_is_found(cause: str, told: str) -> None:
+def test_the_message_of_a_cause_is_found(cause: str, told: str) -> None:
     answer = {"name": "x", "status": "FAILED", "startDate": None, "input": '{"replicas": true}', "cause": cause}
     execution = Execution.from_description(answer)
     assert (execution.cause, execution.replicas) == (told, 0)

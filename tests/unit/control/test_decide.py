@@ -5,7 +5,7 @@ from muster.contract.names import ATTEMPT_MAX
 from muster.contract.record import Attempt, Decision, Next
 from muster.contract.spec import Budget
 from muster.contract.spec_reader import parse_spec
-from muster.control.decide import Lost, judge, weigh_loss
+from muster.control.decide import Lost, ends_within_hour, judge, weigh_loss
 
 SPEC = parse_spec({"replicas": 4, "trainer": "a.b:c", "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})
 
@@ -80,3 +80,20 @@ def test_the_wait_doubles_up_to_its_bound():
     budget = Budget(max_reruns=100, delay_seconds=60, max_delay_seconds=1_000)
     assert [budget.delay(spent) for spent in (0, 1, 2, 3, 4, 5, 900)] == [60, 120, 240, 480, 960, 1_000, 1_000]
     assert Budget(max_reruns=5).delay(3) == 0
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (["03:00"], 1),
+        (["03:00", "03:01", "03:59", "04:00"], 4),
+        (["01:00", "02:59", "03:01", "04:00"], 2),
+        ([None, "04:00"], 1),
+    ],
+)
+def test_the_ends_of_an_hour_are_those_up_to_the_last_one(ends, expected):
+    history = tuple(
+        Attempt(attempt=number, job="j", launched_at="t", ended_at=end and f"2026-05-04T{end}:00.000Z")
+        for number, end in enumerate(ends, start=1)
+    )
+    assert ends_within_hour(history) == expected

@@ -1,0 +1,111 @@
+"""CloudWatch's alarms: each looks at a metric that something of the stack really has, and tells people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
+from muster.contract.metrics import NAMESPACE, RERUNS_WITHIN_HOUR
+from tests.infra.template import ROOT, Template
+from tests.infra.test_access import synthesized
+from tests.infra.test_resources import FUNCTIONS, function
+
+PEOPLE = "arn:aws:sns:REGION:ACCOUNT:Notify"
+MACHINE = "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
+
+
+@pytest.fixture(scope="module")
+def alarms(template: Template) -> Mapping[str, dict[str, Any]]:
+    """The alarms' properties by the end of their names."""
+    found = [template.resolve(a["Properties"]) for a in template.of_type("AWS::CloudWatch::Alarm").values()]
+    return {alarm["AlarmName"].removeprefix("Muster-"): alarm for alarm in found}
+
+
+def looked_at(alarm: Mapping[str, Any]) -> tuple[str, str, str]:
+    [dimension] = alarm["Dimensions"]
+    return alarm["Namespace"], alarm["MetricName"], f"{dimension['Name']}={dimension['Value']}"
+
+
+def test_a_failed_run_and_a_dead_letter_are_told_at_once(alarms: Mapping[str, dict[str, Any]]) -> None:
+    assert looked_at(alarms["run-failed"]) == ("AWS/States", "ExecutionsFailed", f"StateMachineArn={MACHINE}")
+    queue = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName=DeadLetters")
+    assert looked_at(alarms["dead-letters"]) == queue
+    assert alarms["dead-letters"]["Statistic"] == "Maximum"
+    for name in ("run-failed", "dead-letters"):
+        assert (alarms[name]["Threshold"], alarms[name]["DatapointsToAlarm"]) == (0, 1)
+
+
+def test_failures_of_the_functions_of_every_run_are_told_when_they_last(alarms: Mapping[str, dict[str, Any]]) -> None:
+    for name in OF_EVERY_RUN:
+        alarm = alarms[f"errors-{name}"]
+        assert looked_at(alarm) == ("AWS/Lambda", "Errors", f"FunctionName={name.capitalize()}")
+        assert (alarm["Statistic"], alarm["Threshold"]) == ("Sum", 0)
+        assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
+
+
+def test_the_alarms_are_so_many_as_an_account_has_for_nothing(alarms: Mapping[str, dict[str, Any]]) -> None:
+    assert len(alarms) == 10
+
+
+def test_what_is_not_watched_ends_as_a_dead_letter_or_as_a_failed_run(template: Template) -> None:
+    called_by_the_workflow = {"Turn"}
+    for name in {*FUNCTIONS} - {name.capitalize() for name in OF_EVERY_RUN} - called_by_the_workflow:
+        assert "DeadLetters" in function(template, name)["DeadLetterConfig"]["TargetArn"]
+
+
+def test_lasting_throttles_of_what_is_called_for_every_replica_are_told(alarms: Mapping[str, dict[str, Any]]) -> None:
+    for name in CALLED_PER_REPLICA:
+        alarm = alarms[f"throttles-{name}"]
+        assert looked_at(alarm) == ("AWS/Lambda", "Throttles", f"FunctionName={name.capitalize()}")
+        assert alarm["DatapointsToAlarm"] * alarm["Period"] == 900
+
+
+def test_reruns_are_told_once_an_hour_above_what_is_normal_for_a_replica(alarms: Mapping[str, dict[str, Any]]) -> None:
+    alarm = alarms["reruns-above-normal"]
+    assert looked_at(alarm) == (NAMESPACE, RERUNS_WITHIN_HOUR, "service=muster")
+    assert (alarm["Statistic"], alarm["Threshold"]) == ("Maximum", RERUNS_WITHIN_HOUR_NORMAL)
+    assert alarm["DatapointsToAlarm"] == 1
+    assert alarm["EvaluationPeriods"] * alarm["Period"] == 3_600
+
+
+def test_every_alarm_tells_people_rests_while_nothing_runs_and_is_explained(
+    alarms: Mapping[str, dict[str, Any]],
+) -> None:
+    page = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
+    for name, alarm in alarms.items():
+        assert alarm["AlarmActions"] == [PEOPLE], name
+        # A dead letter is still there when SQS no longer measures the queue, which nobody uses.
+        assert alarm["TreatMissingData"] == ("ignore" if name == "dead-letters" else "notBreaching")
+        assert alarm["ComparisonOperator"] == "GreaterThanThreshold"
+        # Billed by their metrics, which the embedded cloud takes one by one only.
+        assert "Metrics" not in alarm
+        family = "-".join([name.partition("-")[0], "FUNCTION"]) if name.startswith(("errors", "throttles")) else name
+        assert f"| `Muster-{family}` |" in page, name
+
+
+def test_the_page_of_costs_counts_the_alarms(alarms: Mapping[str, dict[str, Any]]) -> None:
+    costs = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
+    assert f"{len(alarms)} alarms" in costs
+    assert f"${len(alarms) * 0.1:.2f}" in costs
+
+
+def test_only_alarms_of_this_account_may_tell_people(template: Template) -> None:
+    policies = [template.resolve(p["Properties"]) for p in template.of_type("AWS::SNS::TopicPolicy").values()]
+    [policy] = [policy for policy in policies if policy["Topics"] == [PEOPLE]]
+    [statement] = policy["PolicyDocument"]["Statement"]
+    assert (statement["Action"], statement["Resource"]) == ("sns:Publish", PEOPLE)
+    assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": "ACCOUNT"}}
+
+
+def test_a_deployment_without_them_has_none_of_what_costs_at_rest(tmp_path: Path) -> None:
+    template = synthesized(tmp_path, health_alarms=False, dashboard="false")
+    assert not template.of_type("AWS::CloudWatch::Alarm")
+    assert not template.of_type("AWS::CloudWatch::Dashboard")
+    assert "DashboardUrl" not in template.body["Outputs"]
+    policies = template.of_type("AWS::SNS::TopicPolicy").values()
+    assert [template.resolve(p["Properties"]["Topics"]) for p in policies] == [["arn:aws:sns:REGION:ACCOUNT:Inbox"]]
