@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from muster.client.status import ReplicaStatus as ReplicaStatus
     from muster.client.status import RunState as RunState
     from muster.client.status import RunStatus as RunStatus
+    from muster.contract.errors import MusterError as MusterError
 
 _HOMES = {
     "ClientError": "muster.client.errors",
     "Happening": "muster.client.happenings",
     "LogLine": "muster.client.logs",
     "Muster": "muster.client.sdk",
+    "MusterError": "muster.contract.errors",
     "ReplicaStatus": "muster.client.status",
     "Run": "muster.client.sdk",
     "RunState": "muster.client.status",
@@ -42,6 +44,7 @@ __all__ = [
     "Happening",
     "LogLine",
     "Muster",
+    "MusterError",
     "ReplicaStatus",
     "Run",
     "RunState",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.errors import StackNotFoundError, UnknownRunError, UnreachableError
 from muster.client.jobs import Execution, ExecutionStatus, ExecutionSummary, Job, JobDetail
 from muster.client.logs import LogEvent
+from muster.client.pace import Pace
 from muster.client.source import PackedSource
 from muster.client.stack import Stack
 from muster.client.translate import error_code, translated
@@ -44,7 +46,9 @@ _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3},
     user_agent_extra="muster",
 )
-# FilterLogEvents: 5 calls per second in an account and region. Who follows can wait, and must not lose its place.
+# FilterLogEvents: 5 calls per second in an account and region.
+_LOG_CALLS_PER_SECOND = 5.0
+# Others call it, too. Who follows can wait, and must not lose its place.
 _PATIENT = _CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 8}))
 
 
@@ -62,6 +66,10 @@ class _Window(TypedDict, total=False):
     endTime: int
 
 
+class _Place(TypedDict, total=False):
+    nextToken: str
+
+
 class _Stored(NamedTuple):
     etag: str
     at: datetime
@@ -77,6 +85,7 @@ class Cloud:
         self._stack_name = stack
         self._config = config
         self.session = session
+        self._log_pace = Pace(_LOG_CALLS_PER_SECOND)
 
     @cached_property
     def stack(self) -> Stack:
@@ -152,15 +161,20 @@ class Cloud:
         if until_ms is not None:
             window["endTime"] = until_ms
         with translated():
-            pages = self._logs.get_paginator("filter_log_events").paginate(
-                logGroupName=_LOG_GROUP, logStreamNamePrefix=stream_prefix, **window
-            )
+            place: _Place = {}
             try:
-                for page in pages:
+                while True:
+                    self._log_pace.wait()
+                    page = self._logs.filter_log_events(
+                        logGroupName=_LOG_GROUP, logStreamNamePrefix=stream_prefix, **window, **place
+                    )
                     yield [
                         LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
                         for item in page["events"]
                     ]
+                    if "nextToken" not in page:
+                        return
+                    place = {"nextToken": page["nextToken"]}
             except AwsError as error:
                 # SageMaker makes the group with the first job of an account.
                 if error_code(error) != "ResourceNotFoundException":
@@ -264,6 +278,12 @@ class Cloud:
         with translated():
             return None if self._stored(key) is None else s3_uri(self.stack.bucket, key)
 
+    def modified_at(self, key: str) -> datetime | None:
+        """When the object at `key` was written, or None when there is none."""
+        with translated():
+            stored = self._stored(key)
+        return None if stored is None else stored.at
+
     def store_source(self, source: PackedSource) -> str:
         """See an archive of source code stored; its URI. One that is there and young enough is not sent again."""
         key, bucket = source.key, self.stack.bucket
@@ -315,10 +335,14 @@ class Cloud:
             return self.session.client("logs", config=_PATIENT)
 
 
+# A session must not make two clients at once; what they are used for afterwards may go on in many threads.
+_one_by_one = threading.Lock()
+
+
 @contextmanager
 def _creation() -> Iterator[None]:
     """A client is made on first use, because making one costs more CPU time than most calls."""
-    with translated():
+    with _one_by_one, translated():
         try:
             yield
         except ValueError as error:

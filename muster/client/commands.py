@@ -10,7 +10,7 @@ import typer
 
 from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError
 from muster.client.exit_codes import ExitCode
-from muster.client.output import after_interrupt, busy, print_answer
+from muster.client.output import after_interrupt, busy, print_answer, visible
 from muster.client.stack import DEFAULT_STACK
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def result(
         print_answer(settled)
     else:
         for line in result_lines(settled):
-            typer.echo(line)
+            typer.echo(visible(line))
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
 
@@ -276,7 +276,7 @@ def logs(
         follow=follow,
         since=None if since is None else read_moment("--since", since),
         until=None if until is None else read_moment("--until", until),
-        regex=None if regex is None else read_regex(regex),
+        regex=None if regex is None else read_regex(regex, "--regex").pattern,
     )
     show = printer(as_json=json)
     try:
@@ -305,7 +305,7 @@ def events(
         print_answer(Happenings(run=run, events=tuple(told)))
         return
     for event in told:
-        typer.echo(happening_line(event))
+        typer.echo(visible(happening_line(event)))
 
 
 def rerun(
@@ -393,14 +393,9 @@ def _read_spec(path: str, name: str | None = None) -> Spec:
 
 
 def _muster(stack: str, profile: str | None, region: str | None) -> Muster:
-    import boto3  # noqa: PLC0415
-
     from muster.client.sdk import Muster  # noqa: PLC0415
-    from muster.client.translate import translated  # noqa: PLC0415
 
-    with translated():
-        session = boto3.Session(profile_name=profile, region_name=region or None)
-    return Muster(stack, session)
+    return Muster(stack, profile=profile, region=region or None)
 
 
 def _console() -> Console:

@@ -147,7 +147,11 @@ class RegionError(ClientError):
         super().__init__("No AWS region is set: pass --region, set AWS_DEFAULT_REGION, or name one in your profile.")
 
 
-class UnreachableError(ClientError):
+class OutageError(ClientError):
+    """Root of the errors that pass: who waits for something else anyway asks again."""
+
+
+class UnreachableError(OutageError):
     """Nothing answers at the endpoint."""
 
     def __init__(self, detail: str) -> None:
@@ -155,6 +159,13 @@ class UnreachableError(ClientError):
             f"{detail.rstrip('.')}. If this is the embedded cloud, start it with `muster local up` "
             'and turn this shell to it: eval "$(muster local env)"; otherwise check the network and AWS_ENDPOINT_URL.'
         )
+
+
+class BusyError(OutageError):
+    """The service throttles, or is in trouble itself, beyond the patience of a call."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"AWS is busy: {what}: {detail.rstrip('.')}. Try again in a moment.")
 
 
 class DeniedError(ClientError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -12,18 +13,23 @@ from muster.client.jobs import Execution, ExecutionStatus, Job
 from muster.client.status import is_failure
 from muster.contract.document import Document
 from muster.contract.failures import FailureClass
+from muster.contract.record import Transition
 from muster.contract.result import Result
+from muster.contract.waiting import Waiting
 
 
 class HappeningKind(StrEnum):
     """What can happen. Those that are events of Muster's bus, too, go by the same words there."""
 
     RUN_STARTED = "run-started"
+    REPLICA_WAITS = "replica-waits"
     REPLICA_LAUNCHED = "replica-launched"
+    REPLICA_INTERRUPTED = "replica-interrupted"
     REPLICA_ENDED = "replica-ended"
     ROUND_COMMITTED = "round-committed"
     RUN_ENDED = "run-ended"
     RUN_SETTLED = "run-settled"
+    RUN_RERUN = "run-rerun"
 
 
 _ENDED = {
@@ -44,31 +50,56 @@ class Happening(Document):
     attempt: int | None = None
     job: str | None = None
     round: int | None = None
-    failure_class: FailureClass | None = Field(default=None, description="why an attempt did not succeed, where known")
+    failure_class: FailureClass | None = Field(
+        default=None, description="why an attempt did not succeed or was refused, where known"
+    )
 
 
-def happenings(
-    execution: Execution,
-    jobs: Sequence[Job],
-    failures: Mapping[str, FailureClass | None],
-    rounds: Iterable[tuple[int, datetime]],
-    result: Result | None,
-) -> list[Happening]:
-    """Everything that the arguments tell, oldest first. The rounds before the last snapshot are not told any more."""
+# The secondary statuses of a job whose process is taken from it, in words.
+_INTERRUPTIONS = {
+    "Interrupted": "is interrupted: its instance is taken",
+    "Restarting": "is started again, in the same job",
+}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a run has left where a client may see it."""
+
+    execution: Execution
+    jobs: Sequence[Job] = ()
+    failures: Mapping[str, FailureClass | None] = field(default_factory=dict)
+    """Why each job that is named did not succeed."""
+    histories: Mapping[str, Sequence[Transition]] = field(default_factory=dict)
+    """The secondary statuses of the jobs that may have been interrupted."""
+    waits: Iterable[tuple[Waiting, datetime]] = ()
+    rounds: Iterable[tuple[int, datetime]] = ()
+    result: Result | None = None
+    heir: tuple[str, datetime] | None = None
+    """The run as which this one goes on, and since when."""
+
+
+def happenings(traces: Traces) -> list[Happening]:
+    """Everything that `traces` tell, oldest first. The rounds before the last snapshot are not told any more."""
+    result = traces.result
     told = [
-        *_of_execution(execution),
-        *(happening for job in jobs for happening in _of_job(job, failures)),
+        *_of_execution(traces.execution),
+        *(_of_wait(*wait) for wait in traces.waits),
+        *(happening for job in traces.jobs for happening in _of_job(job, traces)),
         *(
             Happening(
                 at=_text(at), kind=HappeningKind.ROUND_COMMITTED, round=number, text=f"round {number} is committed"
             )
-            for number, at in rounds
+            for number, at in traces.rounds
         ),
     ]
     if result is not None:
         words = f"{result.verdict}: {result.reason}" if result.reason else str(result.verdict)
-        at = _text(datetime.fromisoformat(result.settled_at))
-        told.append(Happening(at=at, kind=HappeningKind.RUN_SETTLED, text=f"the run {words}"))
+        settled_at = _text(datetime.fromisoformat(result.settled_at))
+        told.append(Happening(at=settled_at, kind=HappeningKind.RUN_SETTLED, text=f"the run {words}"))
+    if traces.heir is not None:
+        heir, at = traces.heir
+        told.append(Happening(at=_text(at), kind=HappeningKind.RUN_RERUN, text=f"the run goes on as {heir}"))
     order = list(HappeningKind)
     return sorted(told, key=lambda item: (datetime.fromisoformat(item.at), order.index(item.kind), item.rank or 0))
 
@@ -84,30 +115,42 @@ def _of_execution(execution: Execution) -> Iterator[Happening]:
         yield Happening(at=_text(execution.ended_at), kind=HappeningKind.RUN_ENDED, text=words)
 
 
-def _of_job(job: Job, failures: Mapping[str, FailureClass | None]) -> Iterator[Happening]:
+def _of_wait(mark: Waiting, at: datetime) -> Happening:
+    return Happening(
+        at=_text(at),
+        kind=HappeningKind.REPLICA_WAITS,
+        text=f"replica {mark.rank} attempt {mark.attempt} waits for {mark.failure_class}",
+        rank=mark.rank,
+        attempt=mark.attempt,
+        failure_class=mark.failure_class,
+    )
+
+
+def _of_job(job: Job, traces: Traces) -> Iterator[Happening]:
     name = job.name
     who = f"replica {name.rank} attempt {name.attempt}"
-    if job.created_at is not None:
-        yield Happening(
-            at=_text(job.created_at),
-            kind=HappeningKind.REPLICA_LAUNCHED,
-            text=f"{who} is launched",
-            rank=name.rank,
-            attempt=name.attempt,
-            job=str(name),
-        )
-    if job.has_ended and job.ended_at is not None:
-        failure = failures.get(str(name)) if is_failure(job) else None
-        words = f"{who} {job.status.lower()}{f': {failure}' if failure else ''}"
-        yield Happening(
-            at=_text(job.ended_at),
-            kind=HappeningKind.REPLICA_ENDED,
-            text=words,
+
+    def happening(kind: HappeningKind, at: str, words: str, failure: FailureClass | None = None) -> Happening:
+        return Happening(
+            at=at,
+            kind=kind,
+            text=f"{who} {words}",
             rank=name.rank,
             attempt=name.attempt,
             job=str(name),
             failure_class=failure,
         )
+
+    if job.created_at is not None:
+        words = "is launched" if name.attempt == 1 else "is launched: a rerun"
+        yield happening(HappeningKind.REPLICA_LAUNCHED, _text(job.created_at), words)
+    for step in traces.histories.get(str(name), ()):
+        if step.secondary in _INTERRUPTIONS:
+            yield happening(HappeningKind.REPLICA_INTERRUPTED, step.at, _INTERRUPTIONS[step.secondary])
+    if job.has_ended and job.ended_at is not None:
+        failure = traces.failures.get(str(name)) if is_failure(job) else None
+        words = f"{job.status.lower()}{f': {failure}' if failure else ''}"
+        yield happening(HappeningKind.REPLICA_ENDED, _text(job.ended_at), words, failure)
 
 
 def happening_line(happening: Happening) -> str:

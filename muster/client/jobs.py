@@ -95,6 +95,10 @@ class Execution:
     error: str
     cause: str
     parent: str | None = None
+    restarts: bool = False
+    """Whether its jobs may restart by themselves: on spot, or by a retry strategy of SageMaker's."""
+    reruns: bool = False
+    """Whether it has a policy by which another run may go on after it."""
 
     @classmethod
     def from_description(cls, answer: Mapping[str, Any]) -> Execution:
@@ -106,6 +110,8 @@ class Execution:
             ended_at=answer.get("stopDate"),
             replicas=_replicas(answer.get("input", "")),
             parent=_parent(answer.get("input", "")),
+            restarts=_restarts(answer.get("input", "")),
+            reruns=_asked(answer.get("input", ""), "rerun") is not None,
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
@@ -136,6 +142,13 @@ def _parent(document: str) -> str | None:
     """The run from which the execution's input wants to go on."""
     parent = _asked(document, "resume_from")
     return parent if isinstance(parent, str) else None
+
+
+def _restarts(document: str) -> bool:
+    overrides = _asked(document, "overrides")
+    each = list(overrides.values()) if isinstance(overrides, dict) else []
+    spot = [_asked(document, "spot"), *(item.get("spot") for item in each if isinstance(item, dict))]
+    return any(spot) or _asked(document, "retry_strategy") is not None
 
 
 def _asked(document: str, field: str) -> Any:

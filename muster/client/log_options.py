@@ -41,14 +41,13 @@ def read_ranks(text: str) -> frozenset[int]:
     return frozenset(rank for part in parse_ranks(text) for rank in part if rank < REPLICAS_MAX)
 
 
-def read_regex(text: str) -> str:
-    """`text`, once it is known to be a regular expression.
+def read_regex(text: str, option: str) -> re.Pattern[str]:
+    """`text` as a regular expression.
 
     Raises:
         OptionError: it is none.
     """
     try:
-        re.compile(text)
+        return re.compile(text)
     except re.error as error:
-        raise OptionError(text, f"it is no regular expression: {error}", option="--regex") from None
-    return text
+        raise OptionError(text, f"it is no regular expression: {error}", option) from None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from muster.client.cloud import Cloud
-from muster.client.errors import UnreachableError
+from muster.client.errors import OutageError
 from muster.client.logs import DEEP_SECONDS, LogLine, LogQuery, Merge
 
 POLL_SECONDS = 1.0
@@ -44,7 +44,7 @@ def follow_lines(cloud: Cloud, query: LogQuery, has_ended: Callable[[], bool]) -
     """The lines that are there and those that come, until `has_ended` and no more come, or `query.until` is over.
 
     Raises:
-        ClientError: the cloud refuses, or cannot be reached for ten minutes.
+        ClientError: the cloud refuses, or does not answer for ten minutes.
     """
     merge, polls, quiet, pause = Merge(_HOLD_MS), 0, 0, POLL_SECONDS
     seen_at = time.monotonic()
@@ -58,7 +58,7 @@ def follow_lines(cloud: Cloud, query: LogQuery, has_ended: Callable[[], bool]) -
                 fresh += merge.add(page)
                 yield from query.lines(merge.release())
             seen_at = time.monotonic()
-        except UnreachableError:
+        except OutageError:
             if time.monotonic() - seen_at > _OUTAGE_SECONDS:
                 raise
             over = False

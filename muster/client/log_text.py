@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 
@@ -11,8 +12,10 @@ from rich.style import Style
 
 from muster.client.answers import LoggedLine
 from muster.client.logs import LogLine
-from muster.client.output import print_answer
+from muster.client.output import print_answer, visible
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PLAIN = "\x1b[0m"
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
 
@@ -27,7 +30,9 @@ def printer(*, as_json: bool) -> Callable[[LogLine], None]:
         who = (line.rank, line.attempt)
         if who not in heads:
             heads[who] = _head(line, coloured)
-        sys.stdout.write(f"{heads[who]}{line.message}\n")
+        # A progress bar's carriage returns are line breaks, too: each part is shown, and with the rank before it.
+        for part in line.message.splitlines() or [""]:
+            sys.stdout.write(f"{heads[who]}{text_of(part, coloured=coloured)}\n")
         sys.stdout.flush()
 
     return show
@@ -36,6 +41,17 @@ def printer(*, as_json: bool) -> Callable[[LogLine], None]:
 def _document(line: LogLine) -> LoggedLine:
     at = line.at.isoformat(timespec="milliseconds")
     return LoggedLine(at=at, rank=line.rank, attempt=line.attempt, job=line.job, message=line.message)
+
+
+def text_of(part: str, *, coloured: bool) -> str:
+    """A line as a terminal may have it: its own colours where there are colours; nothing else steers the terminal."""
+    if not coloured:
+        return visible(_COLOUR.sub("", part))
+    pieces = _COLOUR.split(part)
+    if len(pieces) == 1:
+        return visible(part)
+    colours = [*_COLOUR.findall(part), _PLAIN]
+    return "".join(f"{visible(piece)}{colour}" for piece, colour in zip(pieces, colours, strict=True))
 
 
 def _head(line: LogLine, coloured: bool) -> str:

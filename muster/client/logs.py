@@ -62,6 +62,11 @@ class LogQuery:
         """The end, in milliseconds since 1970; the service counts it in."""
         return None if self.until is None else _milliseconds(self.until)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it ends before it begins, which the service refuses."""
+        return self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms
+
     def lines(self, events: Iterable[LogEvent]) -> Iterator[LogLine]:
         """The lines among `events` that are asked for."""
         for event in events:
@@ -90,8 +95,11 @@ class Merge:
 
     def add(self, events: Iterable[LogEvent]) -> int:
         """Take `events` in; how many of them are new."""
-        fresh = [event for event in events if event.id not in self._known]
-        self._known.update((event.id, event.at_ms) for event in fresh)
+        fresh = []
+        for event in events:
+            if event.id not in self._known:
+                self._known[event.id] = event.at_ms
+                fresh.append(event)
         self._held += fresh
         if fresh:
             self.newest_ms = max(self.newest_ms or 0, *(event.at_ms for event in fresh))

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 from muster.client.cloud import Cloud
-from muster.client.happenings import Happening, happenings
-from muster.client.jobs import Execution, Job
+from muster.client.happenings import Happening, Traces, happenings
+from muster.client.jobs import Execution, Job, JobDetail
 from muster.client.progress import ProgressReader
 from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.lineage import Heir, Lineage
 from muster.contract.names import numbered_run_name, run_name
+from muster.contract.plan import Plan
 from muster.contract.result import Result, Verdict
+from muster.contract.succession import next_run
 from muster.contract.turns import TURNS_KEY, Turns
 from muster.contract.waiting import Waiting
 
 # A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
 _CLASSES_PER_LOOK = 25
+_PARALLEL = 8
+# The settlement starts the heir, tries again where it is throttled, and the heir's first function makes it known; one
+# that a limit of the account or of the run prevents never comes.
+_HEIR_WITHIN = timedelta(minutes=2)
 
 
 class Observer:
@@ -62,6 +69,7 @@ class Observer:
             progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
             heir=self._heir,
+            awaits_heir=self._awaits_heir(execution),
             page=self._page,
             now=datetime.now(UTC),
             waiting=self._waiting(execution, jobs),
@@ -69,13 +77,39 @@ class Observer:
         )
 
     def happenings(self) -> list[Happening]:
-        """What has happened until now: as many calls as a look, and one for each 1,000 rounds."""
+        """What has happened until now: as many calls as a look, and one for each 1,000 rounds and each telling job.
+
+        What interrupts a job that restarts by itself, and why one ended that no settlement tells of, only the job says.
+        """
         execution = self._cloud.describe_execution(self._execution)
         jobs = self._cloud.jobs(self._run)
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
-        self._learn_failures(jobs)
-        return happenings(execution, jobs, self._failures, self._reader(execution).rounds(), self._result)
+        self._learn_settled_failures()
+        details = self._details(
+            [job for job in jobs if execution.restarts or (is_failure(job) and str(job.name) not in self._failures)]
+        )
+        layout = RunLayout(self._run)
+        marks = ((Waiting.from_key(key), at) for key, at in self._cloud.objects_after(layout.waiting, layout.waiting))
+        heir = None if self._result is None else self._read_heir()
+        since = None if heir is None else self._cloud.modified_at(layout.heir)
+        return happenings(
+            Traces(
+                execution=execution,
+                jobs=jobs,
+                failures={job: detail.failure_class for job, detail in details.items()} | self._failures,
+                histories={job: detail.history for job, detail in details.items()},
+                waits=[(mark, at) for mark, at in marks if mark is not None],
+                rounds=self._reader(execution).rounds(),
+                result=self._result,
+                heir=None if heir is None or since is None else (heir, since),
+            )
+        )
+
+    def _details(self, jobs: Sequence[Job]) -> dict[str, JobDetail]:
+        names = [str(job.name) for job in jobs]
+        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
+            return dict(zip(names, pool.map(self._cloud.describe_job, names), strict=True))
 
     def succession(self) -> tuple[str, str | None]:
         """The name under which the run is to go on, and the one under which it goes on already, if it does."""
@@ -110,17 +144,30 @@ class Observer:
             self._progress = reader
         return reader
 
+    def _awaits_heir(self, execution: Execution) -> bool:
+        """Whether the control plane may be about to start the run that goes on where this one has failed."""
+        result = self._result
+        if result is None or self._heir is not None or not execution.reruns:
+            return False
+        if datetime.now(UTC) - datetime.fromisoformat(result.settled_at) > _HEIR_WITHIN:
+            return False
+        body = self._cloud.read(RunLayout(self._run).plan)
+        return body is not None and next_run(Plan.from_json(body, "plan.json"), result) is not None
+
     def _read_heir(self) -> str | None:
         body = self._cloud.read(RunLayout(self._run).heir)
         return None if body is None else Heir.from_json(body, "heir.json").run
 
     def _learn_failures(self, jobs: Sequence[Job]) -> None:
-        if self._result is not None:
-            attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
-            self._failures.update({attempt.job: attempt.failure_class for attempt in attempts})
+        self._learn_settled_failures()
         unknown = [str(job.name) for job in jobs if is_failure(job) and str(job.name) not in self._failures]
         for name in unknown[:_CLASSES_PER_LOOK]:
             self._failures[name] = self._cloud.failure_class(name)
+
+    def _learn_settled_failures(self) -> None:
+        if self._result is not None:
+            attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
+            self._failures.update({attempt.job: attempt.failure_class for attempt in attempts})
 
 
 def read_result(cloud: Cloud, run: str) -> Result | None:

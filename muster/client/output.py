@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -13,9 +14,18 @@ if TYPE_CHECKING:
     from muster.contract.document import Document
 
 
+# What moves a terminal's cursor, its title or its direction of writing: C0 but for the tab, DEL, C1, bidi controls.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """`text` from a container, as it may be shown on a terminal: its control characters are spelled out."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 def print_answer(answer: Document) -> None:
-    """`answer` as JSON on one line of standard output."""
-    sys.stdout.write(f"{answer.to_line()}\n")
+    """`answer` as JSON on one line of standard output, without a raw control character in it."""
+    sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", answer.to_line()) + "\n")
     sys.stdout.flush()
 
 
@@ -25,9 +35,14 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
     return "--json" in own
 
 
+def _lines(text: str) -> str:
+    """`text` of several lines of ours, with `visible` done to each."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def print_error(error: MusterError, *, as_json: bool) -> None:
     """The error for people on standard error; with `as_json` also as a document on standard output."""
-    sys.stderr.write(f"muster: {error}\n")
+    sys.stderr.write(f"muster: {_lines(str(error))}\n")
     if as_json:
         from muster.client.answers import ErrorDetail, Failed, SpecProblem  # noqa: PLC0415
 

@@ -6,6 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from muster.client.layout import HEADINGS, lay_out
+from muster.client.output import visible
 from muster.client.status import RunState, RunStatus
 from muster.client.view import Row, headline, select
 
@@ -23,12 +24,12 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
     if others:
         parts.append(_line(others, "dim"))
     if status.reason:
-        parts.append(Text(status.reason))
+        parts.append(Text(visible(status.reason)))
     return Group(*parts)
 
 
 def _line(text: str, style: str) -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _style(row: Row) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,14 @@ from muster.client.dry_run import DryRun, dry_run
 from muster.client.errors import (
     GoingRunError,
     NoResultError,
+    OutageError,
     ResumedRunError,
     UnfinishedRunError,
-    UnreachableError,
     WaitTimeoutError,
 )
 from muster.client.execution import execution_name
 from muster.client.happenings import Happening
+from muster.client.log_options import read_regex
 from muster.client.log_reader import follow_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.client.observe import Observer, read_result
@@ -36,6 +36,7 @@ from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunState, RunStatus
 from muster.client.surroundings import surroundings
 from muster.client.translate import translated
+from muster.contract.errors import RunNameTakenError
 from muster.contract.names import run_name
 from muster.contract.result import Result
 from muster.contract.spec import Spec
@@ -48,14 +49,29 @@ from muster.report.render import render
 POLL_SECONDS = 2.0
 # A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.
 _OUTAGE_SECONDS = 600.0
+# Lines have the times of their instances' clocks.
+_CLOCKS_DIFFER_BY = timedelta(minutes=5)
 
 
 class Muster:
-    """A deployed stack, found by its CloudFormation outputs. Nothing is called before the first use."""
+    """A deployed stack, found by its CloudFormation outputs. Nothing is called before the first use.
 
-    def __init__(self, stack: str = DEFAULT_STACK, session: boto3.Session | None = None) -> None:
+    `profile` and `region` are chosen as by the AWS CLI where they are left out; `session` takes the place of both.
+
+    Raises:
+        CredentialsError: there is no such profile.
+    """
+
+    def __init__(
+        self,
+        stack: str = DEFAULT_STACK,
+        session: boto3.Session | None = None,
+        *,
+        profile: str | None = None,
+        region: str | None = None,
+    ) -> None:
         with translated():
-            self._cloud = Cloud(stack, session or boto3.Session())
+            self._cloud = Cloud(stack, session or boto3.Session(profile_name=profile, region_name=region))
 
     @property
     def bucket(self) -> str:
@@ -155,7 +171,7 @@ class Run:
         while True:
             try:
                 status = self.status()
-            except UnreachableError:
+            except OutageError:
                 if time.monotonic() - seen_at > _OUTAGE_SECONDS:
                     raise
             else:
@@ -185,17 +201,21 @@ class Run:
         Raises:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
-            re.error: `regex` is no regular expression.
+            OptionError: `regex` is no regular expression.
         """
+        pattern = None if regex is None else read_regex(regex, "regex")
+        # The log group is the account's, for ever: CloudWatch Logs is spared the search before the run.
+        began = self._cloud.describe_execution(self.name).started_at - _CLOCKS_DIFFER_BY
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
             run=run_name(self.name),
+            since=began if since is None else max(since.astimezone(), began),
             ranks={rank} if isinstance(rank, int) else rank,
-            since=since,
             until=until,
-            regex=None if regex is None else re.compile(regex),
+            regex=pattern,
         )
-        self._cloud.describe_execution(self.name)
+        if query.is_empty:
+            return iter(())
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
 
     def _has_ended(self) -> bool:
@@ -235,6 +255,7 @@ class Run:
         Raises:
             GoingRunError: it has not ended.
             ResumedRunError: it goes on already, under a name of somebody's choice.
+            RunNameTakenError: its next name belongs to a run that has nothing to do with it.
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
@@ -244,8 +265,14 @@ class Run:
         if heir not in {None, name}:
             raise ResumedRunError(self.name, str(heir))
         if heir is None:
-            spec = parse_spec({**self.spec(), "name": name, "resume_from": run_name(self.name)})
-            self._cloud.start_execution(name, execution_input(spec))
+            parent = run_name(self.name)
+            spec = parse_spec({**self.spec(), "name": name, "resume_from": parent})
+            try:
+                self._cloud.start_execution(name, execution_input(spec))
+            except RunNameTakenError:
+                # Started a moment ago, by the rerun policy or by a call whose answer was lost, and not known yet.
+                if self._cloud.describe_execution(name).parent != parent:
+                    raise
         return Run(self._cloud, name)
 
     def report(self) -> bytes:

@@ -84,6 +84,9 @@ class RunStatus(Document):
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
     heir: str | None = Field(default=None, description="the run that goes on where this one has ended")
+    awaits_heir: bool = Field(
+        default=False, description="whether the rerun policy asks for a run that goes on, which is about to start"
+    )
     page: str | None = Field(default=None, description="where the page of the settled run lies, s3://…")
     replicas: tuple[ReplicaStatus, ...]
 
@@ -121,6 +124,7 @@ def run_status(
     waiting: Iterable[Waiting] = (),
     behind: tuple[str, ...] | None = None,
     heir: str | None = None,
+    awaits_heir: bool = False,
     page: str | None = None,
 ) -> RunStatus:
     """The status of `run` at `now`.
@@ -147,6 +151,7 @@ def run_status(
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
         heir=heir,
+        awaits_heir=awaits_heir,
         page=page,
         replicas=replicas,
     )

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from botocore import exceptions as aws
 
 from muster.client.errors import (
+    BusyError,
+    ClientError,
     CredentialsError,
     DeniedError,
     RefusedError,
@@ -26,7 +28,10 @@ _BAD_CREDENTIALS = {
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 }
-_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+# An answer without a body, as to HeadObject, has the HTTP status alone.
+_DENIED = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+_THROTTLED = {"RequestLimitExceeded", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException"}
+_SERVERS_FAULT = 500  # HTTP: from here on it is not the request
 
 
 @contextmanager
@@ -58,10 +63,12 @@ def error_code(error: aws.ClientError) -> str:
     return error.response.get("Error", {}).get("Code", "")
 
 
-def _refusal(error: aws.ClientError) -> CredentialsError | DeniedError | RefusedError:
+def _refusal(error: aws.ClientError) -> ClientError:
     code, detail = error_code(error), error.response.get("Error", {}).get("Message", "")
     if code in _BAD_CREDENTIALS:
         return CredentialsError(f"{code}: {detail}")
     if code in _DENIED:
         return DeniedError(error.operation_name, detail)
-    return RefusedError(f"{error.operation_name}: {code}", detail)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    kind = BusyError if code in _THROTTLED or status >= _SERVERS_FAULT else RefusedError
+    return kind(f"{error.operation_name}: {code}", detail)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.live import Live
 
-from muster.client.output import print_answer
+from muster.client.output import print_answer, visible
 from muster.client.render import status_table
 from muster.client.status import RunStatus
 from muster.client.view import changes, elapsed
@@ -32,7 +32,7 @@ class _Lines:
     def __call__(self, status: RunStatus) -> None:
         for line in changes(self._before, status):
             self._console.print(
-                f"{elapsed(status.started_at, status.ended_at):>7}  {line}",
+                f"{elapsed(status.started_at, status.ended_at):>7}  {visible(line)}",
                 soft_wrap=True,
                 markup=False,
                 highlight=False,

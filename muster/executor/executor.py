@@ -6,14 +6,14 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-import boto3
-
 from muster.client.errors import NoResultError, WaitTimeoutError
-from muster.client.sdk import Muster, Run
+from muster.client.sdk import POLL_SECONDS, Muster, Run
 from muster.client.stack import DEFAULT_STACK
 from muster.client.status import ReplicaStatus, RunStatus
+from muster.client.succession import cancel, generations, latest
 from muster.contract.names import run_name
 from muster.contract.result import Result
 from muster.executor.handle import BACKEND, ReplicaHandle, run_of
@@ -50,7 +50,7 @@ class MusterExecutor:
         cpu_instance_type: str | None = None,
         volume_size_gb: int | None = None,
     ) -> None:
-        self._muster = Muster(stack, boto3.Session(region_name=region))
+        self._muster = Muster(stack, region=region)
         self._place = {"stack": stack, **({"region": region} if region else {})}
         self._run_id = run_id
         self._instance_type, self._cpu_instance_type = instance_type, cpu_instance_type
@@ -74,8 +74,8 @@ class MusterExecutor:
         """Start `n_replicas` replicas as one run and return at once; `handles[i].rank == i`.
 
         The trainer is `entrypoint_args`' trainer_module and trainer_fn, else `entrypoint` itself: text like
-        `package.module:function`, or a function of a module. It gets `trainer_kwargs`, of any size. `rendezvous_uri` is
-        not needed: the replicas meet in the stack's bucket. `timeout` limits an attempt, in seconds.
+        `package.module:function`, or a function of a module. It gets `trainer_kwargs`, of up to 250 KB as JSON.
+        `rendezvous_uri` is not needed: the replicas meet in the stack's bucket. `timeout` is an attempt's, in seconds.
 
         Raises:
             SpecError: with everything that is wrong at once; nothing was created.
@@ -110,7 +110,7 @@ class MusterExecutor:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        status = self._run(handle).status()
+        status = latest(self._muster, run_of(handle)).status
         return poll_status(_replica(status, handle.rank), status.state).value
 
     def stream_logs(self, handle: ReplicaHandle, *, n_lines: int = 200) -> str:
@@ -120,7 +120,9 @@ class MusterExecutor:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        return "\n".join(line.message for line in deque(self._run(handle).logs(handle.rank), maxlen=n_lines))
+        runs = generations(self._muster, run_of(handle), wait=False)
+        lines = (line.message for run in runs for line in run.logs(handle.rank))
+        return "\n".join(deque(lines, maxlen=n_lines))
 
     def cancel(self, handle: ReplicaHandle) -> None:
         """Stop the run of the replica, with all its replicas: they train one model. One that has ended stays as it is.
@@ -129,7 +131,7 @@ class MusterExecutor:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        self._run(handle).cancel()
+        cancel(self._muster, run_of(handle))
 
     def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[dict[str, Any]]:
         """The replicas' results in the order of `handles`, once their runs have ended or `timeout` seconds are over.
@@ -141,12 +143,23 @@ class MusterExecutor:
             ClientError: the cloud cannot be reached or refuses.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        runs = {run_of(handle): self._run(handle) for handle in handles}
-        ends = {name: _end(run, deadline) for name, run in runs.items()}
+        ends = {name: self._end(name, deadline) for name in dict.fromkeys(map(run_of, handles))}
         return [result_of(handle.rank, *ends[run_of(handle)]) for handle in handles]
 
-    def _run(self, handle: ReplicaHandle) -> Run:
-        return self._muster.run(run_of(handle))
+    def _end(self, name: str, deadline: float) -> tuple[RunStatus, Result | None]:
+        """The end of the run and of those as which it goes on; where it stands, once `deadline` is over."""
+        while True:
+            run, status, _ = latest(self._muster, name)
+            if status.state.is_terminal:
+                return status, _result(run)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return status, None
+            # After an end that is none, because another run is about to start, this returns at once.
+            with suppress(WaitTimeoutError):
+                run.wait(None if left == math.inf else left)
+            if status.awaits_heir:
+                time.sleep(min(POLL_SECONDS, left))
 
 
 def _trainer(entrypoint: str | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
@@ -160,12 +173,8 @@ def _replica(status: RunStatus, rank: int) -> ReplicaStatus:
     return next((replica for replica in status.replicas if replica.rank == rank), ReplicaStatus(rank=rank))
 
 
-def _end(run: Run, deadline: float) -> tuple[RunStatus, Result | None]:
+def _result(run: Run) -> Result | None:
     try:
-        status = run.wait(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
-    except WaitTimeoutError:
-        return run.status(), None
-    try:
-        return status, run.result()
+        return run.result()
     except NoResultError:
-        return status, None
+        return None

@@ -17,7 +17,13 @@ RANK = "\ue000rank\ue000"
 
 SHELL = ["sh", "-c", 'IFS=; s="$*"; unset IFS; eval "$s"', "sh"]
 _NEWLINE = "nl=$(printf '\\n.'); nl=${nl%.}; "
-_NODES = re.compile(r"(--nnodes[ =])'?\d+(:\d+)?'?")
+_TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.run\b")
+# What tells a torchrun of its group, and what it is told instead: port 0 is a free one, as containers may share a host.
+_ALONE = {"--nnodes": "1", "--node_rank": "0", "--rdzv_endpoint": "localhost:0"}
+_GROUP_OPTION = re.compile(
+    r"""(?P<option>--(?:nnodes|node[_-]rank|rdzv[_-]endpoint))(?P<gap>[ =])"""
+    r"""(?:'[^']*'|"[^"]*"|\$\([^)]*\)|[^\s'"();&|])+"""
+)
 
 
 class LongCommandError(ValueError):
@@ -47,12 +53,27 @@ def shell_arguments(command: Sequence[str], exported: Mapping[str, str]) -> list
     return [script[first : first + ARGUMENT_MAX] for first in range(0, len(script), ARGUMENT_MAX)]
 
 
-def of_one_node(argument: str) -> str:
-    """`argument` with every torchrun in it as a group of its own: replicas have no network between them.
+def of_one_node(command: Sequence[str]) -> list[str]:
+    """`command` with every torchrun in it as a group of its own: replicas have no network between them.
 
     What they share goes through Muster's rendezvous instead.
     """
-    return _NODES.sub(r"\g<1>1", argument)
+    if not any(map(_TORCHRUN.search, command)):
+        return list(command)
+    before = ["", *command]
+    return [
+        _ALONE.get(_option(option)) or _GROUP_OPTION.sub(_alone, word)
+        for option, word in zip(before, command, strict=False)
+    ]
+
+
+def _alone(found: re.Match[str]) -> str:
+    return f"{found['option']}{found['gap']}{_ALONE[_option(found['option'])]}"
+
+
+def _option(text: str) -> str:
+    """An option by the one name that it has in `_ALONE`: torchrun takes both spellings."""
+    return f"--{text[2:].replace('-', '_')}"
 
 
 def _quoted(text: str) -> str:

@@ -6,12 +6,13 @@ Written against TorchX 0.7.0 and the nightly of 26 October 2026.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import yaml
 from torchx.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream
 from torchx.specs import (
@@ -25,11 +26,13 @@ from torchx.specs import (
     macros,
     runopts,
 )
+from torchx.specs.finder import ComponentValidationException
 
 from muster.client.errors import SpecFileError, UnknownRunError
-from muster.client.sdk import Muster, Run
+from muster.client.sdk import Muster
 from muster.client.stack import DEFAULT_STACK
-from muster.client.status import RunState, RunStatus
+from muster.client.succession import cancel, generations, latest
+from muster.contract.errors import MusterError
 from muster.contract.spec import Spec
 from muster.contract.yaml_text import load_yaml
 from muster.torchx.command import RANK
@@ -40,6 +43,18 @@ from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_nam
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"  # the capability by which TorchX's named resources tell a type
 _RANK0 = "MUSTER_RANK0_HOST"  # never set: each replica is its own torchrun group, on localhost
 _DEFAULT_ROLE = "app"
+
+
+class ApplicationError(MusterError, ComponentValidationException):
+    """Why an application cannot be run, as TorchX's command line tells it: in its words alone, without a traceback."""
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (MusterError, OptionsError) as error:
+        raise ApplicationError(str(error)) from error
 
 
 class Request:
@@ -62,6 +77,7 @@ class MusterScheduler(Scheduler):
     def __init__(self, session_name: str, muster: Muster | None = None) -> None:
         super().__init__("muster", session_name)
         self._muster = muster
+        self._lock = threading.Lock()
 
     def _run_opts(self) -> runopts:
         opts = runopts()
@@ -74,22 +90,21 @@ class MusterScheduler(Scheduler):
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo:
         """Nothing is called and nothing is written: the source folder is packed when the run is scheduled."""
-        if len(app.roles) != 1:
-            message = f"roles: found {len(app.roles)}; the replicas of a run are alike: run each role on its own."
-            raise OptionsError(message)
-        name = run_name(app.name, cfg.get("base_job_name"))
-        application = _application(app, name)
-        return AppDryRunInfo(Request(spec_of(name, application, cfg, _further(cfg.get("spec"))), dict(cfg)), repr)
+        with _told():
+            name = run_name(app.name, cfg.get("base_job_name"))
+            application = _application(app, name)
+            return AppDryRunInfo(Request(spec_of(name, application, cfg, _further(cfg.get("spec"))), dict(cfg)), repr)
 
     def schedule(self, dryrun_info: AppDryRunInfo) -> str:
         """Start the run; asked again with the same request, it is the same run."""
         request = dryrun_info.request
-        return self._at(request.options).launch(request.spec).name
+        with _told():
+            return self._at(request.options).launch(request.spec).name
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """The run and its replicas, or of the run as which it goes on; None when there is no such run."""
         try:
-            run, status, before = self._latest(app_id)
+            run, status, restarts = latest(self._at({}), app_id)
         except UnknownRunError:
             return None
         asked = run.spec()
@@ -106,7 +121,7 @@ class MusterScheduler(Scheduler):
         return DescribeAppResponse(
             app_id=app_id,
             state=AppState(app_state(status)),
-            num_restarts=before + status.reruns,
+            num_restarts=restarts,
             msg=status.reason,
             ui_url=run.console_url,
             roles_statuses=[RoleStatus(role, replicas)],
@@ -121,8 +136,7 @@ class MusterScheduler(Scheduler):
         ]
 
     def _cancel_existing(self, app_id: str) -> None:
-        run, _, _ = self._latest(app_id)
-        run.cancel()
+        cancel(self._at({}), app_id)
 
     def log_iter(  # noqa: PLR0917 - TorchX's signature
         self,
@@ -141,32 +155,20 @@ class MusterScheduler(Scheduler):
             raise ValueError(message)
 
         def lines() -> Iterator[str]:
-            heir: str | None = app_id
-            while heir is not None:
-                run = self._at({}).run(heir)
+            for run in generations(self._at({}), app_id, wait=should_tail):
                 for line in run.logs(k, follow=should_tail, since=since, until=until, regex=regex):
                     yield f"{line.message}\n"
-                heir = run.status().heir
 
         return lines()
 
-    def _latest(self, app_id: str) -> tuple[Run, RunStatus, int]:
-        """The last of the runs that began as `app_id`, its status, and how many restarts were before it."""
-        run, before = self._at({}).run(app_id), 0
-        while True:
-            status = run.status()
-            if status.heir is None or status.state is not RunState.FAILED:
-                return run, status, before
-            before += 1 + status.reruns
-            run = self._at({}).run(status.heir)
-
     def _at(self, options: Mapping[str, Any]) -> Muster:
         """The stack that the options name; TorchX has options for starting alone, so that the others ask the shell."""
-        if self._muster is None:
-            stack = options.get("stack") or os.environ.get("MUSTER_STACK") or DEFAULT_STACK
-            session = boto3.Session(profile_name=options.get("profile"), region_name=options.get("region"))
-            self._muster = Muster(stack, session)
-        return self._muster
+        # TorchX reads the log of each replica in a thread of its own.
+        with self._lock:
+            if self._muster is None:
+                stack = options.get("stack") or os.environ.get("MUSTER_STACK") or DEFAULT_STACK
+                self._muster = Muster(stack, profile=options.get("profile"), region=options.get("region"))
+            return self._muster
 
 
 def create_scheduler(session_name: str, **_: object) -> MusterScheduler:
@@ -174,9 +176,21 @@ def create_scheduler(session_name: str, **_: object) -> MusterScheduler:
     return MusterScheduler(session_name)
 
 
+def _only_role(app: AppDef) -> Role:
+    if len(app.roles) != 1:
+        message = f"roles: found {len(app.roles)}; the replicas of a run are alike: run each role on its own."
+        raise OptionsError(message)
+    (role,) = app.roles
+    if role.mounts:
+        found = ", ".join(mount.dst_path for mount in role.mounts)
+        message = f"mounts: found {found}; a training job has channels: name input_data_config in a file (option spec)."
+        raise OptionsError(message)
+    return role
+
+
 def _application(app: AppDef, name: str) -> Application:
     values = macros.Values(img_root="", app_id=name, replica_id=RANK, rank0_env=_RANK0)
-    role = values.apply(app.roles[0])
+    role = values.apply(_only_role(app))
     instance_type = role.resource.capabilities.get(_INSTANCE_TYPE)
     return Application(
         name=app.name,

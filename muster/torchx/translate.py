@@ -186,8 +186,8 @@ def _program(application: Application, environment: Mapping[str, str]) -> dict[s
     if len(plain) > ENVIRONMENT_MAX:
         plain = {}
     exported = {name: value for name, value in together.items() if name not in plain}
-    command = [of_one_node(argument) for argument in application.command]
-    return {"entrypoint": SHELL, "arguments": shell_arguments(command, exported), "environment": plain}
+    arguments = shell_arguments(of_one_node(application.command), exported)
+    return {"entrypoint": SHELL, "arguments": arguments, "environment": plain}
 
 
 def _is_plain(value: str) -> bool:

@@ -15,7 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.stack.deployed import Deployed
+from muster.local.faults import Crash, QuotaError, SpotInterruption
+from tests.stack.deployed import Deployed, wait_for
 
 _names = itertools.count(1)
 
@@ -197,6 +198,31 @@ def test_a_run_is_listed_its_lines_and_events_are_told_and_it_goes_on(stack: Dep
     code, output, _ = muster(stack, "status", f"{name}-x2", "--watch", "--json")
     last = json.loads(output.splitlines()[-1])
     assert (code, last["state"], last["parent"], last["round"]) == (0, "succeeded", name, 4)
+
+
+def test_events_tell_of_waits_interruptions_and_reruns(stack: Deployed, name: str) -> None:
+    stack.cloud.faults.add(QuotaError(job="*-r0-a1"))
+    stack.cloud.faults.add(SpotInterruption(job="*-r1-a1", after_seconds=0.2))
+    budgets = {"user-code": {"max_reruns": 1}, "quota": {"max_reruns": 1, "delay_seconds": 1}}
+    spec = {"name": name, "spot": True, "reruns": budgets}
+    assert muster(stack, "launch", "-", stdin={**spec, **stack.gated(name, replicas=2)})[0] == 0
+
+    def told() -> set[tuple[str, int | None, int | None, str | None]]:
+        code, output, errors = muster(stack, "events", name, "--json")
+        assert code == 0, errors
+        events = json.loads(output)["events"]
+        return {(event["kind"], event["rank"], event["attempt"], event["failure_class"]) for event in events}
+
+    wanted = {
+        ("replica-waits", 0, 2, "quota"),
+        ("replica-launched", 0, 2, None),
+        ("replica-interrupted", 1, 1, None),
+    }
+    wait_for("what has happened to be told", lambda: wanted <= told())
+    stack.cloud.faults.add(Crash(job="*-r1-a1"))
+    wait_for("the rerun", lambda: {("replica-ended", 1, 1, "user-code"), ("replica-launched", 1, 2, None)} <= told())
+    stack.open_gate(name)
+    stack.run(name).wait()
 
 
 def test_followed_lines_come_once_and_an_interrupt_leaves_the_run_alone(stack: Deployed, name: str) -> None:

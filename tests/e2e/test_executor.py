@@ -80,6 +80,18 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
     assert executor.poll(handles[0]) == "succeeded"
 
 
+def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) -> None:
+    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, "rendezvous": {"grace_seconds": 5.0}})
+    arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
+    handles = executor.launch_replicas(2, "tests.stack.resuming:train", arguments)
+    heir = f"{handles[0].metadata['run']}-x2"
+    for result in elsewhere(turned, handles, "executor.collect(handles)"):
+        assert (result["status"], result["round"], heir in result["training_job_name"]) == ("succeeded", 4, True)
+    logged = executor.stream_logs(handles[0], n_lines=10_000)
+    assert "the data of round 3 is broken" in logged
+    assert "event=done" in logged.splitlines()[-1]
+
+
 def test_a_failure_is_told_with_its_reason_and_no_code_is_made_up(turned: Deployed) -> None:
     handles = MusterExecutor().launch_replicas(
         1, "tests.stack.resuming:train", {"trainer_kwargs": {"rounds": 9, "fail_after": 1}}

@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
+import yaml
 
+from muster.local.faults import CallError, Crash
+from muster.torchx.options import FORMER, OWN
 from tests.stack.deployed import Deployed, wait_for
 
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "build" / "torchx"
 IMAGE = "muster-local/python:latest"
+
+# Schedules twice, follows both replicas at once from their start, and lets them end.
+PYTHON_INTERFACE = """
+import json, logging, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from torchx.runner import get_runner
+from torchx.specs import AppDef, AppState, RetryPolicy, Role, macros
+
+image, gate = sys.argv[1:]
+command = f'echo "rank ${{replica_id}} $SAID"; until test -e {gate}; do sleep 0.1; done; echo last'
+role = Role(
+    "node", image, entrypoint="sh", args=["-c", command], num_replicas=2, min_replicas=1,
+    max_retries=2, retry_policy=RetryPolicy.REPLICA, env={"SAID": macros.replica_id},
+)
+with get_runner("api") as runner:
+    request = runner.dryrun(AppDef("api", [role]), "muster", {"max_run": 600})
+    handle, again = runner.schedule(request), runner.schedule(request)
+    read = lambda rank: list(runner.log_lines(handle, "node", rank, should_tail=True))
+    with ThreadPoolExecutor() as pool:
+        reading = [pool.submit(read, rank) for rank in range(2)]
+        while any(replica.state is not AppState.RUNNING for replica in runner.status(handle).roles[0].replicas):
+            time.sleep(0.2)
+        Path(gate).touch()
+        status = runner.wait(handle)
+        lines = {rank: found.result() for rank, found in enumerate(reading)}
+    runner.stop(handle)
+    missing = [runner.status("muster://api/nobody"), runner.describe("muster://api/nobody")]
+replicas = {replica.id: replica.state.name for replica in status.roles[0].replicas}
+told = {"handle": handle, "again": again, "lines": lines, "state": status.state.name, "replicas": replicas}
+print(json.dumps(told | {"missing": missing}))
+"""
+
+TWO_ROLES = """
+from torchx.specs import AppDef, Role
+
+def two() -> AppDef:
+    return AppDef("two", [Role(name, "", entrypoint="true") for name in ("a", "b")])
+"""
+
+DDP = ("dist.ddp", "-j", "1x1", "--script", "train.py")
 
 
 class TorchX:
@@ -22,15 +69,18 @@ class TorchX:
         self._environment = stack.cloud.environment(os.environ | {"NO_COLOR": "1"})
         self._folder = stack.gates
 
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return self._ended([str(self._program), *arguments], folder or self._folder)
+
+    def script(self, text: str, *arguments: str) -> Any:
+        """What a program in Python prints, as JSON."""
+        answer = self._ended([str(self._program.parent / "python"), "-c", text, *arguments], self._folder)
+        assert answer.returncode == 0, answer.stderr
+        return json.loads(answer.stdout)
+
+    def _ended(self, command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self._program), *arguments],
-            env=self._environment,
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+            command, env=self._environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False
         )
 
     def run(self, *arguments: str) -> str:
@@ -45,15 +95,9 @@ def torchx(request: pytest.FixtureRequest, stack: Deployed) -> TorchX:
     return TorchX(request.param, stack)
 
 
-def test_an_application_is_run_and_told_by_torchxs_own_commands(torchx: TorchX, stack: Deployed) -> None:
+def test_an_application_is_run_and_told_by_torchxs_own_commands(torchx: TorchX) -> None:
     command = ("utils.sh", "--image", IMAGE, "--num_replicas", "2", "--max_retries", "1")
-    say = (*command, "echo", "the rank is ${replica_id}; 'quoted'", "&&", "test", "-n", "x")
-    calls = stack.cloud.calls.report()
-    dry = torchx("run", "-s", "muster", "--dryrun", "-cfg", "max_run=600,tags=team:research", *say)
-    assert (dry.returncode, stack.cloud.calls.report()) == (0, calls), dry.stderr
-    assert "max_runtime_seconds: 600" in dry.stdout
-    assert "team: research" in dry.stdout
-
+    say = (*command, "echo", "the rank is ${replica_id}; 'quoted'")
     handle = torchx.run("--wait", *say)
     app = handle.rpartition("/")[2]
     status = torchx("status", handle)
@@ -67,9 +111,44 @@ def test_an_application_is_run_and_told_by_torchxs_own_commands(torchx: TorchX, 
     for rank in (0, 1):
         assert f"sh/{rank} the rank is {rank}; 'quoted'" in logged.stdout, logged.stdout + logged.stderr
 
+    followed = torchx("log", "--tail", "--regex", "rank is [13]", f"{handle}/sh/0,1").stdout
+    assert followed == "sh/1 the rank is 1; 'quoted'\n"
+
     missing = torchx("describe", "muster://torchx/nobody")
     assert missing.returncode != 0
     assert "Traceback" not in missing.stderr
+
+
+def test_every_option_is_told(torchx: TorchX) -> None:
+    told = torchx("runopts", "muster").stdout
+    assert [option.name for option in (*FORMER, *OWN) if f"    {option.name}=" not in told] == []
+
+
+def test_a_dry_run_calls_nothing_and_leaves_nothing(torchx: TorchX, stack: Deployed, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / ".torchxconfig").write_text("[muster]\nmax_run = 600\nvolume_size = 7\nsource_dir = .\n")
+    before = sorted(tmp_path.rglob("*"))
+    calls = stack.cloud.calls.report()
+    dry = ("run", "-s", "muster", "--dryrun", "-cfg", "max_run=60,subnets=subnet-1;subnet-2,security_group_ids=sg-1")
+    answer = torchx(*dry, "utils.python", "--image", "", "--script", "train.py", folder=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    told = yaml.safe_load(answer.stdout.partition("=== SCHEDULER REQUEST ===")[2])
+    assert (told["max_runtime_seconds"], told["volume_gb"], told["source_dir"]) == (60, 7, ".")
+    assert told["vpc_config"] == {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}
+    assert (sorted(tmp_path.rglob("*")), stack.cloud.calls.report()) == (before, calls)
+
+
+def test_the_python_interface_does_the_same(torchx: TorchX, stack: Deployed) -> None:
+    gate = stack.gates / f"api-{uuid4().hex}"
+    told = torchx.script(PYTHON_INTERFACE, IMAGE, str(gate))
+    assert told["again"] == told["handle"]
+    assert told["lines"] == {"0": ["rank 0 0\n", "last\n"], "1": ["rank 1 1\n", "last\n"]}
+    assert (told["state"], told["replicas"]) == ("SUCCEEDED", {"0": "SUCCEEDED", "1": "SUCCEEDED"})
+    assert told["missing"] == [None, None]
+    spec = stack.run(told["handle"].rpartition("/")[2]).describe()["input"]
+    asked = json.loads(spec)
+    assert (asked["min_replicas"], asked["on_replica_failure"]) == (1, "continue")
+    assert asked["reruns"]["user-code"] == {"max_reruns": 2}
 
 
 def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:
@@ -80,3 +159,61 @@ def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:
     assert torchx("cancel", handle).returncode == 0
     stack.run(app).wait()
     wait_for("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)
+
+
+def test_a_ranks_torchrun_is_its_own_and_a_rerun_has_the_same_rank(torchx: TorchX, stack: Deployed) -> None:
+    script = stack.gates / "told.py"
+    script.write_text(
+        "import os, sys\n"
+        "print('told', *sys.argv[1:], *(os.environ[name] for name in ('SAID', 'RANK', 'WORLD_SIZE')), flush=True)\n"
+    )
+    stack.cloud.faults.add(Crash(job="*-r1-a1", after_seconds=0))
+    # Two of its processes in each replica, which share this machine and so its ports.
+    script_and_arguments = ("--script", str(script), "--", "${replica_id}")
+    placed = ("-j", "2x2", "--image", IMAGE, "--env", "SAID=${replica_id}", *script_and_arguments)
+    handle = torchx.run("--wait", "-cfg", f"spec={_with_reruns(stack)}", "dist.ddp", *placed)
+    logged = torchx("log", "--regex", "^.*told", handle).stdout
+    lines = [line.partition("told ")[2] for line in logged.splitlines()]
+    assert set(lines) == {f"{rank} {rank} {process} 2" for rank in (0, 1) for process in (0, 1)}
+    assert stack.run(handle.rpartition("/")[2]).statuses()["r1-a2"] == "Completed"
+
+
+def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(stack: Deployed) -> None:
+    torchx = TorchX("nightly", stack)  # what is held here is Muster's alone
+    mark = stack.gates / f"tried-{uuid4().hex}"
+    # For some seconds the failed run has no heir.
+    late = stack.cloud.faults.add(CallError(service="s3", operation="PutObject", resource="*/heir.json", count=3))
+    fails_once = f"echo attempt; test -e {mark} || {{ touch {mark}; exit 3; }}"
+    wait = ("run", "-s", "muster", "--wait", "--log", "utils.sh", "--image", IMAGE, "--max_retries", "1")
+    answer = torchx(*wait, "bash", "-c", fails_once)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.count("sh/0 attempt") == 2
+    status = torchx("status", answer.stdout.split()[0])
+    assert (status.stdout.count("SUCCEEDED"), late.fired) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("two_roles.py:two",), "roles: found 2; the replicas of a run are alike: run each role on its own."),
+        ((*DDP, "--mounts", "type=bind,src=/host,dst=/job"), "mounts: found /job; a training job has channels: name"),
+        (("-cfg", "git_config=repo:x", "utils.echo"), "git_config: found {'repo': 'x'}; name a folder of a clone"),
+        (("-cfg", "max_run=0,volume_size=0", "utils.echo"), "max_runtime_seconds: found 0; at least 1; raise it"),
+        (("-cfg", "stack=Nowhere", "utils.echo"), "There is no stack named Nowhere in us-east-1: deploy it"),
+        (("-cfg", "profile=nobody", "utils.echo"), "No usable AWS credentials: The config profile (nobody)"),
+    ],
+    ids=["several roles", "mount", "option", "spec", "stack", "profile"],
+)
+def test_what_cannot_be_run_is_told_without_a_traceback(
+    torchx: TorchX, stack: Deployed, arguments: tuple[str, ...], told: str
+) -> None:
+    (stack.gates / "two_roles.py").write_text(TWO_ROLES)
+    answer = torchx("run", "-s", "muster", *arguments)
+    assert (answer.returncode, "Traceback" in answer.stderr, told in answer.stderr) == (1, False, True), answer.stderr
+    assert stack.calls("StartExecution") == 0
+
+
+def _with_reruns(stack: Deployed) -> str:
+    file = stack.gates / "reruns.yaml"
+    file.write_text("reruns: {user-code: {max_reruns: 1}}\n")
+    return str(file)

@@ -73,4 +73,4 @@ def test_options_that_cannot_be_read_are_named() -> None:
     with pytest.raises(OptionError, match="--until: found 'soon'; write an age like"):
         read_moment("--until", "soon")
     with pytest.raises(OptionError, match=r"--regex: found '\('; it is no regular expression"):
-        read_regex("(")
+        read_regex("(", "--regex")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster, RunState, RunStatus
+from muster.client import Muster, MusterError, RunState, RunStatus
 from muster.client.cloud import Cloud
 from muster.client.errors import (
     DeniedError,
@@ -214,6 +215,49 @@ def test_a_wait_goes_on_through_an_outage(house: House, cloud: LocalCloud) -> No
     assert placed[0].fired == attempts
 
 
+def test_a_rerun_is_one_run_whoever_asks_and_whatever_answer_is_lost(house: House, faults: Any) -> None:
+    run = house.muster.launch(house.spec)
+    run.cancel()
+    lost = faults.add(CallError(service="states", operation="StartExecution", after_effect=True, count=2))
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        heirs = list(pool.map(lambda _: Muster(house.stack).run(house.run).rerun().name, range(2)))
+    assert (heirs, lost.fired) == ([f"{house.run}-x2"] * 2, 2)
+    assert sorted(item.run for item in house.muster.list()) == [house.run, heirs[0]]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_rerun_is_the_run_that_the_policy_has_just_started(house: House, ended: bool) -> None:
+    run, heir = house.muster.launch(house.spec), f"{house.run}-x2"
+    run.cancel()
+    started = house.muster.launch({**house.spec, "name": heir, "resume_from": house.run, "max_runtime_seconds": 60})
+    if ended:
+        started.cancel()
+    assert run.rerun().name == heir
+
+
+def test_a_rerun_takes_no_run_of_somebody_else(house: House) -> None:
+    house.muster.launch(house.spec).cancel()
+    house.muster.launch({**house.spec, "name": f"{house.run}-x2", "replicas": 3})
+    with pytest.raises(RunNameTakenError):
+        house.muster.run(house.run).rerun()
+
+
+def test_a_list_goes_on_beyond_a_page_of_the_service_and_asks_for_no_more_than_it_shows(house: House) -> None:
+    machine = Cloud(house.stack, boto3.Session()).stack.state_machine_arn
+    stepfunctions = house.workshop.cloud.client("stepfunctions")
+    names = [f"{house.run}-{number:03}" for number in range(104)]
+    for name in names:
+        arn = stepfunctions.start_execution(stateMachineArn=machine, name=name, input="{}")["executionArn"]
+        stepfunctions.stop_execution(executionArn=arn)
+    running = house.muster.launch(house.spec)
+    calls = house.workshop.cloud.calls
+    calls.reset()
+    assert [item.run for item in house.muster.list(limit=2)] == [running.name, names[-1]]
+    assert [item.run for item in house.muster.list(RunState.STOPPED, limit=200)] == names[::-1]
+    assert [item.run for item in house.muster.list(RunState.RUNNING)] == [running.name]
+    assert sum(call.count for call in calls.report() if call.operation == "ListExecutions") == 4
+
+
 def test_names_without_a_run_are_unknown(house: House) -> None:
     for name in (house.run, "not a name"):
         with pytest.raises(UnknownRunError):
@@ -227,6 +271,27 @@ def test_a_missing_stack_and_a_foreign_one_are_told_apart(house: House) -> None:
         Muster("Nowhere").launch(house.spec)
     with pytest.raises(ForeignStackError, match="JobPrefix"):
         Muster(deploy(house.workshop, prefix="")).launch(house.spec)
+
+
+def test_profile_and_region_are_chosen_by_name(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MusterError, match=r"No usable AWS credentials: The config profile \(nobody\)"):
+        Muster(house.stack, profile="nobody")
+    config = tmp_path / "config"
+    names = ("aws_access_key_id", "aws_secret_access_key")
+    keys = "".join(f"{name} = {os.environ[name.upper()]}\n" for name in names)
+    config.write_text(f"[profile far]\nregion = eu-west-1\n{keys}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    with pytest.raises(UnknownRunError):
+        Muster(house.stack, profile="far", region="us-east-1").run("nobody").status()
+    with pytest.raises(StackNotFoundError, match="in eu-west-1"):
+        Muster("Nowhere", profile="far").run("nobody").status()
+
+
+def test_a_pattern_that_is_none_is_an_error_of_musters(house: House) -> None:
+    with pytest.raises(MusterError, match=r"^regex: found '\('; it is no regular expression"):
+        house.muster.run(house.run).logs(regex="(")
 
 
 def test_what_the_credentials_may_not_do_is_named(house: House) -> None:

@@ -43,10 +43,13 @@ def flags(folder: Path, kwargs: str, world_size: int = 2) -> list[str]:
 def test_replicas_meet_and_leave_the_same(tmp_path: Path) -> None:
     document = tmp_path / "kwargs.json"
     document.write_text(json.dumps({"rounds": 3}))
-    given = ['{"rounds": 3}', document.as_uri()]
+    by_flags = flags(tmp_path, '{"rounds": 3}')
+    # The other says the place and the number of replicas by variables alone, as the former executor's jobs did.
+    by_variables = flags(tmp_path, document.as_uri())[4:]
+    variables = {"RENDEZVOUS_URI": (tmp_path / "meeting").as_uri(), "WORLD_SIZE": "2"}
     started = [
-        start(tmp_path / f"r{rank}", *flags(tmp_path, kwargs), REPLICA_RANK=str(rank))
-        for rank, kwargs in enumerate(given)
+        start(tmp_path / "r0", *by_flags, REPLICA_RANK="0"),
+        start(tmp_path / "r1", *by_variables, REPLICA_RANK="1", **variables),
     ]
     for process in started:
         _, errors = process.communicate(timeout=60)

@@ -12,7 +12,7 @@ from muster.contract.errors import SpecError
 from muster.contract.failures import FailureClass
 from muster.contract.spec import Spec
 from muster.torchx.command import ARGUMENT_MAX, RANK, SHELL, LongCommandError, of_one_node, shell_arguments
-from muster.torchx.options import FORMER, REFUSED
+from muster.torchx.options import FORMER, REFUSED, Texts, Values
 from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
 from tests.unit.docs.test_torchx import OPTIONS
 
@@ -51,13 +51,48 @@ def test_a_command_that_is_too_long_is_refused_before_anything_is_created() -> N
         spec(command=("echo", "x" * 30_000))
 
 
-def test_torchrun_is_a_group_of_its_own_in_each_replica() -> None:
-    assert of_one_node("torchrun --nnodes '1:4' --nproc_per_node 8") == "torchrun --nnodes 1 --nproc_per_node 8"
-    assert of_one_node("torchrun --nnodes=4 a.py") == "torchrun --nnodes=1 a.py"
+@pytest.mark.parametrize(
+    ("command", "alone"),
+    [
+        (
+            "torchrun --rdzv_endpoint ${X:=localhost}:29500 --nnodes '1:4' --nproc_per_node 8 a.py",
+            "torchrun --rdzv_endpoint localhost:0 --nnodes 1 --nproc_per_node 8 a.py",
+        ),
+        (
+            '(python -m torch.distributed.run --rdzv-endpoint="$(hostname):1" --node-rank=3 --nnodes=4) && b',
+            "(python -m torch.distributed.run --rdzv-endpoint=localhost:0 --node-rank=0 --nnodes=1) && b",
+        ),
+        ("launcher --nnodes 4", "launcher --nnodes 4"),
+    ],
+    ids=["dist.ddp", "other spellings", "another program"],
+)
+def test_torchrun_is_a_group_of_its_own_in_each_replica(command: str, alone: str) -> None:
+    assert of_one_node(["bash", "-c", command]) == ["bash", "-c", alone]
+
+
+def test_torchrun_is_told_word_by_word() -> None:
+    command = ["torchrun", "--nnodes", "1:4", "--rdzv-endpoint", "a:1", "--node_rank", "2", "a.py", "--rank", "2"]
+    alone = ["torchrun", "--nnodes", "1", "--rdzv-endpoint", "localhost:0", "--node_rank", "0", "a.py", "--rank", "2"]
+    assert of_one_node(command) == alone
 
 
 def test_every_former_option_is_there_under_its_name() -> None:
     assert [option.name for option in FORMER] == OPTIONS
+
+
+def test_every_former_option_has_its_kind() -> None:
+    # As in the former scheduler's documentation; what was a list of mappings there, which no command line could give,
+    # is one mapping.
+    kinds = {
+        int: "instance_count keep_alive_period_in_seconds volume_size max_run max_wait max_retry_attempts "
+        "container_log_level",
+        bool: "encrypt_inter_container_traffic use_spot_instances debugger_hook_config enable_sagemaker_metrics "
+        "enable_network_isolation disable_profiler disable_output_compression enable_infra_check quiet",
+        Values: "tags metric_definitions environment git_config hyperparameters",
+        Texts: "subnets security_group_ids dependencies",
+    }
+    expected = {name: kind for kind, names in kinds.items() for name in names.split()}
+    assert {option.name: option.kind for option in FORMER} == {name: expected.get(name, str) for name in OPTIONS}
 
 
 def test_options_become_fields() -> None:

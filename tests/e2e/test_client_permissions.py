@@ -1,0 +1,81 @@
+"""A client with the permissions of docs/running.md, and no others, can do everything that a client does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from muster.client import Muster, RunState
+from muster.client.errors import DeniedError
+from tests.plugins.cloud import Workshop
+from tests.stack.deployed import Deployed
+
+# docs/running.md: "Who may do what".
+READ = ("rendezvous/*", "queue/*", "source/*", *(f"control/*/{name}.json" for name in ("result", "lineage", "heir")))
+PAGES = ("control/*/plan.json", "control/*/report.html")
+
+
+def allow(actions: str, *resources: str) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": actions.split(), "Resource": list(resources)}
+
+
+def documented(stack: Deployed) -> list[dict[str, Any]]:
+    bucket, executions = (
+        f"arn:aws:s3:::{stack.bucket}",
+        f"{stack.machine.replace(':stateMachine:', ':execution:', 1)}:*",
+    )
+    logs = "arn:aws:logs:*:*:log-group:/aws/sagemaker/TrainingJobs"
+    jobs = f"arn:aws:sagemaker:*:*:training-job/{stack.prefix}-*"
+    return [
+        allow("cloudformation:DescribeStacks", "arn:aws:cloudformation:*:*:stack/Muster/*"),
+        allow("states:StartExecution states:ListExecutions", stack.machine),
+        allow("states:DescribeExecution states:StopExecution", executions),
+        allow("logs:FilterLogEvents", logs, f"{logs}:*"),
+        allow("sagemaker:ListTrainingJobs", "*"),
+        allow("sagemaker:DescribeTrainingJob sagemaker:ListTags", jobs),
+        allow("s3:ListBucket", bucket),
+        allow("s3:GetObject", *(f"{bucket}/{key}" for key in (*READ, *PAGES))),
+        allow("s3:PutObject", f"{bucket}/source/*"),
+    ]
+
+
+@pytest.fixture
+def muster(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Muster:
+    for name, value in stack.cloud.environment({}).items():
+        monkeypatch.setenv(name, value)
+    key = Workshop(stack.cloud).access_key(documented(stack))
+    return Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
+
+
+def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
+    muster: Muster, stack: Deployed, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "from tests.stack import resuming\n\n\ndef train(context, **kwargs):\n    resuming.train(context, **kwargs)\n"
+    )
+    run = muster.launch(
+        {
+            "name": "permitted",
+            "replicas": 1,
+            "trainer": "own:train",
+            "source_dir": str(tmp_path),
+            "kwargs": {"rounds": 2, "fail_after": 1},
+            "rendezvous": {"grace_seconds": 5.0},
+            "rerun": {"on": ["spot"], "max": 1},
+        }
+    )
+    assert run.wait(timeout=60).state is RunState.FAILED
+    assert any("the data of round 2 is broken" in line.message for line in run.logs())
+    assert {event.kind for event in run.events()} >= {"replica-launched", "round-committed", "run-settled"}
+    assert (run.result().verdict, muster.list(limit=1)[0].run) == ("failed", run.name)
+    assert b"<html" in run.report()
+    heir = run.rerun()
+    heir.cancel()
+    assert heir.wait(timeout=60).state is RunState.STOPPED
+    assert muster.doctor(young_seconds=0).strays == ()
+    # The records hold task tokens.
+    with pytest.raises(DeniedError, match="may not call GetObject"):
+        muster._cloud.read(f"control/{run.name}/replicas/0.json")
