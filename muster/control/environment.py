@@ -12,7 +12,7 @@ from muster.contract.names import PREFIX_MAX
 class FunctionEnvironment(BaseModel):
     """What every function is told by the stack."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     # S3: a bucket's name has 3-63 characters.
     bucket: Annotated[str, Field(alias="MUSTER_BUCKET", min_length=3, max_length=63)]

@@ -15,8 +15,8 @@ from muster.contract.spec import Spec
 from muster.contract.spec_reader import parse_spec
 from muster.contract.stack_defaults import StackDefaults
 from muster.control.documents import RunDocuments
+from muster.control.heirs import succeed
 from muster.control.store import Store
-from muster.control.succession import succeed
 
 
 class PlanRequest(BaseModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from muster.contract import events
 from muster.contract.errors import MusterError, SpecError
 from muster.contract.metrics import RERUNS_WITHIN_HOUR
@@ -11,8 +13,10 @@ from muster.contract.result import Result
 from muster.control import clock
 from muster.control.active_run import ActiveRun
 from muster.control.bus import Bus
-from muster.control.conclude import Conclusion
 from muster.control.function import measure
+
+if TYPE_CHECKING:
+    from muster.control.conclude import Conclusion
 
 
 def tell_of_start(bus: Bus, plan: Plan) -> None:
