@@ -205,12 +205,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--context takes KEY=VALUE; found {pair}")
         context[key] = value
     try:
-        deployed = deploy(os.environ, target=options.target, context=context, outputs=options.outputs)
+        deploy(os.environ, target=options.target, context=context, outputs=options.outputs)
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 1
-    for name, value in sorted(deployed.items()):
-        print(f"{name} = {value}")
+    # The CDK has just shown the stack's outputs.
+    print("\nMuster is deployed. Write a spec with `muster init`, start it with `muster launch run.yaml --watch`.")
     return 0
 
 
