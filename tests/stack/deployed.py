@@ -6,9 +6,12 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from botocore.exceptions import ClientError
 
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
@@ -102,7 +105,9 @@ class Deployed:
             for execution in page["executions"]:
                 self.stepfunctions.stop_execution(executionArn=execution["executionArn"])
         for job in self.cloud.running_jobs():
-            self.sagemaker.stop_training_job(TrainingJobName=job)
+            # One that has ended meanwhile cannot be stopped; whether all have is seen below.
+            with suppress(ClientError):
+                self.sagemaker.stop_training_job(TrainingJobName=job)
         wait_for("the end of every job", lambda: not self.cloud.running_jobs())
 
 
