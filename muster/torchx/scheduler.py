@@ -39,6 +39,7 @@ from muster.torchx.command import RANK
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
 from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
+from muster.torchx.uncaught import tell_plainly
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"  # the capability by which TorchX's named resources tell a type
 _RANK0 = "MUSTER_RANK0_HOST"  # never set: each replica is its own torchrun group, on localhost
@@ -173,6 +174,7 @@ class MusterScheduler(Scheduler):
 
 def create_scheduler(session_name: str, **_: object) -> MusterScheduler:
     """What TorchX calls."""
+    tell_plainly()
     return MusterScheduler(session_name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -69,8 +70,10 @@ class TorchX:
         self._environment = stack.cloud.environment(os.environ | {"NO_COLOR": "1"})
         self._folder = stack.gates
 
-    def __call__(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return self._ended([str(self._program), *arguments], folder or self._folder)
+    def __call__(
+        self, *arguments: str, folder: Path | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        return self._ended([str(self._program), *arguments], folder or self._folder, variables)
 
     def script(self, text: str, *arguments: str) -> Any:
         """What a program in Python prints, as JSON."""
@@ -78,9 +81,12 @@ class TorchX:
         assert answer.returncode == 0, answer.stderr
         return json.loads(answer.stdout)
 
-    def _ended(self, command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    def _ended(
+        self, command: list[str], folder: Path, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**self._environment, **(variables or {})}
         return subprocess.run(
-            command, env=self._environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False
         )
 
     def run(self, *arguments: str) -> str:
@@ -211,6 +217,23 @@ def test_what_cannot_be_run_is_told_without_a_traceback(
     answer = torchx("run", "-s", "muster", *arguments)
     assert (answer.returncode, "Traceback" in answer.stderr, told in answer.stderr) == (1, False, True), answer.stderr
     assert stack.calls("StartExecution") == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status", "muster://torchx/nobody"),
+        ("describe", "muster://torchx/nobody"),
+        ("log", "muster://torchx/nobody/app/0"),
+        ("cancel", "muster://torchx/nobody"),
+        ("list", "-s", "muster"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_missing_stack_is_one_line_where_torchx_catches_nothing(torchx: TorchX, command: tuple[str, ...]) -> None:
+    answer = torchx(*command, MUSTER_STACK="Elsewhere")
+    assert (answer.returncode, "Traceback" in answer.stderr) == (1, False), answer.stderr
+    assert answer.stderr.count("There is no stack named Elsewhere in us-east-1") == 1
 
 
 def _with_reruns(stack: Deployed) -> str:
