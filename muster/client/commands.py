@@ -261,6 +261,7 @@ def logs(
     since: Annotated[str | None, typer.Option("--since", help="From here on: 10m, 2h, 3d or an ISO time.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Up to here, likewise.")] = None,
     regex: Annotated[str | None, typer.Option("--regex", help="Only lines in which this is found.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last so many of these.")] = None,
     json: Json = False,
     stack: StackName = DEFAULT_STACK,
     profile: Profile = None,
@@ -277,6 +278,7 @@ def logs(
         since=None if since is None else read_moment("--since", since),
         until=None if until is None else read_moment("--until", until),
         regex=None if regex is None else read_regex(regex, "--regex").pattern,
+        tail=tail,
     )
     show = printer(as_json=json)
     try:

@@ -8,6 +8,7 @@ events have an identity, by which it knows what it has seen.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -25,6 +26,9 @@ _DEEP_MS = DEEP_SECONDS * 1000
 _DEEP_EVERY = 60  # polls: it reads minutes of lines again, and new ones wait for it
 _QUIET_POLLS = 2  # after the end: the log agent's last batch comes behind the job's end
 _OUTAGE_SECONDS = 600.0
+# Of the last lines: a minute is read first, then before it slices that grow, for runs that write little.
+_SLICE_MS = 60_000
+_SLICES_GROW = 8
 
 
 def read_lines(cloud: Cloud, query: LogQuery) -> Iterator[LogLine]:
@@ -33,8 +37,27 @@ def read_lines(cloud: Cloud, query: LogQuery) -> Iterator[LogLine]:
     Raises:
         ClientError: the cloud cannot be reached or refuses.
     """
+    yield from _lines_between(cloud, query, query.since_ms, query.until_ms)
+
+
+def last_lines(cloud: Cloud, query: LogQuery, count: int, end: datetime) -> list[LogLine]:
+    """The last `count` lines until `end`, or all if there are fewer; what is before them is not read.
+
+    Raises:
+        ClientError: the cloud cannot be reached or refuses.
+    """
+    first_ms, until_ms, width = query.since_ms or 0, int(end.timestamp() * 1000), _SLICE_MS
+    found: list[LogLine] = []
+    while len(found) < count and until_ms >= first_ms:
+        since_ms = max(first_ms, until_ms - width)
+        found = [*deque(_lines_between(cloud, query, since_ms, until_ms), count - len(found)), *found]
+        until_ms, width = since_ms - 1, width * _SLICES_GROW
+    return found
+
+
+def _lines_between(cloud: Cloud, query: LogQuery, since_ms: int | None, until_ms: int | None) -> Iterator[LogLine]:
     merge = Merge(_HOLD_MS)
-    for page in cloud.log_pages(query.stream_prefix, query.since_ms, query.until_ms):
+    for page in cloud.log_pages(query.stream_prefix, since_ms, until_ms):
         merge.add(page)
         yield from query.lines(merge.release())
     yield from query.lines(merge.release(everything=True))

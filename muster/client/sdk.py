@@ -6,7 +6,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from muster.client.errors import (
 )
 from muster.client.execution import execution_name
 from muster.client.happenings import Happening
+from muster.client.jobs import Execution
 from muster.client.log_options import read_regex
-from muster.client.log_reader import follow_lines, read_lines
+from muster.client.log_reader import follow_lines, last_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.client.observe import Observer, read_result
 from muster.client.page import PageSource, read_page
@@ -51,6 +53,8 @@ POLL_SECONDS = 2.0
 _OUTAGE_SECONDS = 600.0
 # Lines have the times of their instances' clocks.
 _CLOCKS_DIFFER_BY = timedelta(minutes=5)
+# SageMaker: a job that is stopped has two minutes to save its work. So long after a run's end its jobs may still write.
+_SAVED_WITHIN = timedelta(minutes=10)
 
 
 class Muster:
@@ -192,11 +196,13 @@ class Run:
         since: datetime | None = None,
         until: datetime | None = None,
         regex: str | None = None,
+        tail: int | None = None,
     ) -> Iterator[LogLine]:
         """What the replicas have written, all ranks (or those of `rank`) and attempts merged in time order.
 
-        With `follow` also what they write from now on, until the run has ended. A line that CloudWatch Logs delivers
-        more than five minutes behind newer ones is not seen while following.
+        With `tail` only the last so many of them; with `follow` also what they write from now on, until the run has
+        ended. A line that CloudWatch Logs delivers more than five minutes behind newer ones is not seen while
+        following.
 
         Raises:
             UnknownRunError: there is no such run.
@@ -205,7 +211,8 @@ class Run:
         """
         pattern = None if regex is None else read_regex(regex, "regex")
         # The log group is the account's, for ever: CloudWatch Logs is spared the search before the run.
-        began = self._cloud.describe_execution(self.name).started_at - _CLOCKS_DIFFER_BY
+        execution = self._cloud.describe_execution(self.name)
+        began = execution.started_at - _CLOCKS_DIFFER_BY
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
             run=run_name(self.name),
@@ -216,6 +223,11 @@ class Run:
         )
         if query.is_empty:
             return iter(())
+        if tail is not None:
+            last = last_lines(self._cloud, query, tail, _last_moment(execution, until))
+            if not follow:
+                return iter(last)
+            query = replace(query, since=last[0].at if last else query.since)
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
 
     def _has_ended(self) -> bool:
@@ -320,3 +332,13 @@ class Run:
         if not status.state.is_terminal:
             raise UnfinishedRunError(self.name)
         raise NoResultError(self.name, status.reason or f"the execution {status.state}")
+
+
+def _last_moment(execution: Execution, until: datetime | None) -> datetime:
+    """When the last line of a run can have been written that is asked for."""
+    moments = [datetime.now(UTC) + _CLOCKS_DIFFER_BY]
+    if execution.ended_at is not None:
+        moments.append(execution.ended_at + _SAVED_WITHIN)
+    if until is not None:
+        moments.append(until.astimezone())
+    return min(moments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -120,9 +119,12 @@ class MusterExecutor:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        runs = generations(self._muster, run_of(handle), wait=False)
-        lines = (line.message for run in runs for line in run.logs(handle.rank))
-        return "\n".join(deque(lines, maxlen=n_lines))
+        found: list[str] = []
+        for run in reversed(list(generations(self._muster, run_of(handle), wait=False))):
+            if len(found) < n_lines:
+                last = run.logs(handle.rank, tail=n_lines - len(found))
+                found = [*(line.message for line in last), *found]
+        return "\n".join(found)
 
     def cancel(self, handle: ReplicaHandle) -> None:
         """Stop the run of the replica, with all its replicas: they train one model. One that has ended stays as it is.

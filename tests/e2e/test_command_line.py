@@ -248,3 +248,5 @@ def test_followed_lines_come_once_and_an_interrupt_leaves_the_run_alone(stack: D
     assert sorted(waiting) == [0, 1, 2]
     code, output, _ = muster(stack, "logs", name, "--json")
     assert sorted(map(str, lines)) == sorted(str(json.loads(line)) for line in output.splitlines())
+    last = muster(stack, "logs", name, "--tail", "2", "--json")[1]
+    assert last.splitlines() == output.splitlines()[-2:]

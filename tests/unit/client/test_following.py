@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import Any
@@ -16,7 +17,7 @@ from muster.client import Muster
 from muster.client import cloud as client_cloud
 from muster.client.cloud import Cloud
 from muster.client.errors import BusyError
-from muster.client.log_reader import follow_lines, read_lines
+from muster.client.log_reader import follow_lines, last_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.contract.names import JobName
 from muster.local.faults import CallError
@@ -135,6 +136,33 @@ def test_equal_times_beyond_a_page_are_read_once_each(reader: Cloud, writer: Wri
     for rank in range(3):
         own = [line for line in lines if line.startswith(f"line {rank}-")]
         assert own == [f"line {rank}-{number}" for number in range(4_500)]
+
+
+def test_the_last_lines_are_read_without_those_before(reader: Cloud, writer: Writer, workshop: Workshop) -> None:
+    now = datetime.now(UTC)
+    ages = (90_000, 4_000, 70, 61, 60, 59, 1)  # seconds: some of them at the edges of what is read at once
+    for age in ages:
+        writer.write(age % 2, f"{age} s ago", f"{age} s ago, again", at=now - timedelta(seconds=age))
+    everything = [f"{age} s ago{more}" for age in ages for more in ("", ", again")]
+    for count in range(1, 16):
+        query = replace(writer.query, since=now - timedelta(days=2))
+        assert [line.message for line in last_lines(reader, query, count, now)] == everything[-count:]
+    since = replace(writer.query, since=now - timedelta(seconds=65))
+    assert [line.message for line in last_lines(reader, since, 99, now)] == everything[6:]
+    workshop.cloud.calls.reset()
+    assert len(last_lines(reader, writer.query, 2, now)) == 2
+    assert [call.count for call in workshop.cloud.calls.report() if call.operation == "FilterLogEvents"] == [1]
+
+
+def test_a_follower_may_begin_with_the_last_lines(reader: Cloud, writer: Writer) -> None:
+    run = Muster(reader.stack.name).launch({"name": writer.run, "replicas": 1, "trainer": "package.module:train"})
+    now = datetime.now(UTC)
+    for age in (40, 30, 20):
+        writer.write(0, f"{age} s ago", at=now - timedelta(seconds=age))
+    assert [line.message for line in run.logs(tail=2)] == ["30 s ago", "20 s ago"]
+    assert [line.message for line in run.logs(tail=1, until=now - timedelta(seconds=25))] == ["30 s ago"]
+    run.cancel()
+    assert [line.message for line in run.logs(tail=2, follow=True, until=now)] == ["30 s ago", "20 s ago"]
 
 
 def test_a_follower_with_an_end_in_the_past_reads_up_to_it_and_ends(reader: Cloud, writer: Writer) -> None:
