@@ -73,6 +73,7 @@ read does not: exit codes, the fields below, and their meaning. A later version 
 
 | option of | | meaning |
 |---|---|---|
+| `muster` itself | `--version` | the version that is installed |
 | every command | `--help` | its arguments and options |
 | every command but `local exec` | `--json` | prints JSON |
 | those that ask a stack | `--stack` | the CloudFormation stack; else `MUSTER_STACK`, else `Muster` |
@@ -102,8 +103,9 @@ that was asked for and has failed is no error: it is the answer, and the exit co
 While a command waits for the cloud it says so on standard error, where that is a terminal. `NO_COLOR=1` takes the
 colours away. Ctrl-C of a watch, of `logs -f` or of `ui` leaves the run alone.
 
-`muster --install-completion` teaches bash, zsh or fish the commands and options; `--show-completion` prints what that
-would write.
+`muster --install-completion` teaches bash, zsh or fish the commands, the options and the names of runs;
+`--show-completion` prints what that would write. For a run's name the Tab key asks the stack, with the shell's
+credentials and for a few seconds at most; where that fails nothing is completed.
 """
 
 
@@ -157,6 +159,9 @@ def _command(path: str, command: Any) -> str:
 
 
 def _is_common(param: Any) -> bool:
+    if "--region" in param.opts:
+        # That of `local up` is what the embedded cloud plays.
+        return bool(param.envvar == "AWS_REGION")
     return bool({*param.opts} & _COMMON) or param.help == STATE_HELP
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -19,9 +19,28 @@ app = typer.Typer(
     cls=MountingGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train one model with many SageMaker jobs that meet in a bucket.",
     epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 trouble with the cloud, 130 interrupted.",
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"muster {version('muster')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version, and end.")
+    ] = False,
+) -> None:
+    """Train one model with many SageMaker jobs that meet in a bucket."""
+
+
 for command in (
     *(commands.init, commands.plan, commands.launch, commands.status, commands.list_, commands.logs, commands.events),
     *(commands.cancel, commands.rerun, commands.result, commands.report, commands.ui, commands.doctor),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError
+from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError, SpecWriteError
 from muster.client.exit_codes import ExitCode
 from muster.client.output import after_interrupt, busy, print_answer, visible
 from muster.client.stack import DEFAULT_STACK
@@ -232,7 +232,9 @@ def doctor(
 
 def list_(
     *,
-    state: Annotated[str | None, typer.Option("--state", help="Only those that are in this state.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only running, succeeded, failed or stopped ones.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
     json: Json = False,
     stack: StackName = DEFAULT_STACK,
@@ -363,7 +365,7 @@ def _write_new(file: str, text: str) -> None:
     except FileExistsError:
         raise SpecExistsError(file) from None
     except OSError as error:
-        raise SpecFileError(file, (error.strerror or str(error)).lower()) from error
+        raise SpecWriteError(file, (error.strerror or str(error)).lower()) from error
 
 
 def _state(text: str) -> RunState:

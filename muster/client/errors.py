@@ -82,6 +82,15 @@ class SpecFileError(InputError):
         )
 
 
+class SpecWriteError(InputError):
+    """The file for a spec cannot be written."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            f"The spec cannot be written to {path}: {detail}. Name another file, or - for standard output."
+        )
+
+
 class SpecExistsError(InputError):
     """A spec was to be written where there is a file."""
 
@@ -144,7 +153,7 @@ class RegionError(ClientError):
     """Nothing says which region to use."""
 
     def __init__(self) -> None:
-        super().__init__("No AWS region is set: pass --region, set AWS_DEFAULT_REGION, or name one in your profile.")
+        super().__init__("No AWS region is set: pass --region, set AWS_REGION, or name one in your profile.")
 
 
 class OutageError(ClientError):

@@ -21,9 +21,9 @@ def read_moment(option: str, text: str) -> datetime:
         OptionError: it is neither.
     """
     ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         remedy = "write an age like 90s, 10m, 2h or 3d, or a time like 2026-11-21T09:30:00Z"
@@ -36,9 +36,10 @@ def read_ranks(text: str) -> frozenset[int]:
     Raises:
         OptionError: it is nothing of the kind.
     """
-    if _RANKS.fullmatch(text) is None:
-        raise OptionError(text, "write ranks like 3, 0-3 or 0,2,8-11", option="--rank")
-    return frozenset(rank for part in parse_ranks(text) for rank in part if rank < REPLICAS_MAX)
+    parts = parse_ranks(text) if _RANKS.fullmatch(text) is not None else []
+    if not parts or any(len(part) == 0 or part[-1] >= REPLICAS_MAX for part in parts):
+        raise OptionError(text, f"write ranks like 3, 0-3 or 0,2,8-11, up to {REPLICAS_MAX - 1:,}", option="--rank")
+    return frozenset(rank for part in parts for rank in part)
 
 
 def read_regex(text: str, option: str) -> re.Pattern[str]:

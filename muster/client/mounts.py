@@ -25,10 +25,10 @@ class MissingExtraError(MusterError):
     """A mounted command whose own packages are not installed."""
 
     def __init__(self, entry_point: EntryPoint, module: str) -> None:
-        package = f"muster[{','.join(entry_point.extras)}]" if entry_point.extras else module
-        super().__init__(
-            f"`muster {entry_point.name}` needs the module {module}, which is not installed: pip install '{package}'."
-        )
+        extras = ",".join(entry_point.extras)
+        # Not by a name of the index, where `muster` is somebody else's package.
+        remedy = f"run pip install '.[{extras}]' in a clone of Muster" if extras else f"install {module}"
+        super().__init__(f"`muster {entry_point.name}` needs the module {module}, which is not installed: {remedy}.")
 
 
 class MountedCommand(TyperCommand):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -60,7 +61,8 @@ _SAVED_WITHIN = timedelta(minutes=10)
 class Muster:
     """A deployed stack, found by its CloudFormation outputs. Nothing is called before the first use.
 
-    `profile` and `region` are chosen as by the AWS CLI where they are left out; `session` takes the place of both.
+    `profile` and `region` are chosen as by the AWS CLI where they are left out, AWS_REGION before AWS_DEFAULT_REGION;
+    `session` takes the place of both.
 
     Raises:
         CredentialsError: there is no such profile.
@@ -75,7 +77,9 @@ class Muster:
         region: str | None = None,
     ) -> None:
         with translated():
-            self._cloud = Cloud(stack, session or boto3.Session(profile_name=profile, region_name=region))
+            # boto3 itself knows AWS_DEFAULT_REGION alone.
+            chosen = region or os.environ.get("AWS_REGION") or None
+            self._cloud = Cloud(stack, session or boto3.Session(profile_name=profile, region_name=chosen))
 
     @property
     def bucket(self) -> str:

@@ -55,11 +55,10 @@ class MusterExecutor:
         self._instance_type, self._cpu_instance_type = instance_type, cpu_instance_type
         former = {"role_arn": role_arn, "image": image_uri, "volume_gb": volume_size_gb}
         self._spec = {**(spec or {}), **{key: value for key, value in former.items() if value is not None}}
-        if output_s3_path is not None:
-            self._spec["output_data_config"] = {
-                **self._spec.get("output_data_config", {}),
-                "s3_output_path": output_s3_path,
-            }
+        output = self._spec.get("output_data_config") or {}
+        # One of another kind is refused with all that is wrong when something is launched.
+        if output_s3_path is not None and isinstance(output, Mapping):
+            self._spec["output_data_config"] = {**output, "s3_output_path": output_s3_path}
 
     def launch_replicas(
         self,

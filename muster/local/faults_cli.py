@@ -87,7 +87,7 @@ def crash(
     job: Job,
     *,
     after_seconds: After = 0,
-    exit_code: Annotated[int, typer.Option(min=1, max=255)] = 1,
+    exit_code: Annotated[int, typer.Option(min=1, max=255, help="With which the process ends.")] = 1,
     count: Count = 1,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT,

@@ -28,14 +28,14 @@ from torchx.specs import (
 )
 from torchx.specs.finder import ComponentValidationException
 
-from muster.client.errors import SpecFileError, UnknownRunError
+from muster.client.errors import UnknownRunError
 from muster.client.sdk import Muster
 from muster.client.stack import DEFAULT_STACK
 from muster.client.succession import cancel, generations, latest
 from muster.contract.errors import MusterError
 from muster.contract.spec import Spec
 from muster.contract.yaml_text import load_yaml
-from muster.torchx.command import RANK
+from muster.torchx.command import RANK, LongCommandError
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
 from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
@@ -54,7 +54,7 @@ class ApplicationError(MusterError, ComponentValidationException):
 def _told() -> Iterator[None]:
     try:
         yield
-    except (MusterError, OptionsError) as error:
+    except (MusterError, OptionsError, LongCommandError) as error:
         raise ApplicationError(str(error)) from error
 
 
@@ -153,7 +153,7 @@ class MusterScheduler(Scheduler):
         """The lines of replica `k`, through all its attempts and all runs as which the run goes on."""
         if streams not in {None, Stream.COMBINED}:
             message = f"streams: found {streams}; a training job has one log for both: leave it out."
-            raise ValueError(message)
+            raise ApplicationError(message)
 
         def lines() -> Iterator[str]:
             for run in generations(self._at({}), app_id, wait=should_tail):
@@ -226,8 +226,13 @@ def _further(file: str | None) -> dict[str, Any]:
         return {}
     try:
         found = load_yaml(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SpecFileError(file, str(error)) from error
+    except OSError as error:
+        message = f"spec: {file} cannot be read: {(error.strerror or str(error)).lower()}; name a YAML or JSON file."
+        raise OptionsError(message) from error
+    except ValueError as error:
+        message = f"spec: {file} cannot be read: {error}; name a YAML or JSON file."
+        raise OptionsError(message) from error
     if not isinstance(found, dict):
-        raise SpecFileError(file, "it holds no mapping")
+        message = f"spec: {file} holds no mapping; name a file with fields of a spec."
+        raise OptionsError(message)
     return found

@@ -56,6 +56,7 @@ def spec_of(name: str, application: Application, options: Mapping[str, Any], fur
         SpecError: with every problem of the spec at once.
     """
     given = {key: value for key, value in options.items() if value is not None}
+    further = _mergeable(further)
     for key, remedy in REFUSED.items():
         if given.get(key):
             message = f"{key}: found {given[key]!r}; {remedy}."
@@ -110,6 +111,30 @@ _MEMBERS = {
     "training_repository_access_mode": ("training_image_config", "training_repository_access_mode"),
     "enable_infra_check": ("infra_check_config", "enable_infra_check"),
 }
+
+
+# What options and the application add to: of another kind in the file, nothing can be added.
+_MAPPINGS = {"environment", "tags", "hyper_parameters", *(section for section, _ in _MEMBERS.values())}
+_LISTS = {"metric_definitions", "input_data_config"}
+
+
+def _mergeable(further: Mapping[str, Any]) -> dict[str, Any]:
+    """`further` without what is left empty in it.
+
+    Raises:
+        OptionsError: a section of it is of a kind to which nothing can be added.
+    """
+    found = {name: value for name, value in further.items() if value is not None}
+    for names_, kind, word in ((_MAPPINGS, Mapping, "a mapping"), (_LISTS, list, "a list")):
+        for name in sorted(names_ & found.keys()):
+            if not isinstance(found[name], kind):
+                message = f"spec: {name}: found {found[name]!r}; write {word}."
+                raise OptionsError(message)
+    for name, value in found.get("environment", {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            message = f"spec: environment.{name}: found {value!r}; write text, in quotes."
+            raise OptionsError(message)
+    return found
 
 
 def _plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -207,8 +207,9 @@ def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(stack:
         (("-cfg", "max_run=0,volume_size=0", "utils.echo"), "max_runtime_seconds: found 0; at least 1; raise it"),
         (("-cfg", "stack=Nowhere", "utils.echo"), "There is no stack named Nowhere in us-east-1: deploy it"),
         (("-cfg", "profile=nobody", "utils.echo"), "No usable AWS credentials: The config profile (nobody)"),
+        (("utils.echo", "--msg", "x" * 30_000), "fit into a training job: put the command into a script"),
     ],
-    ids=["several roles", "mount", "option", "spec", "stack", "profile"],
+    ids=["several roles", "mount", "option", "spec", "stack", "profile", "long command"],
 )
 def test_what_cannot_be_run_is_told_without_a_traceback(
     torchx: TorchX, stack: Deployed, arguments: tuple[str, ...], told: str

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,14 @@ def test_the_shell_completes_commands(shell: str) -> None:
     answer = muster(_MUSTER_COMPLETE=f"complete_{shell}", **words, **action)
     for command in ("result", "rerun"):
         assert command in answer.stdout, answer.stderr
+
+
+def test_a_spec_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    answer = muster("init", str(tmp_path / "none" / "run.yaml"))
+    assert answer.returncode == 2
+    assert "none/run.yaml: no such file or directory. Name another file, or - for standard output." in answer.stderr
+
+
+def test_the_version_is_told() -> None:
+    answer = muster("--version")
+    assert (answer.returncode, answer.stdout) == (0, f"muster {version('muster')}\n")

@@ -68,8 +68,11 @@ def test_options_are_read_as_people_write_them() -> None:
 
 
 def test_options_that_cannot_be_read_are_named() -> None:
-    with pytest.raises(OptionError, match="--rank: found 'a-b'; write ranks like"):
-        read_ranks("a-b")
+    for ranks in ("a-b", "3-0", "99999", "0,10000"):
+        with pytest.raises(OptionError, match=f"--rank: found '{ranks}'; write ranks like"):
+            read_ranks(ranks)
+    with pytest.raises(OptionError, match="--since: found '999999d'; write an age like"):
+        read_moment("--since", "999999d")
     with pytest.raises(OptionError, match="--until: found 'soon'; write an age like"):
         read_moment("--until", "soon")
     with pytest.raises(OptionError, match=r"--regex: found '\('; it is no regular expression"):

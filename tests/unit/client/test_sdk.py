@@ -287,6 +287,10 @@ def test_profile_and_region_are_chosen_by_name(house: House, tmp_path: Path, mon
         Muster(house.stack, profile="far", region="us-east-1").run("nobody").status()
     with pytest.raises(StackNotFoundError, match="in eu-west-1"):
         Muster("Nowhere", profile="far").run("nobody").status()
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-2")
+    with pytest.raises(StackNotFoundError, match="in eu-west-2"):
+        Muster("Nowhere").run("nobody").status()
 
 
 def test_a_pattern_that_is_none_is_an_error_of_musters(house: House) -> None:

@@ -137,6 +137,25 @@ def test_what_muster_does_not_do_is_refused_with_what_to_do(option: str) -> None
         spec({option: {"repo": "x"}})
 
 
+@pytest.mark.parametrize(
+    ("further", "told"),
+    [
+        ({"output_data_config": "s3://bucket"}, "spec: output_data_config: found 's3://bucket'; write a mapping"),
+        ({"tags": ["team"]}, r"spec: tags: found \['team'\]; write a mapping"),
+        ({"metric_definitions": {"loss": "x"}}, "spec: metric_definitions: found .*; write a list"),
+        ({"environment": {"SEED": 7}}, "spec: environment.SEED: found 7; write text, in quotes"),
+    ],
+)
+def test_what_nothing_can_be_added_to_is_refused_by_name(further: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionsError, match=told):
+        spec({"output_path": "s3://bucket/out", "metric_definitions": {"loss": "x"}}, further)
+
+
+def test_what_is_left_empty_in_the_file_is_left_out() -> None:
+    made = spec({"output_path": "s3://bucket/out"}, {"environment": None, "tags": None, "output_data_config": None})
+    assert (made.environment, made.output_data_config.s3_output_path) == ({}, "s3://bucket/out")
+
+
 def test_network_isolation_is_refused_by_the_spec() -> None:
     with pytest.raises(SpecError, match="enable_network_isolation"):
         spec({"enable_network_isolation": True})
