@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
@@ -47,11 +47,19 @@ class Meeting:
     buffers: Buffers = field(default_factory=Buffers)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """`function` of every item, requests overlapping, results in the items' order."""
+        """`function` of every item, requests overlapping, results in the items' order.
+
+        Where one fails its error is raised once none of the others goes on: they write into buffers that the next
+        revision or round takes.
+        """
         listed = list(items)
         if len(listed) < 2:
             return [function(item) for item in listed]
-        return list(self.pool.map(function, listed))
+        futures = [self.pool.submit(function, item) for item in listed]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            wait([future for future in futures if not future.cancel()])
 
     def patience(self) -> Patience:
         """Patience for one round, from now on."""

@@ -6,7 +6,7 @@ Time is virtual: it passes only when a process that waits is chosen, and then ju
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,11 +51,13 @@ class Setting:
 class Serial(Executor):
     """Requests one after the other: an order of them is part of the schedule."""
 
-    def map(self, function: Callable[..., Any], *items: Iterable[Any], **_: Any) -> Any:  # type: ignore[override]
-        return [function(*each) for each in zip(*items, strict=True)]
-
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        raise NotImplementedError
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 class Process:

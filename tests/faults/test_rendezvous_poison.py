@@ -94,11 +94,16 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
     run = Run(tmp_path, min_participants=2, count=SHARDED, rounds=3)
 
     def after_the_poison(round_: int) -> None:
-        # Else the sender, which takes its own contribution for sound, could be the one that commits.
         if round_ == 2:
             wait_until((run.root / POISONED).exists)
 
-    sender = run.start(1, faults=Faults(rewrite=lambda key, body: poison(body) if key == POISONED else body))
+    def by_another(key: str) -> None:
+        # The sender takes its own contribution for sound: the round is not to be committed by it.
+        if key == keys.commit(2):
+            wait_until((run.root / key).exists)
+
+    faults = Faults(before_create=by_another, rewrite=lambda key, body: poison(body) if key == POISONED else body)
+    sender = run.start(1, faults=faults)
     others = [run.start(rank, before_step=after_the_poison) for rank in (0, 2)]
     with all_ended([sender, *others]):
         finals = {peer.parameters() for peer in (sender, *others)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,23 @@ def test_an_owner_that_dies_between_its_shards_is_stood_in_for(run: Run) -> None
         expected = run.replayed_by_hand(lambda round_: [0, 1, 2] if round_ < 3 else [0, 2])
         assert {peer.parameters() for peer in others} == {expected}
     assert len(list(run.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS
+
+
+def test_what_is_read_side_by_side_is_over_before_its_failure_is_told(run: Run) -> None:
+    meeting = run.meeting()
+    fails, goes_on, over = threading.Event(), threading.Event(), threading.Event()
+
+    def read(item: str) -> None:
+        if item == "fails":
+            assert goes_on.wait(30)
+            fails.set()
+            raise ValueError(item)
+        goes_on.set()
+        assert fails.wait(30)
+        # Long after its neighbour has failed it still writes into a buffer of the round's.
+        time.sleep(0.2)
+        over.set()
+
+    with pytest.raises(ValueError, match="fails"):
+        meeting.side_by_side(read, ["fails", "goes on"])
+    assert over.is_set()
