@@ -26,7 +26,7 @@ from muster.client import Muster
 from muster.client.cloud import Cloud
 from muster.client.log_reader import POLL_SECONDS, follow_lines
 from muster.client.logs import LogQuery
-from muster.contract.names import JobName
+from muster.contract.names import TRAINING_LOG_GROUP, JobName
 from muster.local import LocalCloud, Settings
 
 _REPETITIONS = 9
@@ -34,7 +34,6 @@ _REPLICAS = 1_000
 _RANKS = 64
 _LINES = 100_000
 _WRITE_SECONDS = 60.0
-_GROUP = "/aws/sagemaker/TrainingJobs"
 _MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
 
 
@@ -151,9 +150,9 @@ def _stream(rank: int) -> str:
 
 
 def _create_streams(logs: Any) -> None:
-    logs.create_log_group(logGroupName=_GROUP)
+    logs.create_log_group(logGroupName=TRAINING_LOG_GROUP)
     for rank in range(_RANKS):
-        logs.create_log_stream(logGroupName=_GROUP, logStreamName=_stream(rank))
+        logs.create_log_stream(logGroupName=TRAINING_LOG_GROUP, logStreamName=_stream(rank))
 
 
 @contextmanager
@@ -168,7 +167,9 @@ def _writing(cloud: LocalCloud, written: threading.Event) -> Iterator[None]:
             time.sleep(max(0.0, started + batch * _WRITE_SECONDS / batches - time.monotonic()))
             now = int(time.time() * 1000)
             events = [{"timestamp": now, "message": f"line {number + index}"} for index in range(size)]
-            logs.put_log_events(logGroupName=_GROUP, logStreamName=_stream(batch % _RANKS), logEvents=events)
+            logs.put_log_events(
+                logGroupName=TRAINING_LOG_GROUP, logStreamName=_stream(batch % _RANKS), logEvents=events
+            )
             number += size
         written.set()
 

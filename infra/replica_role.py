@@ -10,11 +10,12 @@ from constructs import Construct
 
 from infra.access import listing, log_group_arn, objects
 from muster.contract.metrics import NAMESPACE
+from muster.contract.names import TRAINING_LOG_GROUP
 from muster.contract.source import SOURCE
 from muster.contract.stack_defaults import StackDefaults
 
-TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-METRIC_NAMESPACES = [NAMESPACE, "/aws/sagemaker/TrainingJobs"]
+# SageMaker puts its metrics of training jobs under the name of their log group.
+METRIC_NAMESPACES = [NAMESPACE, TRAINING_LOG_GROUP]
 
 
 class ReplicaRole(Construct):

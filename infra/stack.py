@@ -35,18 +35,11 @@ from infra.stop_function import StopFunction
 from infra.sweep_function import SweepFunction
 from infra.turn_function import TurnFunction
 from infra.workflow import Workflow
+from muster.contract.status import BEFORE_TRAINING
 
 # On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
 # reacting to each would only double the calls per replica.
-_PASSING_STATUSES = [
-    "Starting",
-    "Pending",
-    "LaunchingMLInstances",
-    "PreparingTrainingStack",
-    "Downloading",
-    "DownloadingTrainingImage",
-    "Uploading",
-]
+_PASSING_STATUSES = [*BEFORE_TRAINING, "Uploading"]
 
 
 class MusterStack(Stack):

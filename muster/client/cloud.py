@@ -23,7 +23,6 @@ from muster.client.stack import Stack
 from muster.client.translate import error_code, translated
 from muster.contract import names
 from muster.contract.errors import RunNameTakenError
-from muster.contract.failures import FailureClass, JobEnd, classify_end
 from muster.contract.layout import s3_uri
 from muster.contract.source import REFRESH_DAYS
 from muster.contract.status import JobStatus
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
 
 _PAGE = 100  # ListTrainingJobs: MaxResults
-_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _CONFIG = Config(
     connect_timeout=5,
     read_timeout=30,
@@ -166,7 +164,7 @@ class Cloud:
                 while True:
                     self._log_pace.wait()
                     page = self._logs.filter_log_events(
-                        logGroupName=_LOG_GROUP, logStreamNamePrefix=stream_prefix, **window, **place
+                        logGroupName=names.TRAINING_LOG_GROUP, logStreamNamePrefix=stream_prefix, **window, **place
                     )
                     yield [
                         LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
@@ -241,13 +239,6 @@ class Cloud:
         """DescribeTrainingJob."""
         with translated():
             return JobDetail.from_description(self._sagemaker.describe_training_job(TrainingJobName=job))
-
-    def failure_class(self, job: str) -> FailureClass | None:
-        """Why the ended job named `job` did not succeed (DescribeTrainingJob: only it tells the reason)."""
-        with translated():
-            answer = self._sagemaker.describe_training_job(TrainingJobName=job)
-        status = JobStatus(answer["TrainingJobStatus"])
-        return classify_end(JobEnd(status, answer["SecondaryStatus"], answer.get("FailureReason", "")))
 
     def keys_after(self, prefix: str, start_after: str) -> Iterator[str]:
         """The keys under `prefix` that sort after `start_after`, in order; 1,000 to a call."""

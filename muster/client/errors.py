@@ -156,6 +156,10 @@ class RegionError(ClientError):
         super().__init__("No AWS region is set: pass --region, set AWS_REGION, or name one in your profile.")
 
 
+OUTAGE_SECONDS = 600.0
+"""A run lasts days and a laptop's network does not: who waits or follows goes on through an outage of this length."""
+
+
 class OutageError(ClientError):
     """Root of the errors that pass: who waits for something else anyway asks again."""
 

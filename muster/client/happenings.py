@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import Field
 
 from muster.client.jobs import Execution, ExecutionStatus, Job
+from muster.client.moments import utc_text
 from muster.client.status import is_failure
 from muster.contract.document import Document
 from muster.contract.failures import FailureClass
@@ -88,18 +89,18 @@ def happenings(traces: Traces) -> list[Happening]:
         *(happening for job in traces.jobs for happening in _of_job(job, traces)),
         *(
             Happening(
-                at=_text(at), kind=HappeningKind.ROUND_COMMITTED, round=number, text=f"round {number} is committed"
+                at=utc_text(at), kind=HappeningKind.ROUND_COMMITTED, round=number, text=f"round {number} is committed"
             )
             for number, at in traces.rounds
         ),
     ]
     if result is not None:
         words = f"{result.verdict}: {result.reason}" if result.reason else str(result.verdict)
-        settled_at = _text(datetime.fromisoformat(result.settled_at))
+        settled_at = utc_text(datetime.fromisoformat(result.settled_at))
         told.append(Happening(at=settled_at, kind=HappeningKind.RUN_SETTLED, text=f"the run {words}"))
     if traces.heir is not None:
         heir, at = traces.heir
-        told.append(Happening(at=_text(at), kind=HappeningKind.RUN_RERUN, text=f"the run goes on as {heir}"))
+        told.append(Happening(at=utc_text(at), kind=HappeningKind.RUN_RERUN, text=f"the run goes on as {heir}"))
     order = list(HappeningKind)
     return sorted(told, key=lambda item: (datetime.fromisoformat(item.at), order.index(item.kind), item.rank or 0))
 
@@ -108,16 +109,16 @@ def _of_execution(execution: Execution) -> Iterator[Happening]:
     asked = f"{execution.replicas} replicas" if execution.replicas != 1 else "1 replica"
     resumed = f", going on from {execution.parent}" if execution.parent else ""
     started = f"the run is started with {asked}{resumed}"
-    yield Happening(at=_text(execution.started_at), kind=HappeningKind.RUN_STARTED, text=started)
+    yield Happening(at=utc_text(execution.started_at), kind=HappeningKind.RUN_STARTED, text=started)
     if execution.ended_at is not None:
         cause = ": ".join(part for part in (execution.error, execution.cause) if part)
         words = f"the execution {_ENDED.get(execution.status, 'has ended')}{f': {cause}' if cause else ''}"
-        yield Happening(at=_text(execution.ended_at), kind=HappeningKind.RUN_ENDED, text=words)
+        yield Happening(at=utc_text(execution.ended_at), kind=HappeningKind.RUN_ENDED, text=words)
 
 
 def _of_wait(mark: Waiting, at: datetime) -> Happening:
     return Happening(
-        at=_text(at),
+        at=utc_text(at),
         kind=HappeningKind.REPLICA_WAITS,
         text=f"replica {mark.rank} attempt {mark.attempt} waits for {mark.failure_class}",
         rank=mark.rank,
@@ -143,20 +144,16 @@ def _of_job(job: Job, traces: Traces) -> Iterator[Happening]:
 
     if job.created_at is not None:
         words = "is launched" if name.attempt == 1 else "is launched: a rerun"
-        yield happening(HappeningKind.REPLICA_LAUNCHED, _text(job.created_at), words)
+        yield happening(HappeningKind.REPLICA_LAUNCHED, utc_text(job.created_at), words)
     for step in traces.histories.get(str(name), ()):
         if step.secondary in _INTERRUPTIONS:
             yield happening(HappeningKind.REPLICA_INTERRUPTED, step.at, _INTERRUPTIONS[step.secondary])
     if job.has_ended and job.ended_at is not None:
         failure = traces.failures.get(str(name)) if is_failure(job) else None
         words = f"{job.status.lower()}{f': {failure}' if failure else ''}"
-        yield happening(HappeningKind.REPLICA_ENDED, _text(job.ended_at), words, failure)
+        yield happening(HappeningKind.REPLICA_ENDED, utc_text(job.ended_at), words, failure)
 
 
 def happening_line(happening: Happening) -> str:
     """One line for people: when, in UTC, and what."""
     return f"{happening.at[:23]}Z  {happening.text}"
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")

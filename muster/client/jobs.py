@@ -103,15 +103,16 @@ class Execution:
     @classmethod
     def from_description(cls, answer: Mapping[str, Any]) -> Execution:
         """The execution in an answer of DescribeExecution."""
+        asked = read_input(answer.get("input", ""))
         return cls(
             name=answer["name"],
             status=ExecutionStatus(answer["status"]),
             started_at=answer["startDate"],
             ended_at=answer.get("stopDate"),
-            replicas=_replicas(answer.get("input", "")),
-            parent=_parent(answer.get("input", "")),
-            restarts=_restarts(answer.get("input", "")),
-            reruns=_asked(answer.get("input", ""), "rerun") is not None,
+            replicas=_replicas(asked),
+            parent=_parent(asked),
+            restarts=_restarts(asked),
+            reruns=asked.get("rerun") is not None,
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
@@ -132,30 +133,32 @@ class ExecutionSummary:
         return cls(item["name"], ExecutionStatus(item["status"]), item["startDate"], item.get("stopDate"))
 
 
-def _replicas(document: str) -> int:
-    """How many replicas the execution's input asks for; 0 when it cannot be read (a spec that was refused)."""
-    replicas = _asked(document, "replicas")
+def read_input(document: str) -> dict[str, Any]:
+    """What an execution was started with; empty where that is no mapping (a spec that was refused)."""
+    try:
+        asked = json.loads(document)
+    except ValueError:
+        return {}
+    return asked if isinstance(asked, dict) else {}
+
+
+def _replicas(asked: Mapping[str, Any]) -> int:
+    """How many replicas are asked for; 0 when it cannot be read (a spec that was refused)."""
+    replicas = asked.get("replicas")
     return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
 
 
-def _parent(document: str) -> str | None:
-    """The run from which the execution's input wants to go on."""
-    parent = _asked(document, "resume_from")
+def _parent(asked: Mapping[str, Any]) -> str | None:
+    """The run from which this one wants to go on."""
+    parent = asked.get("resume_from")
     return parent if isinstance(parent, str) else None
 
 
-def _restarts(document: str) -> bool:
-    overrides = _asked(document, "overrides")
+def _restarts(asked: Mapping[str, Any]) -> bool:
+    overrides = asked.get("overrides")
     each = list(overrides.values()) if isinstance(overrides, dict) else []
-    spot = [_asked(document, "spot"), *(item.get("spot") for item in each if isinstance(item, dict))]
-    return any(spot) or _asked(document, "retry_strategy") is not None
-
-
-def _asked(document: str, field: str) -> Any:
-    try:
-        return json.loads(document)[field]
-    except (ValueError, TypeError, KeyError):
-        return None
+    spot = [asked.get("spot"), *(item.get("spot") for item in each if isinstance(item, dict))]
+    return any(spot) or asked.get("retry_strategy") is not None
 
 
 def _message(cause: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from muster.client.cloud import Cloud
-from muster.client.errors import OutageError
+from muster.client.errors import OUTAGE_SECONDS, OutageError
 from muster.client.logs import DEEP_SECONDS, LogLine, LogQuery, Merge
 
 POLL_SECONDS = 1.0
@@ -25,7 +25,6 @@ _LOOK_BACK_MS = 5_000
 _DEEP_MS = DEEP_SECONDS * 1000
 _DEEP_EVERY = 60  # polls: it reads minutes of lines again, and new ones wait for it
 _QUIET_POLLS = 2  # after the end: the log agent's last batch comes behind the job's end
-_OUTAGE_SECONDS = 600.0
 # Of the last lines: a minute is read first, then before it slices that grow, for runs that write little.
 _SLICE_MS = 60_000
 _SLICES_GROW = 8
@@ -82,7 +81,7 @@ def follow_lines(cloud: Cloud, query: LogQuery, has_ended: Callable[[], bool]) -
                 yield from query.lines(merge.release())
             seen_at = time.monotonic()
         except OutageError:
-            if time.monotonic() - seen_at > _OUTAGE_SECONDS:
+            if time.monotonic() - seen_at > OUTAGE_SECONDS:
                 raise
             over = False
         yield from query.lines(merge.release(everything=fresh == 0))

@@ -12,6 +12,7 @@ from rich.style import Style
 
 from muster.client.answers import LoggedLine
 from muster.client.logs import LogLine
+from muster.client.moments import utc_text
 from muster.client.output import print_answer, visible
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -39,8 +40,7 @@ def printer(*, as_json: bool) -> Callable[[LogLine], None]:
 
 
 def _document(line: LogLine) -> LoggedLine:
-    at = line.at.isoformat(timespec="milliseconds")
-    return LoggedLine(at=at, rank=line.rank, attempt=line.attempt, job=line.job, message=line.message)
+    return LoggedLine(at=utc_text(line.at), rank=line.rank, attempt=line.attempt, job=line.job, message=line.message)
 
 
 def text_of(part: str, *, coloured: bool) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from muster.client.cloud import Cloud
 from muster.client.happenings import Happening, Traces, happenings
-from muster.client.jobs import Execution, Job, JobDetail
+from muster.client.job_details import JobDetails
+from muster.client.jobs import Execution, Job
 from muster.client.progress import ProgressReader
 from muster.client.status import RunStatus, is_failure, run_status, settled_progress
 from muster.contract.failures import FailureClass
@@ -23,7 +23,6 @@ from muster.contract.waiting import Waiting
 
 # A look stays cheap even when hundreds of jobs fail at once; the next looks learn of the rest.
 _CLASSES_PER_LOOK = 25
-_PARALLEL = 8
 # The settlement starts the heir, tries again where it is throttled, and the heir's first function makes it known; one
 # that a limit of the account or of the run prevents never comes.
 _HEIR_WITHIN = timedelta(minutes=2)
@@ -39,8 +38,8 @@ class Observer:
         self._progress: ProgressReader | None = None
         self._heir: str | None = None
         self._page: str | None = None
-        self._failures: dict[str, FailureClass | None] = {}
         self._result: Result | None = None
+        self.details = JobDetails(cloud)
         self.jobs: Sequence[Job] = ()
         """The run's jobs at the latest look."""
 
@@ -59,13 +58,15 @@ class Observer:
             self._heir = self._read_heir()
         if self._result is not None and self._page is None:
             self._page = self._cloud.find(RunLayout(self._run).page)
-        self._learn_failures(jobs)
+        settled = self._settled()
+        unsettled = (job for job in jobs if is_failure(job) and str(job.name) not in settled)
+        self.details.learn(unsettled, _CLASSES_PER_LOOK)
         progress = self._reader(execution).read()
         return run_status(
             self._execution,
             execution=execution,
             jobs=jobs,
-            failures=self._failures,
+            failures=self._failures(),
             progress=progress if self._result is None else settled_progress(progress, self._result),
             result=self._result,
             heir=self._heir,
@@ -85,9 +86,9 @@ class Observer:
         jobs = self._cloud.jobs(self._run)
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
-        self._learn_settled_failures()
-        details = self._details(
-            [job for job in jobs if execution.restarts or (is_failure(job) and str(job.name) not in self._failures)]
+        settled = self._settled()
+        self.details.learn(
+            job for job in jobs if execution.restarts or (is_failure(job) and str(job.name) not in settled)
         )
         layout = RunLayout(self._run)
         marks = ((Waiting.from_key(key), at) for key, at in self._cloud.objects_after(layout.waiting, layout.waiting))
@@ -97,19 +98,14 @@ class Observer:
             Traces(
                 execution=execution,
                 jobs=jobs,
-                failures={job: detail.failure_class for job, detail in details.items()} | self._failures,
-                histories={job: detail.history for job, detail in details.items()},
+                failures=self._failures(),
+                histories={name: detail.history for name, detail in self.details.items()},
                 waits=[(mark, at) for mark, at in marks if mark is not None],
                 rounds=self._reader(execution).rounds(),
                 result=self._result,
                 heir=None if heir is None or since is None else (heir, since),
             )
         )
-
-    def _details(self, jobs: Sequence[Job]) -> dict[str, JobDetail]:
-        names = [str(job.name) for job in jobs]
-        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-            return dict(zip(names, pool.map(self._cloud.describe_job, names), strict=True))
 
     def succession(self) -> tuple[str, str | None]:
         """The name under which the run is to go on, and the one under which it goes on already, if it does."""
@@ -158,16 +154,15 @@ class Observer:
         body = self._cloud.read(RunLayout(self._run).heir)
         return None if body is None else Heir.from_json(body, "heir.json").run
 
-    def _learn_failures(self, jobs: Sequence[Job]) -> None:
-        self._learn_settled_failures()
-        unknown = [str(job.name) for job in jobs if is_failure(job) and str(job.name) not in self._failures]
-        for name in unknown[:_CLASSES_PER_LOOK]:
-            self._failures[name] = self._cloud.failure_class(name)
+    def _failures(self) -> dict[str, FailureClass | None]:
+        """Why each ended job of which that is known did not succeed; the settlement has the last word."""
+        return {name: detail.failure_class for name, detail in self.details.items()} | self._settled()
 
-    def _learn_settled_failures(self) -> None:
-        if self._result is not None:
-            attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
-            self._failures.update({attempt.job: attempt.failure_class for attempt in attempts})
+    def _settled(self) -> dict[str, FailureClass | None]:
+        if self._result is None:
+            return {}
+        attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
+        return {attempt.job: attempt.failure_class for attempt in attempts}
 
 
 def read_result(cloud: Cloud, run: str) -> Result | None:

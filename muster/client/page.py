@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from muster.client.cloud import Cloud
 from muster.client.errors import NoPlanError
-from muster.client.jobs import Job, JobDetail
+from muster.client.jobs import Job
+from muster.client.moments import utc_text
 from muster.client.observe import Observer
 from muster.client.status import ReplicaStatus, RunStatus, is_failure
 from muster.client.view import status_word, turn_text
@@ -48,7 +48,6 @@ class PageSource:
         self._plan: Plan | None = None
         self._rounds: RoundTable | None = None
         self._last = ""
-        self._details: dict[str, tuple[Job, JobDetail]] = {}
         self.tag = ""
 
     def look(self) -> Page:
@@ -62,7 +61,8 @@ class PageSource:
         status = self._observer.look()
         plan = self._plan = self._plan or self._read_plan(status)
         result = self._observer.result
-        self._learn_details(self._observer.jobs)
+        jobs = sorted(self._observer.jobs, key=lambda job: not is_failure(job))
+        self._observer.details.learn(jobs, _DETAILS_PER_LOOK)
         replicas = self._replicas(status, result)
         table = self._read_rounds(plan)
         told = [status.model_dump(mode="json"), [one.model_dump(mode="json") for one in replicas], table.latest]
@@ -73,7 +73,7 @@ class PageSource:
                 plan=plan,
                 state=status.state,
                 reason=status.reason if status.behind is None else turn_text(status),
-                made_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+                made_at=utc_text(datetime.now(UTC)),
                 ended_at=(result.settled_at if result else status.ended_at) if status.state.is_terminal else None,
                 replicas=replicas,
                 rounds=table.view(),
@@ -88,16 +88,6 @@ class PageSource:
         if body is None:
             raise NoPlanError(self._execution, status.reason)
         return Plan.from_json(body, key)
-
-    def _learn_details(self, jobs: Sequence[Job]) -> None:
-        def known(job: Job) -> bool:
-            name = str(job.name)
-            return name in self._details and self._details[name][0] == job
-
-        news = sorted((job for job in jobs if not known(job)), key=lambda job: not is_failure(job))[:_DETAILS_PER_LOOK]
-        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-            details = pool.map(lambda job: self._cloud.describe_job(str(job.name)), news)
-            self._details.update({str(job.name): (job, detail) for job, detail in zip(news, details, strict=True)})
 
     def _replicas(self, status: RunStatus, result: Result | None) -> list[ReplicaView]:
         jobs: dict[int, dict[int, Job]] = {}
@@ -131,7 +121,7 @@ class PageSource:
         )
 
     def _of_job(self, job: Job) -> AttemptView:
-        detail = self._details[str(job.name)][1] if str(job.name) in self._details else None
+        detail = self._observer.details.get(job)
         return AttemptView(
             attempt=job.name.attempt,
             job=str(job.name),

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 
 from muster.client.cloud import Cloud
 from muster.client.jobs import ExecutionStatus, ExecutionSummary
-from muster.client.status import RunState
+from muster.client.moments import utc_text
+from muster.client.status import RunState, execution_state
 from muster.client.view import elapsed
 from muster.contract.document import Document
 
 LIST_MAX = 50
-
-# The service is asked for one status at a time. What is between two states here is one of them there: a run that is
-# `stopping` counts as stopped or failed until its own status is asked for.
-_STATES = {
-    ExecutionStatus.RUNNING: RunState.RUNNING,
-    ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
-    ExecutionStatus.FAILED: RunState.FAILED,
-    ExecutionStatus.TIMED_OUT: RunState.FAILED,
-    ExecutionStatus.ABORTED: RunState.STOPPED,
-    ExecutionStatus.PENDING_REDRIVE: RunState.FAILED,
-}
 
 
 class RunSummary(Document):
@@ -41,7 +30,7 @@ def list_runs(cloud: Cloud, state: RunState | None, limit: int) -> list[RunSumma
 
 
 def _executions(cloud: Cloud, state: RunState | None) -> Iterator[ExecutionSummary]:
-    wanted = [status for status, meant in _STATES.items() if state in {None, meant}]
+    wanted = [status for status in ExecutionStatus if state in {None, execution_state(status)}]
     # ListExecutions takes one status or none: of several, what else it tells is passed over.
     for item in cloud.executions(wanted[0] if len(wanted) == 1 else None):
         if item.status in wanted:
@@ -51,14 +40,10 @@ def _executions(cloud: Cloud, state: RunState | None) -> Iterator[ExecutionSumma
 def _summary(item: ExecutionSummary) -> RunSummary:
     return RunSummary(
         run=item.name,
-        state=_STATES[item.status],
-        started_at=_text(item.started_at),
-        ended_at=_text(item.ended_at) if item.ended_at else None,
+        state=execution_state(item.status),
+        started_at=utc_text(item.started_at),
+        ended_at=utc_text(item.ended_at) if item.ended_at else None,
     )
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def summary_lines(runs: Sequence[RunSummary]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -18,6 +17,7 @@ from muster.client.cloud import Cloud
 from muster.client.doctor import Diagnosis, examine
 from muster.client.dry_run import DryRun, dry_run
 from muster.client.errors import (
+    OUTAGE_SECONDS,
     GoingRunError,
     NoResultError,
     OutageError,
@@ -27,7 +27,7 @@ from muster.client.errors import (
 )
 from muster.client.execution import execution_name
 from muster.client.happenings import Happening
-from muster.client.jobs import Execution
+from muster.client.jobs import Execution, read_input
 from muster.client.log_options import read_regex
 from muster.client.log_reader import follow_lines, last_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
@@ -50,8 +50,6 @@ from muster.report.links import console_links
 from muster.report.render import render
 
 POLL_SECONDS = 2.0
-# A run lasts days and a laptop's network does not: a wait goes on through an outage of this length.
-_OUTAGE_SECONDS = 600.0
 # Lines have the times of their instances' clocks.
 _CLOCKS_DIFFER_BY = timedelta(minutes=5)
 # SageMaker: a job that is stopped has two minutes to save its work. So long after a run's end its jobs may still write.
@@ -180,7 +178,7 @@ class Run:
             try:
                 status = self.status()
             except OutageError:
-                if time.monotonic() - seen_at > _OUTAGE_SECONDS:
+                if time.monotonic() - seen_at > OUTAGE_SECONDS:
                     raise
             else:
                 seen_at = time.monotonic()
@@ -256,8 +254,7 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        asked = json.loads(self._cloud.execution_input(self.name))
-        return asked if isinstance(asked, dict) else {}
+        return read_input(self._cloud.execution_input(self.name))
 
     @property
     def console_url(self) -> str:

@@ -13,20 +13,11 @@ from muster.client.jobs import Execution, ExecutionStatus, Job
 from muster.contract.document import Document
 from muster.contract.failures import FailureClass
 from muster.contract.result import Result, Verdict
-from muster.contract.status import JobStatus
+from muster.contract.status import BEFORE_TRAINING, JobStatus
 from muster.contract.waiting import Waiting
 
 # Secondary statuses in which the container does not run yet, or, after an interruption of spot, not any more.
-_BEFORE_TRAINING = {
-    "Starting",
-    "Pending",
-    "LaunchingMLInstances",
-    "PreparingTrainingStack",
-    "Downloading",
-    "DownloadingTrainingImage",
-    "Interrupted",
-    "Restarting",
-}
+_NOT_TRAINING = {*BEFORE_TRAINING, "Interrupted", "Restarting"}
 
 
 class RunState(StrEnum):
@@ -65,7 +56,7 @@ class ReplicaStatus(Document):
     def is_waiting(self) -> bool:
         """Whether, in a run that goes on, no program of it runs: before its launch, its start, or its next attempt."""
         between = {None, JobStatus.FAILED, JobStatus.STOPPED}
-        return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _BEFORE_TRAINING)
+        return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _NOT_TRAINING)
 
 
 class RunStatus(Document):
@@ -190,9 +181,18 @@ _OF_VERDICT = {
     Verdict.FAILED: RunState.FAILED,
     Verdict.STOPPED: RunState.STOPPED,
 }
-_OF_EXECUTION = {ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED, ExecutionStatus.ABORTED: RunState.STOPPED}
+_OF_EXECUTION = {
+    ExecutionStatus.RUNNING: RunState.RUNNING,
+    ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
+    ExecutionStatus.ABORTED: RunState.STOPPED,
+}
 # Lambda: an asynchronous invocation lasts 15 minutes and is retried twice; a settlement later than that has failed.
 _SETTLED_WITHIN = timedelta(minutes=50)
+
+
+def execution_state(status: ExecutionStatus) -> RunState:
+    """The state of a run of which no more is known than its execution's status; `stopping` then shows as its end."""
+    return _OF_EXECUTION.get(status, RunState.FAILED)
 
 
 def _state(execution: Execution, jobs: Sequence[Job], result: Result | None, now: datetime) -> RunState:
@@ -205,7 +205,7 @@ def _state(execution: Execution, jobs: Sequence[Job], result: Result | None, now
     # An execution that was cut off is settled once its jobs have ended; one that never had a job never is.
     if jobs and now - execution.ended_at < _SETTLED_WITHIN:
         return RunState.STOPPING
-    return _OF_EXECUTION.get(execution.status, RunState.FAILED)
+    return execution_state(execution.status)
 
 
 def _reason(execution: Execution, result: Result | None) -> str:

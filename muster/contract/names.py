@@ -18,6 +18,9 @@ SEAT_ATTEMPT_MAX = ATTEMPT_MAX * 1_000  # attempts count on over all runs of a l
 PREFIX_MAX = 11
 RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}")
 
+TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+"""Where SageMaker puts the lines of all training jobs of an account."""
+
 TAG_RUN = "muster:run"
 TAG_RANK = "muster:rank"
 TAG_ATTEMPT = "muster:attempt"

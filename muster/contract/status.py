@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+BEFORE_INSTANCE = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
+"""Secondary statuses of a job that has no instance yet, which nobody pays for."""
+BEFORE_TRAINING = (*BEFORE_INSTANCE, "Downloading", "DownloadingTrainingImage")
+"""Those on a job's way to `Training`."""
+
 
 class JobStatus(StrEnum):
     """TrainingJobStatus. `Stopping` is not an end: the container may still save its work.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from muster.contract.status import BEFORE_INSTANCE
 from muster.report.model import AttemptView
 
-# Until one of these is over there is no instance that is paid for.
-_UNBILLED = {"Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"}
 _HOUR = 3_600
 
 
@@ -22,9 +21,9 @@ def attempt_usd(attempt: AttemptView, instances: int, now: str, usd_per_hour: Ma
     price = usd_per_hour.get(attempt.instance_type or "")
     if price is None:
         return None
-    billed = [step.at for step in attempt.history if step.secondary not in _UNBILLED]
+    billed = [step.at for step in attempt.history if step.secondary not in BEFORE_INSTANCE]
     begin = billed[0] if billed else attempt.launched_at
-    if not billed and attempt.secondary in _UNBILLED:
+    if not billed and attempt.secondary in BEFORE_INSTANCE:
         return 0.0
     return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR
 

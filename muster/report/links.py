@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 from muster.contract.console import console_base
 from muster.contract.layout import split_s3_uri
+from muster.contract.names import TRAINING_LOG_GROUP
 from muster.report.model import Links
 
-# The console's own encoding of /aws/sagemaker/TrainingJobs, where SageMaker puts the logs of all jobs.
-_LOG_GROUP = "$252Faws$252Fsagemaker$252FTrainingJobs"
+# The console's own encoding.
+_LOG_GROUP = TRAINING_LOG_GROUP.replace("/", "$252F")
 
 
 def console_links(execution_arn: str, job_prefix: str) -> Links:

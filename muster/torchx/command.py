@@ -10,6 +10,8 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+from muster.contract.errors import MusterError
+
 ARGUMENT_MAX = 256  # CreateTrainingJob: ContainerArguments has 1-256 characters each
 ARGUMENTS_MAX = 100  # CreateTrainingJob: ContainerArguments has at most 100
 RANK = "\ue000rank\ue000"
@@ -26,7 +28,7 @@ _GROUP_OPTION = re.compile(
 )
 
 
-class LongCommandError(ValueError):
+class LongCommandError(MusterError):
     """A command that does not fit into a request."""
 
     def __init__(self, characters: int) -> None:

@@ -35,7 +35,7 @@ from muster.client.succession import cancel, generations, latest
 from muster.contract.errors import MusterError
 from muster.contract.spec import Spec
 from muster.contract.yaml_text import load_yaml
-from muster.torchx.command import RANK, LongCommandError
+from muster.torchx.command import RANK
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
 from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
@@ -54,7 +54,7 @@ class ApplicationError(MusterError, ComponentValidationException):
 def _told() -> Iterator[None]:
     try:
         yield
-    except (MusterError, OptionsError, LongCommandError) as error:
+    except MusterError as error:
         raise ApplicationError(str(error)) from error
 
 

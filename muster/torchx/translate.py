@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.contract import names
+from muster.contract.errors import MusterError
 from muster.contract.spec import ENVIRONMENT_MAX, Spec
 from muster.contract.spec_reader import parse_spec
 from muster.torchx.command import SHELL, of_one_node, shell_arguments
@@ -19,7 +20,7 @@ _VALUE_MAX = 512  # CreateTrainingJob: a value of Environment
 _SUFFIX_BYTES = 4
 
 
-class OptionsError(ValueError):
+class OptionsError(MusterError):
     """Run options that cannot be had together, or not at all."""
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from muster.client.output import visible
+from muster.client.output import print_error
 from muster.contract.errors import MusterError
 
 _PROGRAM = "torchx"
@@ -23,7 +23,7 @@ def tell_plainly() -> None:
 
     def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, MusterError):
-            sys.stderr.write("\n".join(map(visible, f"muster: {error}".split("\n"))) + "\n")
+            print_error(error, as_json=False)
         else:
             before(kind, error, trace)
 

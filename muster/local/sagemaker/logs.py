@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _MAX_EVENT_BYTES = 256 * 1024  # CloudWatch Logs quota: size of a log event
 _MAX_BATCH = 10_000  # CloudWatch Logs quota: events in a PutLogEvents batch
 _READ_BYTES = 1 << 20

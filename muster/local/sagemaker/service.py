@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from muster.contract.names import TRAINING_LOG_GROUP
 from muster.local.faults import FaultBook, QuotaError
 from muster.local.ministack import Host, role_admits, role_session, session_may
 from muster.local.processes import ProcessPool
@@ -20,7 +21,7 @@ from muster.local.sagemaker import errors, events, limits, validation
 from muster.local.sagemaker.clients import PLATFORM_SESSION, RoleClients
 from muster.local.sagemaker.job import Change, Job
 from muster.local.sagemaker.lifecycle import Lifecycle, Platform
-from muster.local.sagemaker.logs import LOG_GROUP, LogSink
+from muster.local.sagemaker.logs import LogSink
 from muster.local.sagemaker.storage import JobStorage
 from muster.local.sagemaker.tree import instance_type
 from muster.local.settings import Settings
@@ -194,13 +195,13 @@ class TrainingService:
         """A new log stream for a process; a sink that drops everything when the role may not write logs."""
         scope = self._host.scope
         stream = f"{job.name}/algo-1-{time.time_ns() // 1_000_000}"
-        group_arn = f"arn:aws:logs:{scope.region}:{scope.account_id}:log-group:{LOG_GROUP}"
+        group_arn = f"arn:aws:logs:{scope.region}:{scope.account_id}:log-group:{TRAINING_LOG_GROUP}"
         credentials = role_session(scope, job.request["RoleArn"], PLATFORM_SESSION)
         needed = ("logs:CreateLogStream", "logs:PutLogEvents")
         if not all(session_may(scope, credentials, action, f"{group_arn}:log-stream:{stream}") for action in needed):
             return lambda _events: None
-        self._host.open_log_stream(LOG_GROUP, stream)
-        return partial(self._host.put_log_events, LOG_GROUP, stream)
+        self._host.open_log_stream(TRAINING_LOG_GROUP, stream)
+        return partial(self._host.put_log_events, TRAINING_LOG_GROUP, stream)
 
     def _send(self, change: Change) -> None:
         self._host.put_event(events.SOURCE, events.DETAIL_TYPE, change.detail, change.arn)
