@@ -62,7 +62,8 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
             "replicas": 1,
             "trainer": "own:train",
             "source_dir": str(tmp_path),
-            "kwargs": {"rounds": 2, "fail_after": 1},
+            # The heir does not end before it is cancelled.
+            "kwargs": {"rounds": 9**9, "fail_after": 1},
             "rendezvous": {"grace_seconds": 5.0},
             "rerun": {"on": ["spot"], "max": 1},
         }

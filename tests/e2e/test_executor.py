@@ -52,7 +52,8 @@ def turned(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Deployed:
 
 def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> None:
     executor = MusterExecutor(run_id="team/digits run 7", spec={"rendezvous": {"grace_seconds": 5.0}})
-    arguments = {"trainer_module": "tests.stack.resuming", "trainer_kwargs": {"rounds": 2, "fail_after": 9}}
+    trainer = {"rounds": 2, "fail_after": 9, "gate": str(turned.gates / "executor")}
+    arguments = {"trainer_module": "tests.stack.resuming", "trainer_kwargs": trainer}
     handles = executor.launch_replicas(2, "ignored", arguments, timeout=600)
     # A launch whose answer was lost is the same run, and takes nothing away from the first handles.
     assert executor.launch_replicas(2, "ignored", arguments, timeout=600) == handles
@@ -61,6 +62,7 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
         executor.launch_replicas(3, "ignored", arguments, timeout=600)
     at_once = elsewhere(turned, handles, "executor.collect(handles, timeout=0)")
     assert [(result["rank"], result["exit_code"]) for result in at_once] == [(0, None), (1, None)]
+    turned.open_gate("executor")
 
     results = elsewhere(turned, handles[::-1], "executor.collect(handles)")
     assert [(result["rank"], result["status"], result["exit_code"]) for result in results] == [

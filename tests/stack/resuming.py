@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from muster.replica.context import Context
 from muster.replica.diloco import DiLoCo
+from tests.stack import gated
 
 
-def train(context: Context, *, rounds: int, fail_after: int) -> None:
-    """One weight, to which every rank adds its own number in every round."""
+def train(context: Context, *, rounds: int, fail_after: int, gate: str | None = None) -> None:
+    """One weight, to which every rank adds its own number in every round; none before the gate is open."""
+    if gate is not None:
+        gated.wait(Path(gate))
     weights = np.zeros(3, np.float32)
     outer = DiLoCo(context.rendezvous, {"weights": weights})
     first = outer.round + 1
