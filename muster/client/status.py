@@ -18,6 +18,8 @@ from muster.contract.waiting import Waiting
 
 # Secondary statuses in which the container does not run yet, or, after an interruption of spot, not any more.
 _NOT_TRAINING = {*BEFORE_TRAINING, "Interrupted", "Restarting"}
+# None says that a replica's own work went wrong: a user, or Muster with the rest of the run, stopped it.
+_STOPS = {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
 
 
 class RunState(StrEnum):
@@ -57,6 +59,12 @@ class ReplicaStatus(Document):
         """Whether, in a run that goes on, no program of it runs: before its launch, its start, or its next attempt."""
         between = {None, JobStatus.FAILED, JobStatus.STOPPED}
         return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _NOT_TRAINING)
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether, in a run that has ended, it was stopped from outside; a limit of its own that stops it fails it."""
+        cause = self.ends[-1] if self.ends else None
+        return self.status in {None, JobStatus.STOPPED} and cause in _STOPS
 
 
 class RunStatus(Document):

@@ -7,12 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from muster.client.status import ReplicaStatus, RunState, RunStatus
-from muster.contract.failures import FailureClass
 from muster.contract.result import ReplicaOutcome, ReplicaResult, Result
 from muster.contract.status import JobStatus
 
-# Neither says that the replica's own work went wrong: a user, or Muster with the rest of the run, stopped it.
-_STOPS = {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
 
 
@@ -37,9 +34,7 @@ def poll_status(replica: ReplicaStatus, run: RunState) -> PollStatus:
         return PollStatus.SUCCEEDED
     if not run.is_terminal:
         return PollStatus.PENDING if replica.is_waiting else PollStatus.RUNNING
-    cause = replica.ends[-1] if replica.ends else None
-    stopped = replica.status in {None, JobStatus.STOPPED} and cause in _STOPS
-    return PollStatus.CANCELLED if stopped else PollStatus.FAILED
+    return PollStatus.CANCELLED if replica.was_stopped else PollStatus.FAILED
 
 
 def result_of(rank: int, status: RunStatus, result: Result | None) -> dict[str, Any]:

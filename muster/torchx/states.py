@@ -41,14 +41,8 @@ def app_state(status: RunStatus) -> State:
 
 def replica_state(replica: ReplicaStatus, run: RunState) -> State:
     """The state of a replica; while the run goes on, one that has failed waits for what Muster decides."""
-    if not run.is_terminal and replica.is_waiting:
-        return State.PENDING
-    match replica.status:
-        case JobStatus.COMPLETED:
-            return State.SUCCEEDED
-        case JobStatus.FAILED:
-            return State.FAILED
-        case JobStatus.STOPPED | None:
-            return State.CANCELLED
-        case _:
-            return State.RUNNING
+    if replica.status == JobStatus.COMPLETED:
+        return State.SUCCEEDED
+    if not run.is_terminal:
+        return State.PENDING if replica.is_waiting else State.RUNNING
+    return State.CANCELLED if replica.was_stopped else State.FAILED

@@ -1,0 +1,37 @@
+"""What a replica is in TorchX's words; the executor's words for it are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.client.status import ReplicaStatus, RunState
+from muster.contract.failures import FailureClass
+from muster.executor.outcome import poll_status
+from muster.torchx.states import replica_state
+
+
+@pytest.mark.parametrize(
+    ("run", "status", "cause", "told"),
+    [
+        (RunState.RUNNING, None, None, "pending"),
+        (RunState.RUNNING, "InProgress", None, "running"),
+        (RunState.RUNNING, "Completed", None, "succeeded"),
+        (RunState.RUNNING, "Failed", FailureClass.INFRASTRUCTURE, "pending"),
+        (RunState.STOPPING, "Stopping", None, "running"),
+        (RunState.FAILED, "Completed", None, "succeeded"),
+        (RunState.FAILED, "Failed", FailureClass.USER_CODE, "failed"),
+        (RunState.FAILED, "Stopped", FailureClass.STOPPED_BY_MUSTER, "cancelled"),
+        (RunState.STOPPED, "Stopped", FailureClass.STOPPED_BY_USER, "cancelled"),
+        (RunState.STOPPED, None, None, "cancelled"),
+        # SageMaker stops a job at its time limit, and refuses one beyond a quota: nobody has cancelled them.
+        (RunState.FAILED, "Stopped", FailureClass.TIMEOUT, "failed"),
+        (RunState.FAILED, None, FailureClass.QUOTA, "failed"),
+    ],
+)
+def test_a_replicas_end_is_told_alike_by_both(
+    run: RunState, status: str | None, cause: FailureClass | None, told: str
+) -> None:
+    replica = ReplicaStatus(
+        rank=0, attempt=1, status=status, secondary="Training", ends=() if cause is None else (cause,)
+    )
+    assert (poll_status(replica, run).value, replica_state(replica, run).name.lower()) == (told, told)
