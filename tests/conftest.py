@@ -17,3 +17,8 @@ def pytest_configure() -> None:
     What a shell starts in the background ignores SIGINT, and so do its children; CI may be started like that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name no test by bytes: gzip writes the time into them, and workers that collect at different times must agree."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
