@@ -64,7 +64,6 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
             "source_dir": str(tmp_path),
             # The heir does not end before it is cancelled.
             "kwargs": {"rounds": 9**9, "fail_after": 1},
-            "rendezvous": {"grace_seconds": 5.0},
             "rerun": {"on": ["spot"], "max": 1},
         }
     )

@@ -171,7 +171,6 @@ def test_a_run_is_listed_its_lines_and_events_are_told_and_it_goes_on(stack: Dep
         "replicas": 2,
         "trainer": "tests.stack.resuming:train",
         "kwargs": {"rounds": 4, "fail_after": 2},
-        "rendezvous": {"grace_seconds": 5.0},
     }
     code, _, errors = muster(stack, "launch", "-", "--watch", stdin=spec)
     assert code == 1, errors

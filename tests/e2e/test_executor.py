@@ -51,7 +51,7 @@ def turned(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Deployed:
 
 
 def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> None:
-    executor = MusterExecutor(run_id="team/digits run 7", spec={"rendezvous": {"grace_seconds": 5.0}})
+    executor = MusterExecutor(run_id="team/digits run 7")
     trainer = {"rounds": 2, "fail_after": 9, "gate": str(turned.gates / "executor")}
     arguments = {"trainer_module": "tests.stack.resuming", "trainer_kwargs": trainer}
     handles = executor.launch_replicas(2, "ignored", arguments, timeout=600)
@@ -83,7 +83,7 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
 
 
 def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) -> None:
-    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, "rendezvous": {"grace_seconds": 5.0}})
+    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}})
     arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
     handles = executor.launch_replicas(2, "tests.stack.resuming:train", arguments)
     heir = f"{handles[0].metadata['run']}-x2"

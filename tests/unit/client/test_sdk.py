@@ -175,7 +175,7 @@ def test_a_cancelled_run_ends_as_stopped(house: House) -> None:
     with pytest.raises(UnfinishedRunError, match=f"muster status {house.run} --watch"):
         run.result()
     assert run.cancel()
-    assert run.wait(timeout=5, poll_seconds=0.01).state is RunState.STOPPED
+    assert run.wait(timeout=60, poll_seconds=0.01).state is RunState.STOPPED
     assert not run.cancel()
     with pytest.raises(NoResultError, match=f"The run {house.run} ended without a result"):
         run.result()
