@@ -21,7 +21,7 @@ from examples.stopwatch import Stopwatch
 from infra.deploy import deploy
 from infra.settings import LOCAL_IMAGE, Platform
 from muster.client import Muster, RunStatus
-from muster.client.errors import SpecFileError
+from muster.client.errors import SpecFileError, os_reason
 from muster.client.watch import watching
 from muster.contract.errors import MusterError
 from muster.contract.result import Result
@@ -144,7 +144,7 @@ def _read_spec(path: Path) -> Spec:
     try:
         return parse_spec_text(sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SpecFileError(str(path), (error.strerror or str(error)).lower()) from None
+        raise SpecFileError(str(path), os_reason(error)) from None
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

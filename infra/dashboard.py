@@ -11,15 +11,9 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from infra.own_metric import own_metric
 from infra.workflow import MAP_LABEL
-from muster.contract.metrics import (
-    NAMESPACE,
-    REPLICA_LAUNCHED,
-    RERUNS_WITHIN_HOUR,
-    SERVICE,
-    STACK_SERVICE,
-    function_service,
-)
+from muster.contract.metrics import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, STACK_SERVICE, function_service
 
 _WIDTH = 24  # CloudWatch: columns of a dashboard
 _PERIOD = Duration.minutes(5)
@@ -115,14 +109,11 @@ def _executions(title: str, machine: str) -> cloudwatch.GraphWidget:
 
 
 def _launches() -> cloudwatch.GraphWidget:
-    def own(name: str, service: str) -> cloudwatch.Metric:
-        return cloudwatch.Metric(namespace=NAMESPACE, metric_name=name, dimensions_map={SERVICE: service})
-
-    reruns = own(RERUNS_WITHIN_HOUR, STACK_SERVICE)
+    reruns = own_metric(RERUNS_WITHIN_HOUR, STACK_SERVICE)
     return _graph(
         "Launches and reruns of replicas",
         [
-            _labelled(own(REPLICA_LAUNCHED, function_service("attempt")), "jobs launched"),
+            _labelled(own_metric(REPLICA_LAUNCHED, function_service("attempt")), "jobs launched"),
             # Every rerun is one value.
             _labelled(reruns, "reruns", "SampleCount"),
         ],

@@ -18,7 +18,8 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from muster.contract.metrics import NAMESPACE, RERUNS_WITHIN_HOUR, SERVICE, STACK_SERVICE
+from infra.own_metric import own_metric
+from muster.contract.metrics import RERUNS_WITHIN_HOUR, STACK_SERVICE
 
 RERUNS_WITHIN_HOUR_NORMAL = 3
 """A replica is seldom rerun twice within an hour, even where spot capacity is scarce: each wait doubles."""
@@ -87,9 +88,7 @@ class HealthAlarms(Construct):
             ),
             self._alarm(
                 "reruns-above-normal",
-                cloudwatch.Metric(
-                    namespace=NAMESPACE, metric_name=RERUNS_WITHIN_HOUR, dimensions_map={SERVICE: STACK_SERVICE}
-                ),
+                own_metric(RERUNS_WITHIN_HOUR, STACK_SERVICE),
                 f"a replica was rerun more than {RERUNS_WITHIN_HOUR_NORMAL} times within an hour",
                 statistic="Maximum",
                 normal=RERUNS_WITHIN_HOUR_NORMAL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,17 @@ class _Place(TypedDict, total=False):
 class _Stored(NamedTuple):
     etag: str
     at: datetime
+
+
+def open_session(profile: str | None, region: str | None) -> boto3.Session:
+    """Credentials and region as the AWS CLI chooses them where they are left out.
+
+    Raises:
+        CredentialsError: there is no such profile.
+    """
+    with translated():
+        # boto3 itself knows AWS_DEFAULT_REGION alone.
+        return boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION") or None)
 
 
 class Cloud:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError, SpecWriteError
+from muster.client.errors import OptionError, ReportFileError, SpecExistsError, SpecFileError, SpecWriteError, os_reason
 from muster.client.exit_codes import ExitCode
 from muster.client.output import after_interrupt, busy, print_answer, visible
 from muster.client.stack import DEFAULT_STACK
@@ -152,7 +152,7 @@ def report(
     try:
         path.write_bytes(body)
     except OSError as error:
-        raise ReportFileError(str(path), (error.strerror or str(error)).lower()) from error
+        raise ReportFileError(str(path), os_reason(error)) from error
     if json:
         print_answer(PageWritten(run=run, file=str(path), bytes=len(body)))
     else:
@@ -365,7 +365,7 @@ def _write_new(file: str, text: str) -> None:
     except FileExistsError:
         raise SpecExistsError(file) from None
     except OSError as error:
-        raise SpecWriteError(file, (error.strerror or str(error)).lower()) from error
+        raise SpecWriteError(file, os_reason(error)) from error
 
 
 def _state(text: str) -> RunState:
@@ -384,7 +384,7 @@ def _read_spec(path: str, name: str | None = None) -> Spec:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise SpecFileError(path, (error.strerror or str(error)).lower()) from error
+        raise SpecFileError(path, os_reason(error)) from error
     except UnicodeDecodeError as error:
         raise SpecFileError(path, "it is not UTF-8 text") from error
     spec = parse_spec_text(text)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import boto3
 from botocore.config import Config
 
-from muster.client.cloud import Cloud
+from muster.client.cloud import Cloud, open_session
 from muster.client.run_list import list_runs
 from muster.client.stack import DEFAULT_STACK
-from muster.client.translate import translated
 from muster.contract.errors import MusterError
 
 _NAMES_MAX = 100  # one call: ListExecutions gives so many at once
@@ -22,8 +20,7 @@ _HASTY = Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", 
 def run_names(options: Mapping[str, Any], beginning: str) -> list[str]:
     """The newest runs that begin so, of the stack that `options` of the command line name; none on any trouble."""
     try:
-        with translated():
-            session = boto3.Session(profile_name=options.get("profile"), region_name=options.get("region"))
+        session = open_session(options.get("profile"), options.get("region"))
         runs = list_runs(Cloud(options.get("stack") or DEFAULT_STACK, session, _HASTY), None, _NAMES_MAX)
     except MusterError:
         return []

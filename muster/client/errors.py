@@ -13,6 +13,11 @@ class InputError(ClientError):
     """Root of the errors that another input would avoid."""
 
 
+def os_reason(error: OSError) -> str:
+    """Why the operating system refused, as part of a sentence."""
+    return (error.strerror or str(error)).lower()
+
+
 class UnknownRunError(InputError):
     """No execution has the run's name."""
 

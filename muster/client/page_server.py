@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import Any, NamedTuple
 
-from muster.client.errors import PortError
+from muster.client.errors import PortError, os_reason
 from muster.client.page import PageSource
 from muster.contract.errors import MusterError
 from muster.report.model import Page
@@ -42,7 +42,7 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().__init__((_HOST, port), _Handler)
         except OSError as error:
-            raise PortError(port, (error.strerror or str(error)).lower()) from error
+            raise PortError(port, os_reason(error)) from error
         self._source = source
         self._lock = Lock()
         self._latest: _Look | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 import boto3
 
-from muster.client.cloud import Cloud
+from muster.client.cloud import Cloud, open_session
 from muster.client.doctor import Diagnosis, examine
 from muster.client.dry_run import DryRun, dry_run
 from muster.client.errors import (
@@ -38,7 +37,6 @@ from muster.client.source import pack
 from muster.client.stack import DEFAULT_STACK
 from muster.client.status import RunState, RunStatus
 from muster.client.surroundings import surroundings
-from muster.client.translate import translated
 from muster.contract.errors import RunNameTakenError
 from muster.contract.names import run_name
 from muster.contract.result import Result
@@ -74,10 +72,7 @@ class Muster:
         profile: str | None = None,
         region: str | None = None,
     ) -> None:
-        with translated():
-            # boto3 itself knows AWS_DEFAULT_REGION alone.
-            chosen = region or os.environ.get("AWS_REGION") or None
-            self._cloud = Cloud(stack, session or boto3.Session(profile_name=profile, region_name=chosen))
+        self._cloud = Cloud(stack, session or open_session(profile, region))
 
     @property
     def bucket(self) -> str:

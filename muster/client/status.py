@@ -37,6 +37,21 @@ class RunState(StrEnum):
         return self not in {RunState.RUNNING, RunState.STOPPING}
 
 
+class ReplicaState(StrEnum):
+    """Where a replica stands, in the words that schedulers and executors have in common."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it can never change again."""
+        return self not in {ReplicaState.PENDING, ReplicaState.RUNNING}
+
+
 class ReplicaStatus(Document):
     """One replica: its latest attempt's job, and how far it has come."""
 
@@ -60,11 +75,19 @@ class ReplicaStatus(Document):
         between = {None, JobStatus.FAILED, JobStatus.STOPPED}
         return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _NOT_TRAINING)
 
-    @property
-    def was_stopped(self) -> bool:
-        """Whether, in a run that has ended, it was stopped from outside; a limit of its own that stops it fails it."""
+    def state_in(self, run: RunState) -> ReplicaState:
+        """Where it stands in a run that is in this state.
+
+        A failure is one only once the run has ended: until then another attempt may follow. A job that a limit of its
+        own has stopped has failed.
+        """
+        if self.status == JobStatus.COMPLETED:
+            return ReplicaState.SUCCEEDED
+        if not run.is_terminal:
+            return ReplicaState.PENDING if self.is_waiting else ReplicaState.RUNNING
         cause = self.ends[-1] if self.ends else None
-        return self.status in {None, JobStatus.STOPPED} and cause in _STOPS
+        stopped = self.status in {None, JobStatus.STOPPED} and cause in _STOPS
+        return ReplicaState.CANCELLED if stopped else ReplicaState.FAILED
 
 
 class RunStatus(Document):

@@ -17,7 +17,7 @@ from muster.contract.names import run_name
 from muster.contract.result import Result
 from muster.executor.handle import BACKEND, ReplicaHandle, run_of
 from muster.executor.instances import instance_type_of
-from muster.executor.outcome import poll_status, result_of
+from muster.executor.outcome import result_of
 
 
 class MusterExecutor:
@@ -109,7 +109,7 @@ class MusterExecutor:
             ClientError: the cloud cannot be reached or refuses.
         """
         status = latest(self._muster, run_of(handle)).status
-        return poll_status(_replica(status, handle.rank), status.state).value
+        return _replica(status, handle.rank).state_in(status.state).value
 
     def stream_logs(self, handle: ReplicaHandle, *, n_lines: int = 200) -> str:
         """The last `n_lines` lines that the replica has written, through all its attempts.

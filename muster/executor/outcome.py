@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Any
 
-from muster.client.status import ReplicaStatus, RunState, RunStatus
+from muster.client.status import ReplicaState, ReplicaStatus, RunStatus
 from muster.contract.result import ReplicaOutcome, ReplicaResult, Result
-from muster.contract.status import JobStatus
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
-
-
-class PollStatus(StrEnum):
-    """The statuses of the protocol."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether it can never change again."""
-        return self not in {PollStatus.PENDING, PollStatus.RUNNING}
-
-
-def poll_status(replica: ReplicaStatus, run: RunState) -> PollStatus:
-    """The status of `replica`. A failure is one only once the run has ended: until then another attempt may follow."""
-    if replica.status == JobStatus.COMPLETED:
-        return PollStatus.SUCCEEDED
-    if not run.is_terminal:
-        return PollStatus.PENDING if replica.is_waiting else PollStatus.RUNNING
-    return PollStatus.CANCELLED if replica.was_stopped else PollStatus.FAILED
 
 
 def result_of(rank: int, status: RunStatus, result: Result | None) -> dict[str, Any]:
     """The protocol's result of a replica, with what Muster knows beyond it: attempts, round, metrics."""
     replica = next((item for item in status.replicas if item.rank == rank), ReplicaStatus(rank=rank))
     settled = None if result is None else next((item for item in result.replicas if item.rank == rank), None)
-    state = poll_status(replica, status.state)
-    succeeded = state is PollStatus.SUCCEEDED
+    state = replica.state_in(status.state)
+    succeeded = state is ReplicaState.SUCCEEDED
     reason = _reason(settled)
     return {
         "rank": rank,
@@ -67,7 +41,7 @@ def _exit_code(reason: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _error(state: PollStatus, status: RunStatus, settled: ReplicaResult | None, reason: str) -> str:
+def _error(state: ReplicaState, status: RunStatus, settled: ReplicaResult | None, reason: str) -> str:
     if not state.is_terminal:
         return f"the run {status.run} has not ended"
     cause = settled.attempts[-1].failure_class if settled is not None and settled.attempts else None

@@ -28,7 +28,7 @@ from torchx.specs import (
 )
 from torchx.specs.finder import ComponentValidationException
 
-from muster.client.errors import UnknownRunError
+from muster.client.errors import UnknownRunError, os_reason
 from muster.client.sdk import Muster
 from muster.client.stack import DEFAULT_STACK
 from muster.client.succession import cancel, generations, latest
@@ -226,11 +226,9 @@ def _further(file: str | None) -> dict[str, Any]:
         return {}
     try:
         found = load_yaml(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        message = f"spec: {file} cannot be read: {(error.strerror or str(error)).lower()}; name a YAML or JSON file."
-        raise OptionsError(message) from error
-    except ValueError as error:
-        message = f"spec: {file} cannot be read: {error}; name a YAML or JSON file."
+    except (OSError, ValueError) as error:
+        why = os_reason(error) if isinstance(error, OSError) else error
+        message = f"spec: {file} cannot be read: {why}; name a YAML or JSON file."
         raise OptionsError(message) from error
     if not isinstance(found, dict):
         message = f"spec: {file} holds no mapping; name a file with fields of a spec."

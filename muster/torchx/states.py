@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 
 from muster.client.status import ReplicaStatus, RunState, RunStatus
-from muster.contract.status import JobStatus
 
 
 class State(IntEnum):
@@ -40,9 +39,5 @@ def app_state(status: RunStatus) -> State:
 
 
 def replica_state(replica: ReplicaStatus, run: RunState) -> State:
-    """The state of a replica; while the run goes on, one that has failed waits for what Muster decides."""
-    if replica.status == JobStatus.COMPLETED:
-        return State.SUCCEEDED
-    if not run.is_terminal:
-        return State.PENDING if replica.is_waiting else State.RUNNING
-    return State.CANCELLED if replica.was_stopped else State.FAILED
+    """The state of a replica in a run that is in this state."""
+    return State[replica.state_in(run).name]

@@ -10,7 +10,7 @@ import pytest
 
 from muster.client import Muster, RunState
 from muster.client.errors import DeniedError
-from tests.plugins.cloud import Workshop
+from tests.plugins.cloud import Workshop, turn_to
 from tests.stack.deployed import Deployed
 
 # docs/running.md: "Who may do what".
@@ -44,8 +44,7 @@ def documented(stack: Deployed) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def muster(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Muster:
-    for name, value in stack.cloud.environment({}).items():
-        monkeypatch.setenv(name, value)
+    turn_to(monkeypatch, stack.cloud)
     key = Workshop(stack.cloud).access_key(documented(stack))
     return Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
 

@@ -15,6 +15,7 @@ from muster.contract.errors import RunNameTakenError, SpecError
 from muster.executor import MusterExecutor, ReplicaHandle
 from muster.executor.handle import HandleError
 from muster.executor.instances import GpuError
+from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed
 
 # What another process does with handles that it was given as JSON.
@@ -45,8 +46,7 @@ def elsewhere(stack: Deployed, handles: list[ReplicaHandle], statement: str) -> 
 @pytest.fixture
 def turned(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Deployed:
     """The stack, and this process turned to it."""
-    for name, value in stack.cloud.environment(os.environ).items():
-        monkeypatch.setenv(name, value)
+    turn_to(monkeypatch, stack.cloud)
     return stack
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pydantic import BaseModel
 
 from docs.commands_reference import ANSWERS, PASSES_ON, answer_of, commands
 from muster.client import answers, cli
+from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed
 
 Ask = Callable[..., list[dict[str, Any]]]
@@ -52,17 +52,10 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ask
     return run
 
 
-def turn_towards(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in set(os.environ) - set(turned := stack.cloud.environment()):
-        monkeypatch.delenv(name)
-    for name, value in turned.items():
-        monkeypatch.setenv(name, value)
-
-
 def test_the_commands_of_a_stack(
     stack: Deployed, ask: Ask, asked: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn_towards(stack, monkeypatch)
+    turn_to(monkeypatch, stack.cloud)
     stack.open_gate("told")
     spec = {**stack.gated("told", replicas=2), "name": "told"}
     (tmp_path / "run.json").write_text(json.dumps(spec))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from muster.local import LocalCloud
 from muster.replica import keys
 from muster.replica.s3_store import S3ObjectStore
 from muster.replica.transport import Store, StoreDeniedError
-from tests.plugins.cloud import Workshop
+from tests.plugins.cloud import Workshop, turn_to
 from tests.rendezvous_keys import of_round, round_of
 from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at
 
@@ -34,10 +33,7 @@ class S3Run(Run):
 @pytest.fixture
 def bucket(workshop: Workshop, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> str:
     """A bucket that this process reaches with what a replica role may do, and no more."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in cloud.environment().items():
-        monkeypatch.setenv(name, value)
+    turn_to(monkeypatch, cloud)
     objects = f"arn:aws:s3:::{workshop.bucket}/rendezvous/*"
     key = workshop.access_key(
         [

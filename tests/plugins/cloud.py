@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,6 +48,15 @@ def eventually(look: Callable[[], _T], *, seconds: float = 60.0) -> _T:
             raise AssertionError(message)
         time.sleep(0.02)
     return found
+
+
+def turn_to(monkeypatch: pytest.MonkeyPatch, cloud: LocalCloud) -> None:
+    """Let this process reach `cloud` as root, and nothing else."""
+    environment = cloud.environment()
+    for name in os.environ.keys() - environment.keys():
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
 
 
 class Workshop:

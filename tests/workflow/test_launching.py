@@ -11,6 +11,7 @@ from muster.contract.failures import FailureClass
 from muster.contract.result import Verdict
 from muster.control.alarm import Rung
 from muster.local.faults import CapacityError, LostInstance, QuotaError, SlowStart
+from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Run, wait_for
 
 PASS = {"entrypoint": ["python", "-c", "pass"]}
@@ -35,8 +36,7 @@ def test_a_replica_that_waits_for_quota_is_seen_waiting_and_launched_in_the_end(
     struck = stack.cloud.faults.add(QuotaError(job="*-r1-*", count=2))
     budget = {"quota": {"max_reruns": 3, "delay_seconds": 4}}
     run = stack.start(stack.gated("quota", replicas=2, reruns=budget))
-    for variable, value in stack.cloud.environment({}).items():
-        monkeypatch.setenv(variable, value)
+    turn_to(monkeypatch, stack.cloud)
     seen = Muster().run(run.name)
     wait_for("the wait in the status", lambda: seen.status().replicas[1].waiting_for is FailureClass.QUOTA)
     page = seen.live_page().look()

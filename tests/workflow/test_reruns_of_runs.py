@@ -11,6 +11,7 @@ from muster.client import Muster
 from muster.contract.result import Verdict
 from muster.control.clients import TRIES
 from muster.local.faults import CallError
+from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed, wait_for
 from tests.stack.listening import Listener
 
@@ -71,8 +72,7 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
         assert f"/checkpoints/resumed/r{rank}/" in str(replica.checkpoint_uri)
     assert heir.result().parameters_identical
     # Each knows the other.
-    for variable, value in stack.cloud.environment({}).items():
-        monkeypatch.setenv(variable, value)
+    turn_to(monkeypatch, stack.cloud)
     parent, child = Muster().run("resumed").status(), Muster().run("resumed-x2").status()
     assert (parent.heir, child.parent, child.round) == ("resumed-x2", "resumed", 6)
     assert listener.wait("Run Rerun", run="resumed")["heir"] == "resumed-x2"

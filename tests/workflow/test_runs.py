@@ -12,6 +12,7 @@ from muster.contract.plan import Plan
 from muster.contract.prices import SHIPPED_PRICES
 from muster.contract.request import training_job_request
 from muster.local.faults import CapacityError
+from tests.plugins.cloud import turn_to
 from tests.plugins.stack import ROOT
 from tests.stack.deployed import wait_for
 
@@ -168,8 +169,7 @@ def test_a_rerun_that_is_asked_for_too_early_is_not_launched(stack):
 
 
 def test_what_a_spec_leaves_out_is_the_stacks_and_a_dry_run_shows_just_that(stack, monkeypatch):
-    for variable, value in stack.cloud.environment({}).items():
-        monkeypatch.setenv(variable, value)
+    turn_to(monkeypatch, stack.cloud)
     elsewhere = {"subnets": ["subnet-9"], "security_group_ids": ["sg-9"]}
     overrides = {"1": {"instance_type": "ml.m5.large", "spot": True, "vpc_config": elsewhere}}
     spec = {**PASS, "replicas": 2, "tags": {"stage": "live"}, "overrides": overrides}

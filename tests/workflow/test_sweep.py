@@ -10,6 +10,7 @@ from muster.contract.plan import Plan
 from muster.contract.request import training_job_request
 from muster.contract.result import Verdict
 from muster.contract.status import JobStatus
+from tests.plugins.cloud import turn_to
 
 NOW = {"young_seconds": 0}
 
@@ -51,8 +52,7 @@ def test_a_job_that_outlived_its_run_is_seen_and_stopped_and_no_other(stack, mon
     foreign = over.job(0, 3)
     stack.sagemaker.create_training_job(**{**request, "TrainingJobName": foreign})
     assert stack.invoke("Sweep", {})["stopped"] == [], "the execution of a young job may not be listed yet"
-    for variable, value in stack.cloud.environment({}).items():
-        monkeypatch.setenv(variable, value)
+    turn_to(monkeypatch, stack.cloud)
     seen = Muster().doctor(young_seconds=0)
     assert (seen.strays, seen.foreign) == ((over.job(0, 2),), (foreign,))
     swept = stack.invoke("Sweep", NOW)

@@ -8,6 +8,7 @@ import pytest
 
 from muster.client import Muster
 from muster.contract.turns import TURNS_KEY
+from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed, Run, wait_for
 
 CAP = 2
@@ -42,8 +43,7 @@ def test_runs_wait_for_their_turn_in_the_order_in_which_they_came(stack, monkeyp
     wait_for("the large run in the queue", lambda: waits(large))
     small = stack.start(stack.gated("small"))
     wait_for("the small run in the queue", lambda: waits(small))
-    for variable, value in stack.cloud.environment({}).items():
-        monkeypatch.setenv(variable, value)
+    turn_to(monkeypatch, stack.cloud)
     assert Muster().run(large.name).status().behind == (first.name,)
     assert Muster().run(small.name).status().behind == (first.name, large.name)
     verdict = Muster().run(small.name).live_page().look().verdict

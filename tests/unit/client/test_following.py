@@ -21,8 +21,8 @@ from muster.client.log_reader import follow_lines, last_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.contract.names import JobName
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop
-from tests.unit.client.test_sdk import deploy, turn_to
+from tests.plugins.cloud import Workshop, turn_to
+from tests.unit.client.test_sdk import deploy
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 THROTTLE = {"service": "logs", "operation": "FilterLogEvents", "code": "ThrottlingException", "status": 400}
@@ -59,7 +59,7 @@ def writer(workshop: Workshop) -> Writer:
 
 @pytest.fixture
 def reader(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    turn_to(monkeypatch, workshop.cloud.environment())
+    turn_to(monkeypatch, workshop.cloud)
     monkeypatch.setattr("muster.client.log_reader.POLL_SECONDS", 0.05)
     # What is beyond the patience of a call should not take a minute here.
     monkeypatch.setattr(client_cloud, "_PATIENT", Config(retries={"mode": "standard", "total_max_attempts": 1}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,19 +32,12 @@ from muster.contract.result import Result, Verdict
 from muster.local import LocalCloud
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop
+from tests.plugins.cloud import Workshop, turn_to
 
 # Runs that never end by themselves: what becomes of them is not the client's.
 MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
 TRUST = {"Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}, "Action": "sts:AssumeRole"}
 NOTHING = {"Effect": "Deny", "Action": ["*"], "Resource": "*"}
-
-
-def turn_to(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
-    for name in os.environ:
-        monkeypatch.delenv(name)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
 
 
 def deploy(workshop: Workshop, *, prefix: str = "muster") -> str:
@@ -90,7 +82,7 @@ class House:
 
 @pytest.fixture
 def house(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> House:
-    turn_to(monkeypatch, workshop.cloud.environment())
+    turn_to(monkeypatch, workshop.cloud)
     stack = deploy(workshop)
     spec = {"name": workshop.name("digits"), "replicas": 2, "trainer": "package.module:train"}
     return House(workshop, stack, Muster(stack), spec)

@@ -15,17 +15,17 @@ import pytest
 from muster.client import Muster
 from muster.client.cloud import Cloud
 from muster.client.errors import BusyError, DeniedError, RefusedError, UnknownRunError
-from muster.client.status import ReplicaStatus, RunState, RunStatus
+from muster.client.status import ReplicaState, ReplicaStatus, RunState, RunStatus
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.failures import FailureClass
 from muster.contract.names import JobName
 from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.executor import MusterExecutor, ReplicaHandle
 from muster.executor.instances import GpuError
-from muster.executor.outcome import PollStatus, poll_status, result_of
+from muster.executor.outcome import result_of
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop
-from tests.unit.client.test_sdk import deploy, turn_to
+from tests.plugins.cloud import Workshop, turn_to
+from tests.unit.client.test_sdk import deploy
 
 TRAINER = "package.module:train"
 LONG = "x" * 100_000
@@ -34,7 +34,7 @@ LONG = "x" * 100_000
 @pytest.fixture
 def stack(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> str:
     """A stack whose runs only wait, and this process turned to it."""
-    turn_to(monkeypatch, workshop.cloud.environment())
+    turn_to(monkeypatch, workshop.cloud)
     return deploy(workshop)
 
 
@@ -65,8 +65,8 @@ def test_1_a_trainers_arguments_are_no_arguments_of_the_job(stack: str) -> None:
 @pytest.mark.parametrize("run", [RunState.RUNNING, RunState.STOPPING])
 def test_2_stopping_is_no_end(run: RunState) -> None:
     stopping = ReplicaStatus(rank=0, attempt=1, status="Stopping", secondary="Stopping")
-    assert poll_status(stopping, run) is PollStatus.RUNNING
-    assert poll_status(stopping.model_copy(update={"status": "Completed"}), run) is PollStatus.SUCCEEDED
+    assert stopping.state_in(run) is ReplicaState.RUNNING
+    assert stopping.model_copy(update={"status": "Completed"}).state_in(run) is ReplicaState.SUCCEEDED
 
 
 def test_4_a_limit_of_time_is_a_failure_with_its_reason() -> None:
@@ -146,7 +146,7 @@ def test_9_launching_is_one_call_and_its_troubles_are_told_apart(stack: str, wor
         taken.launch_replicas(3, TRAINER, {})
     # No quota is no end: the replica's next attempt waits for it.
     waiting = ReplicaStatus(rank=0, attempt=0, waiting_for=FailureClass.QUOTA)
-    assert poll_status(waiting, RunState.RUNNING) is PollStatus.PENDING
+    assert waiting.state_in(RunState.RUNNING) is ReplicaState.PENDING
 
 
 def test_10_collecting_looks_at_all_replicas_together(stack: str, workshop: Workshop) -> None:

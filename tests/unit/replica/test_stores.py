@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,7 @@ from muster.replica.transport import (
     StoreDeniedError,
     StoreUnavailableError,
 )
-from tests.plugins.cloud import Workshop
+from tests.plugins.cloud import Workshop, turn_to
 from tests.unit.replica.peers import wait_until
 from tests.unit.replica.scripted_s3 import Answer, Script, scripted
 
@@ -34,11 +33,7 @@ SLOW_DOWN = Answer(503, b"<Error><Code>SlowDown</Code></Error>")
 @pytest.fixture
 def in_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process's environment is that of a container in the embedded cloud."""
-    for name in os.environ:
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    for name, value in cloud.environment().items():
-        monkeypatch.setenv(name, value)
+    turn_to(monkeypatch, cloud)
 
 
 @pytest.fixture(params=["directory", "S3"])

@@ -1,4 +1,4 @@
-"""What a replica is in TorchX's words; the executor's words for it are the same."""
+"""Where a replica stands, as the executor says it and as TorchX does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from muster.client.status import ReplicaStatus, RunState
 from muster.contract.failures import FailureClass
-from muster.executor.outcome import poll_status
 from muster.torchx.states import replica_state
 
 
@@ -34,4 +33,4 @@ def test_a_replicas_end_is_told_alike_by_both(
     replica = ReplicaStatus(
         rank=0, attempt=1, status=status, secondary="Training", ends=() if cause is None else (cause,)
     )
-    assert (poll_status(replica, run).value, replica_state(replica, run).name.lower()) == (told, told)
+    assert (replica.state_in(run), replica_state(replica, run).name.lower()) == (told, told)
