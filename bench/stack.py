@@ -29,6 +29,8 @@ class Stack:
 
     cloud: LocalCloud
     outputs: dict[str, str]
+    cloud_seconds: float
+    """From the cloud's start until it answered."""
 
     def train(self, name: str, spec: dict[str, Any]) -> Result:
         """One run from start to settlement."""
@@ -64,8 +66,9 @@ class Stack:
 def open_stack() -> Iterator[Stack]:
     """Start the cloud and deploy; nothing of it is left afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
+        path, began = Path(folder), time.monotonic()
         with LocalCloud.start(path / "cloud", Settings(port=0, end_with_parent=True)) as cloud:
+            cloud_seconds = time.monotonic() - began
             outputs = deploy(
                 cloud.environment(),
                 target=Platform.LOCAL,
@@ -73,4 +76,4 @@ def open_stack() -> Iterator[Stack]:
                 outputs=path / "outputs.json",
                 log=path / "cdk.log",
             )
-            yield Stack(cloud, outputs)
+            yield Stack(cloud, outputs, cloud_seconds)
