@@ -128,8 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
             for piece in self.service.archive.slices(start, stop):
                 for offset in range(0, len(piece), 65_536):
                     part = piece[offset : offset + 65_536]
-                    self.connection.sendall(part)
+                    # Counted first: who has it finds it counted.
                     self.service.count(len(part))
+                    self.connection.sendall(part)
         except ConnectionError:
             self.close_connection = True
 

@@ -35,7 +35,10 @@ _FIXED = 'Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\nETag: "1"\r\n'
 
 @dataclass(frozen=True)
 class Request:
-    """One answered request. `caller` is the access key; `received` and `sent` are bytes of bodies."""
+    """One answered request. `caller` is the access key; `received` and `sent` are bytes of bodies.
+
+    `sent` counts the whole answer, also where the caller hung up in the middle of it.
+    """
 
     caller: str
     method: str
@@ -141,8 +144,7 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._socket, contextlib.suppress(ConnectionError):
             while (request := self._next()) is not None:
-                status, sent = self._answer(request)
-                self._folder.note(request.caller, request.method, request.key, status, request.length, sent)
+                self._answer(request)
 
     def _next(self) -> _Request | None:
         data = self._pending
@@ -161,27 +163,30 @@ class _Connection:
         request.body_start, self._pending = rest[: request.length], rest[request.length :]
         return request
 
-    def _answer(self, request: _Request) -> tuple[int, int]:
+    def _answer(self, request: _Request) -> None:
         match request.method:
             case "PUT":
-                return self._put(request)
+                self._put(request)
             case "POST":
-                return self._post(request)
+                self._post(request)
             case "DELETE":
                 self._folder.delete(request.key)
-                return self._send(204)
+                self._send(request, 204)
+            case _ if "list-type" in request.query:
+                self._list(request)
             case _:
-                return self._list(request) if "list-type" in request.query else self._get(request)
+                self._get(request)
 
-    def _put(self, request: _Request) -> tuple[int, int]:
+    def _put(self, request: _Request) -> None:
         aside = self._folder.aside()
         self._receive(request, aside)
         if "uploadId" in request.query:
             number = int(request.query["partNumber"][0])
             aside.replace(self._folder.upload(request.query["uploadId"][0]) / f"{_PART}{number:05d}")
-            return self._send(200)
+            self._send(request, 200)
+            return
         exclusive = request.headers.get("if-none-match") == "*"
-        return self._send(200 if self._folder.publish(aside, request.key, exclusive=exclusive) else 412)
+        self._send(request, 200 if self._folder.publish(aside, request.key, exclusive=exclusive) else 412)
 
     def _receive(self, request: _Request, path: Path) -> None:
         with path.open("wb", buffering=0) as file:
@@ -195,23 +200,25 @@ class _Connection:
                 file.write(buffer[:received])
                 left -= received
 
-    def _post(self, request: _Request) -> tuple[int, int]:
+    def _post(self, request: _Request) -> None:
         bucket, _, key = request.key.partition("/")
         if "delete" in request.query:
-            return self._delete_many(request)
+            self._delete_many(request)
+            return
         if "uploads" in request.query:
             upload = uuid.uuid4().hex
             self._folder.upload(upload).mkdir()
             body = (
                 f"<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><UploadId>{upload}</UploadId>"
             )
-            return self._send(200, f"{body}</InitiateMultipartUploadResult>".encode())
+            self._send(request, 200, f"{body}</InitiateMultipartUploadResult>".encode())
+            return
         self._body(request)  # the list of parts: all that were uploaded are meant
         source, target = self._folder.upload(request.query["uploadId"][0]), self._folder.path(request.key)
         target.parent.mkdir(parents=True, exist_ok=True)
         source.replace(target)
         body = f"<CompleteMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>1</ETag>"
-        return self._send(200, f"{body}</CompleteMultipartUploadResult>".encode())
+        self._send(request, 200, f"{body}</CompleteMultipartUploadResult>".encode())
 
     def _body(self, request: _Request) -> bytes:
         body = request.body_start
@@ -219,14 +226,14 @@ class _Connection:
             body += self._socket.recv(request.length - len(body))
         return body
 
-    def _delete_many(self, request: _Request) -> tuple[int, int]:
+    def _delete_many(self, request: _Request) -> None:
         found = re.findall(r"<Key>([^<]*)</Key>", self._body(request).decode())
         for key in found:
             self._folder.delete(f"{request.key.strip('/')}/{key}")
         deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in found)
-        return self._send(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
+        self._send(request, 200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
-    def _list(self, request: _Request) -> tuple[int, int]:
+    def _list(self, request: _Request) -> None:
         """All keys on one page."""
         prefix = request.query["prefix"][0]
         found = self._folder.keys(request.key.strip("/"), prefix)
@@ -236,32 +243,31 @@ class _Connection:
             for key, size in found
         )
         body = f"<ListBucketResult><KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>{entries}"
-        return self._send(200, f"{body}</ListBucketResult>".encode())
+        self._send(request, 200, f"{body}</ListBucketResult>".encode())
 
-    def _get(self, request: _Request) -> tuple[int, int]:
+    def _get(self, request: _Request) -> None:
         parts = self._folder.parts(request.key)
         if not parts:
-            return self._send(404, b"<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>", request)
+            self._send(request, 404, b"<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>")
+            return
         sizes = [part.stat().st_size for part in parts]
         size = sum(sizes)
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
         start = int(wanted[1]) if wanted else 0
         stop = min(int(wanted[2]) + 1, size) if wanted and wanted[2] else size
         if wanted and start >= size:
-            return self._send(
-                416, b"<Error><Code>InvalidRange</Code><Message>beyond the end</Message></Error>", request
-            )
+            self._send(request, 416, b"<Error><Code>InvalidRange</Code><Message>beyond the end</Message></Error>")
+            return
         extra = f"Content-Range: bytes {start}-{stop - 1}/{size}\r\n" if wanted else ""
-        self._head(206 if wanted else 200, stop - start, extra)
+        self._head(request, 206 if wanted else 200, stop - start, extra)
         if request.method == "HEAD":
-            return 200, 0
+            return
         begin = 0
         for part, length in zip(parts, sizes, strict=True):
             first, last = max(start, begin), min(stop, begin + length)
             if first < last:
                 self._send_file(part, first - begin, last - first)
             begin += length
-        return 206 if wanted else 200, stop - start
 
     def _send_file(self, path: Path, offset: int, count: int) -> None:
         with path.open("rb") as file:
@@ -269,13 +275,15 @@ class _Connection:
                 sent = os.sendfile(self._socket.fileno(), file.fileno(), offset, count)
                 offset, count = offset + sent, count - sent
 
-    def _send(self, status: int, body: bytes = b"", request: _Request | None = None) -> tuple[int, int]:
-        self._head(status, len(body))
-        if body and (request is None or request.method != "HEAD"):
+    def _send(self, request: _Request, status: int, body: bytes = b"") -> None:
+        self._head(request, status, len(body))
+        if body and request.method != "HEAD":
             self._socket.sendall(body)
-        return status, len(body)
 
-    def _head(self, status: int, length: int, extra: str = "") -> None:
+    def _head(self, request: _Request, status: int, length: int, extra: str = "") -> None:
+        """Note the request, then begin its answer: who has an answer finds its line in the log."""
+        sent = 0 if request.method == "HEAD" else length
+        self._folder.note(request.caller, request.method, request.key, status, request.length, sent)
         reason = _REASONS.get(status, "Answer")
         head = f"HTTP/1.1 {status} {reason}\r\nContent-Length: {length}\r\n{_FIXED}{extra}\r\n"
         self._socket.sendall(head.encode())

@@ -294,34 +294,36 @@ def test_conditional_writes_lose_as_on_aws(workshop: Workshop) -> None:
     assert workshop.read(key) == b"2"
 
 
-def test_calls_are_counted_by_service_operation_and_caller(workshop: Workshop) -> None:
-    cloud = workshop.cloud
-    cloud.calls.reset()
-    job = workshop.run("writer", workshop.bucket, "counted/a")["TrainingJobName"]
-    workshop.s3.copy_object(
-        Bucket=workshop.bucket, Key="counted/b", CopySource={"Bucket": workshop.bucket, "Key": "counted/a"}
-    )
-    workshop.s3.head_object(Bucket=workshop.bucket, Key="counted/b")
-    upload = workshop.s3.create_multipart_upload(Bucket=workshop.bucket, Key="counted/c")["UploadId"]
-    workshop.s3.upload_part(Bucket=workshop.bucket, Key="counted/c", UploadId=upload, PartNumber=1, Body=b"part")
-    workshop.s3.abort_multipart_upload(Bucket=workshop.bucket, Key="counted/c", UploadId=upload)
-    workshop.s3.list_buckets()
-    role = workshop.role.rsplit("/", 1)[-1]
-    counted = {(row.service, row.operation, row.caller): row.count for row in cloud.calls.report()}
-    assert counted.pop(("sagemaker", "DescribeTrainingJob", "root")) >= 1
-    assert counted == {
-        ("sagemaker", "CreateTrainingJob", "root"): 1,
-        ("s3", "PutObject", role): 1,
-        ("s3", "PutObject", "sagemaker.amazonaws.com"): 1,
-        ("sts", "GetCallerIdentity", role): 1,
-        ("s3", "CopyObject", "root"): 1,
-        ("s3", "HeadObject", "root"): 1,
-        ("s3", "CreateMultipartUpload", "root"): 1,
-        ("s3", "UploadPart", "root"): 1,
-        ("s3", "AbortMultipartUpload", "root"): 1,
-        ("s3", "ListBuckets", "root"): 1,
-    }
-    assert workshop.describe(job)["TrainingJobStatus"] == "Completed"
+def test_calls_are_counted_by_service_operation_and_caller(tmp_path: Path) -> None:
+    # A cloud of its own: on the session's, what another test left behind would be counted, too.
+    with LocalCloud.start(tmp_path, fast_settings()) as cloud:
+        workshop = Workshop(cloud)
+        cloud.calls.reset()
+        job = workshop.run("writer", workshop.bucket, "counted/a")["TrainingJobName"]
+        workshop.s3.copy_object(
+            Bucket=workshop.bucket, Key="counted/b", CopySource={"Bucket": workshop.bucket, "Key": "counted/a"}
+        )
+        workshop.s3.head_object(Bucket=workshop.bucket, Key="counted/b")
+        upload = workshop.s3.create_multipart_upload(Bucket=workshop.bucket, Key="counted/c")["UploadId"]
+        workshop.s3.upload_part(Bucket=workshop.bucket, Key="counted/c", UploadId=upload, PartNumber=1, Body=b"part")
+        workshop.s3.abort_multipart_upload(Bucket=workshop.bucket, Key="counted/c", UploadId=upload)
+        workshop.s3.list_buckets()
+        role = workshop.role.rsplit("/", 1)[-1]
+        counted = {(row.service, row.operation, row.caller): row.count for row in cloud.calls.report()}
+        assert counted.pop(("sagemaker", "DescribeTrainingJob", "root")) >= 1
+        assert counted == {
+            ("sagemaker", "CreateTrainingJob", "root"): 1,
+            ("s3", "PutObject", role): 1,
+            ("s3", "PutObject", "sagemaker.amazonaws.com"): 1,
+            ("sts", "GetCallerIdentity", role): 1,
+            ("s3", "CopyObject", "root"): 1,
+            ("s3", "HeadObject", "root"): 1,
+            ("s3", "CreateMultipartUpload", "root"): 1,
+            ("s3", "UploadPart", "root"): 1,
+            ("s3", "AbortMultipartUpload", "root"): 1,
+            ("s3", "ListBuckets", "root"): 1,
+        }
+        assert workshop.describe(job)["TrainingJobStatus"] == "Completed"
 
 
 def test_a_fault_that_strikes_can_be_waited_for(workshop: Workshop, faults: Any) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from muster.local.faults import CallError, Crash
 from muster.torchx.options import FORMER, OWN
+from tests.plugins.cloud import own_calls
 from tests.stack.deployed import Deployed, wait_for
 
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "build" / "torchx"
@@ -134,14 +135,14 @@ def test_a_dry_run_calls_nothing_and_leaves_nothing(torchx: TorchX, stack: Deplo
     (tmp_path / "train.py").touch()
     (tmp_path / ".torchxconfig").write_text("[muster]\nmax_run = 600\nvolume_size = 7\nsource_dir = .\n")
     before = sorted(tmp_path.rglob("*"))
-    calls = stack.cloud.calls.report()
+    calls = own_calls(stack.cloud)
     dry = ("run", "-s", "muster", "--dryrun", "-cfg", "max_run=60,subnets=subnet-1;subnet-2,security_group_ids=sg-1")
     answer = torchx(*dry, "utils.python", "--image", "", "--script", "train.py", folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
     told = yaml.safe_load(answer.stdout.partition("=== SCHEDULER REQUEST ===")[2])
     assert (told["max_runtime_seconds"], told["volume_gb"], told["source_dir"]) == (60, 7, ".")
     assert told["vpc_config"] == {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}
-    assert (sorted(tmp_path.rglob("*")), stack.cloud.calls.report()) == (before, calls)
+    assert (sorted(tmp_path.rglob("*")), own_calls(stack.cloud)) == (before, calls)
 
 
 def test_the_python_interface_does_the_same(torchx: TorchX, stack: Deployed) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,6 +58,18 @@ def turn_to(monkeypatch: pytest.MonkeyPatch, cloud: LocalCloud) -> None:
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+
+
+def own_calls(cloud: LocalCloud) -> Counter[str]:
+    """How often this process, or a child that it turned to the cloud, made each call since the last reset.
+
+    Replicas and functions that another test left behind may call at any time.
+    """
+    counts: Counter[str] = Counter()
+    for call in cloud.calls.report():
+        if call.caller == "root":
+            counts[call.operation] += call.count
+    return counts
 
 
 class Workshop:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from muster.contract.failures import FailureClass
+from tests.plugins.cloud import own_calls
 
 TRAIN = """
 import json, pathlib
@@ -78,8 +79,7 @@ def muster(stack, folder: Path, spec: dict[str, object], *arguments: str) -> dic
 
 def uploads(stack) -> int:
     """What the client has stored since the count began."""
-    calls = stack.cloud.calls.report()
-    return sum(call.count for call in calls if (call.operation, call.caller) == ("PutObject", "root"))
+    return own_calls(stack.cloud)["PutObject"]
 
 
 def model(stack, run) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from muster.client.log_reader import follow_lines, last_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.contract.names import JobName
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop, turn_to
+from tests.plugins.cloud import Workshop, own_calls, turn_to
 from tests.unit.client.test_sdk import deploy
 
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -151,7 +151,7 @@ def test_the_last_lines_are_read_without_those_before(reader: Cloud, writer: Wri
     assert [line.message for line in last_lines(reader, since, 99, now)] == everything[6:]
     workshop.cloud.calls.reset()
     assert len(last_lines(reader, writer.query, 2, now)) == 2
-    assert [call.count for call in workshop.cloud.calls.report() if call.operation == "FilterLogEvents"] == [1]
+    assert own_calls(workshop.cloud)["FilterLogEvents"] == 1
 
 
 def test_a_follower_may_begin_with_the_last_lines(reader: Cloud, writer: Writer) -> None:
@@ -193,7 +193,7 @@ def test_a_run_is_not_looked_for_before_its_beginning_nor_in_a_window_without_le
     for follow in (True, False):
         assert list(run.logs(until=now - timedelta(hours=1), follow=follow)) == []
         assert list(run.logs(since=now, until=now - timedelta(seconds=9), follow=follow)) == []
-    assert "FilterLogEvents" not in {call.operation for call in workshop.cloud.calls.report()}
+    assert "FilterLogEvents" not in own_calls(workshop.cloud)
 
 
 def test_several_readers_of_a_process_keep_to_the_rate_of_the_account(reader: Cloud, writer: Writer) -> None:

@@ -32,7 +32,7 @@ from muster.contract.result import Result, Verdict
 from muster.local import LocalCloud
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop, turn_to
+from tests.plugins.cloud import Workshop, own_calls, turn_to
 
 # Runs that never end by themselves: what becomes of them is not the client's.
 MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
@@ -105,12 +105,11 @@ def test_source_is_stored_once_and_anew_only_when_it_is_old(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("print('training')")
-    calls = house.workshop.cloud.calls
 
     def launched(name: str) -> tuple[int, dict[str, Any]]:
-        calls.reset()
+        house.workshop.cloud.calls.reset()
         run = house.muster.launch({**house.spec, "name": name, "source_dir": str(tmp_path)})
-        stored = sum(call.count for call in calls.report() if call.operation == "PutObject")
+        stored = own_calls(house.workshop.cloud)["PutObject"]
         arn = Cloud(house.stack, boto3.Session()).stack.execution_arn(run.name)
         answer = house.workshop.cloud.client("stepfunctions").describe_execution(executionArn=arn)
         return stored, json.loads(answer["input"])
@@ -128,10 +127,10 @@ def test_source_is_stored_once_and_anew_only_when_it_is_old(
 
 
 def test_a_broken_spec_never_reaches_the_cloud(house: House, cloud: LocalCloud) -> None:
-    before = cloud.calls.report()
+    before = own_calls(cloud)
     with pytest.raises(SpecError, match="replicas"):
         house.muster.launch({**house.spec, "replicas": 0})
-    assert cloud.calls.report() == before
+    assert own_calls(cloud) == before
 
 
 def test_a_status_knows_its_own_jobs_among_those_whose_names_contain_the_same(house: House) -> None:
@@ -242,12 +241,11 @@ def test_a_list_goes_on_beyond_a_page_of_the_service_and_asks_for_no_more_than_i
         arn = stepfunctions.start_execution(stateMachineArn=machine, name=name, input="{}")["executionArn"]
         stepfunctions.stop_execution(executionArn=arn)
     running = house.muster.launch(house.spec)
-    calls = house.workshop.cloud.calls
-    calls.reset()
+    house.workshop.cloud.calls.reset()
     assert [item.run for item in house.muster.list(limit=2)] == [running.name, names[-1]]
     assert [item.run for item in house.muster.list(RunState.STOPPED, limit=200)] == names[::-1]
     assert [item.run for item in house.muster.list(RunState.RUNNING)] == [running.name]
-    assert sum(call.count for call in calls.report() if call.operation == "ListExecutions") == 4
+    assert own_calls(house.workshop.cloud)["ListExecutions"] == 4
 
 
 def test_names_without_a_run_are_unknown(house: House) -> None:

@@ -373,12 +373,13 @@ class _Handler(BaseHTTPRequestHandler):
         if cut is not None:
             # Or the client may send its next request just before it learns that this connection is gone.
             self.send_header("Connection", "close")
-        self.end_headers()
         part = body[start : stop if cut is None else min(stop, start + cut)]
-        self.wfile.write(part)
+        # Before the answer: with it the client may go on, by another connection, too.
         endpoint.sent += len(part)
         for replaced, content in [endpoint.on_answer.pop(len(endpoint.ranges), (key, body))]:
             endpoint.objects[replaced] = content
+        self.end_headers()
+        self.wfile.write(part)
         return None
 
     def refuse(self, status: int, code: str) -> None:

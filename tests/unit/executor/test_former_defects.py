@@ -24,7 +24,7 @@ from muster.executor import MusterExecutor, ReplicaHandle
 from muster.executor.instances import GpuError
 from muster.executor.outcome import result_of
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop, turn_to
+from tests.plugins.cloud import Workshop, own_calls, turn_to
 from tests.unit.client.test_sdk import deploy
 
 TRAINER = "package.module:train"
@@ -133,10 +133,7 @@ def test_9_launching_is_one_call_and_its_troubles_are_told_apart(stack: str, wor
     executor = MusterExecutor(stack=stack)
     workshop.cloud.calls.reset()
     executor.launch_replicas(500, TRAINER, {})
-    assert {call.operation: call.count for call in workshop.cloud.calls.report()} == {
-        "DescribeStacks": 1,
-        "StartExecution": 1,
-    }
+    assert own_calls(workshop.cloud) == {"DescribeStacks": 1, "StartExecution": 1}
     faults.add(CallError(service="states", operation="StartExecution", code="ThrottlingException", status=400, count=3))
     with pytest.raises(BusyError, match="ThrottlingException"):
         executor.launch_replicas(2, TRAINER, {})
@@ -155,7 +152,7 @@ def test_10_collecting_looks_at_all_replicas_together(stack: str, workshop: Work
     workshop.cloud.calls.reset()
     results = executor.collect(handles, timeout=0)
     assert [result["rank"] for result in results] == list(range(300))
-    assert sum(call.count for call in workshop.cloud.calls.report()) <= 6
+    assert own_calls(workshop.cloud).total() <= 6
 
 
 def test_11_a_gpu_that_nobody_knows_is_refused(stack: str) -> None:
