@@ -11,6 +11,8 @@ TERMINAL := build/.ready-terminal
 # PyTorch is large: only what needs it installs it.
 TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
+# The tests look at the bundle for AWS, too: what goes into it is fetched before they begin.
+AWS_BUNDLE := build/.ready-aws-bundle
 # Most tests wait for processes: two workers, each with an embedded cloud and a stack of its own, keep two cores busy.
 WORKERS ?= 2
 
@@ -57,6 +59,11 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt infra/
 	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
 	@touch $@
 
+$(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt infra/bundle.py
+	@echo "Preparing the functions' packages for AWS (once)"
+	@$(BIN)/python -c 'import pathlib, infra.bundle as b, infra.settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
+	@touch $@
+
 $(BROWSER):
 	@mkdir -p build
 	@command -v chromium chromium-browser google-chrome >/dev/null \
@@ -79,7 +86,7 @@ demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose o
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
-test: setup $(TORCH) $(TORCHX) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(TORCH) $(TORCHX) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: setup $(TORCH) ## Lint, types, import rules

@@ -23,7 +23,7 @@ from muster.contract.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent
 CDK = ROOT / "node_modules" / ".bin" / "cdk"
-_TAIL_LINES = 15
+_TAIL_LINES = 30
 
 
 class DeployError(ConfigurationError):

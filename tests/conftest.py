@@ -3,10 +3,14 @@
 import signal
 
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 # Tests assert behaviour, not time; and what fails here must fail again on another machine.
 settings.register_profile("muster", deadline=None, derandomize=True)
 settings.load_profile("muster")
+# Nor may the examples depend on what a worker imported before: they would draw on constants of those modules.
+_no_constants = providers._local_constants
+providers._get_local_constants = lambda: _no_constants
 
 pytest_plugins = ["tests.plugins.cloud", "tests.plugins.stack"]
 

@@ -17,6 +17,7 @@ from bench.rounds.server import Server
 
 BUCKET = "bench"
 _SMALL_BYTES = 65_536
+_END_SECONDS = 60.0  # of a replica that dies as it was told to
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Group:
         }
         seconds = time.perf_counter() - began
         for rank in doomed:
-            self.processes.pop(rank).wait()
+            self.processes.pop(rank).wait(timeout=_END_SECONDS)
         return RoundCost(seconds, answers)
 
 

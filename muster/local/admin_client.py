@@ -13,7 +13,7 @@ from muster.local.errors import AdminError, DeadCloudError
 from muster.local.faults import FAULT_REPORTS, Fault, FaultReport
 from muster.local.state import CloudState, StateDirectory
 
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 60.0  # of a machine that is too busy to answer; where nobody listens, that is known at once
 _POLL_SECONDS = 0.05
 
 

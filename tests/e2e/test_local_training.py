@@ -271,16 +271,18 @@ def test_a_process_that_does_not_listen_ends_with_the_signal(tmp_path: Path) -> 
         assert workshop.end(request["TrainingJobName"])["TrainingJobStatus"] == "Stopped"
 
 
-def test_a_process_that_ignores_the_signal_is_killed_with_its_children(workshop: Workshop) -> None:
-    job = workshop.start("stubborn")
-    workshop.until_logged(job, "ready")
-    [[child, _]] = workshop.log(job)
-    pid = int(child.removeprefix("child="))
-    assert alive(pid)
-    workshop.sagemaker.stop_training_job(TrainingJobName=job)
-    shown = workshop.end(job)
-    assert shown["TrainingJobStatus"] == "Stopped"
-    assert not alive(pid)
+def test_a_process_that_ignores_the_signal_is_killed_with_its_children(tmp_path: Path) -> None:
+    with LocalCloud.start(tmp_path, fast_settings(stop_grace_seconds=0.1)) as impatient:
+        workshop = Workshop(impatient)
+        job = workshop.start("stubborn")
+        workshop.until_logged(job, "ready")
+        [[child, _]] = workshop.log(job)
+        pid = int(child.removeprefix("child="))
+        assert alive(pid)
+        workshop.sagemaker.stop_training_job(TrainingJobName=job)
+        shown = workshop.end(job)
+        assert shown["TrainingJobStatus"] == "Stopped"
+        assert not alive(pid)
 
 
 def test_a_job_that_is_stopped_before_it_trains_never_trains(workshop: Workshop, faults: Any) -> None:

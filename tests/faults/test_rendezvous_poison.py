@@ -10,13 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.replica import keys
+from muster.replica import keys, reduction
 from muster.replica.codec import HEADER_BYTES, Floats, decode_header, encode
 from muster.replica.codecs.base import Dither, Payload
 from muster.replica.codecs.plain import Fp32
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.headers import ContributionHeader
-from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, wait_until
+from tests.unit.replica.peers import PATIENT_SECONDS, SHARDED, Faults, Run, all_ended, gradient_of, wait_until
+
+
+@pytest.fixture(autouse=True)
+def _none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All live here. Who took a slow sender's shard over would have sound values of its own in memory."""
+    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
+
 
 POISONED = keys.contribution(2, 1, 1)
 
@@ -119,7 +126,7 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
 
 
 def test_more_poisoned_contributions_than_one_amendment_names_are_all_left_out(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=13, min_participants=1, grace_seconds=30, rounds=1)
+    run = Run(tmp_path, replicas=13, min_participants=1, rounds=1)
     faults = Faults(rewrite=lambda key, body: flipped(HEADER_BYTES + 9)(body) if key.startswith("contrib") else body)
     # Rank 1 reduces the only shard, before and after the amendments.
     peers = [run.start(rank, faults=faults if rank > 1 else None) for rank in range(13)]
@@ -154,7 +161,7 @@ def test_a_diverged_replica_says_so_and_trains_on_from_the_global_parameters(tmp
 
 
 def test_a_diverged_replica_ends_the_run_at_once_when_every_one_is_needed(tmp_path: Path) -> None:
-    run = Run(tmp_path, timeout_seconds=60)
+    run = Run(tmp_path)
     peers = [run.start(rank, gradient=_diverging) for rank in range(3)]
     with all_ended(peers):
         errors = [peer.join().error for peer in peers]

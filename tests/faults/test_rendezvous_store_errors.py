@@ -13,7 +13,7 @@ from muster.replica.s3_store import S3ObjectStore
 from muster.replica.transport import Store, StoreUnavailableError
 from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.moody_s3 import Mood, moody_s3
-from tests.unit.replica.peers import Faults, Run, all_ended
+from tests.unit.replica.peers import Faults, Run, all_ended, hold_until_dead, missing_only_in
 
 
 @dataclass
@@ -59,6 +59,7 @@ def test_a_store_that_fails_at_every_call_changes_nothing(
 def test_a_store_that_is_gone_ends_the_replica_with_that_reason_and_the_others_go_on(
     tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
+    missing_only_in(environment, 2)
     with moody_s3(Mood.SLOW_DOWN) as s3:
         environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}")
         run = S3Run(tmp_path, min_participants=2)
@@ -68,7 +69,8 @@ def test_a_store_that_is_gone_ends_the_replica_with_that_reason_and_the_others_g
                 raise StoreUnavailableError(key, s3_store.TRIES, "503")
 
         victim = run.start(1, faults=Faults(before_create=out_of_reach))
-        others = [run.start(0), run.start(2)]
+        hold = hold_until_dead(victim, of_round(keys.CONTRIBUTIONS, 2))
+        others = [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 2)]
         with all_ended([victim, *others]):
             assert isinstance(victim.join().error, StoreUnavailableError)
             assert len({peer.parameters() for peer in others}) == 1

@@ -153,7 +153,7 @@ def test_a_dependency_that_does_not_exist_is_one_line_and_leaves_nothing(
 
 
 def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_sources(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "muster", tmp_path / "muster")
+    shutil.copytree(ROOT / "muster", tmp_path / "muster", ignore=shutil.ignore_patterns("__pycache__"))
     first = build_replica_package(tmp_path)
     before = first.read_bytes()
     with zipfile.ZipFile(first) as archive:

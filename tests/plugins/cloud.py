@@ -29,7 +29,7 @@ def fast_settings(**changes: Any) -> Settings:
         "port": 0,
         "end_with_parent": True,
         "phase_seconds": 0.02,
-        "stop_grace_seconds": 3.0,
+        "stop_grace_seconds": 30.0,
         "checkpoint_sync_seconds": 0.1,
         "code": (PROGRAMS,),
     }

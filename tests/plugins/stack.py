@@ -38,7 +38,9 @@ DEFAULTS = {
 def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """The stack, deployed with the real CDK CLI."""
     folder = tmp_path_factory.mktemp("stack")
-    with LocalCloud.start(folder / "cloud", fast_settings(code=(ROOT,))) as cloud:
+    # What a replica does with a signal is not tested here, and a trainer at a gate never looks at it.
+    settings = fast_settings(code=(ROOT,), stop_grace_seconds=3.0)
+    with LocalCloud.start(folder / "cloud", settings) as cloud:
         outputs = deploy(
             cloud.environment(),
             target=Platform.LOCAL,

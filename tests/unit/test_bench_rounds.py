@@ -43,7 +43,7 @@ def test_the_server_keeps_what_s3_promises_and_counts_it(server: Server, monkeyp
 
 
 def test_every_scheme_averages_and_a_replica_can_be_killed(server: Server) -> None:
-    with running_group(server, 3, 300_000, grace_seconds=0.2) as group:
+    with running_group(server, 3, 300_000) as group:
         for scheme in SCHEMES:
             group.prepare(scheme)
         digests = {

@@ -11,7 +11,6 @@ checkpoints = Path(os.environ["SAGEMAKER_BASE_DIR"]) / "checkpoints"
 checkpoints.mkdir(exist_ok=True)
 file = checkpoints / "count"
 count = int(file.read_text()) + 1 if file.exists() else 1
-file.write_text(str(count))
 told = threading.Event()
 
 
@@ -20,7 +19,9 @@ def goodbye(*_: object) -> None:
     told.set()
 
 
+# Who sees the file or the line may send the signal.
 signal.signal(signal.SIGTERM, goodbye)
+file.write_text(str(count))
 print(f"count={count}")
 if count != wanted:
     told.wait()

@@ -18,7 +18,7 @@ def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
     for module, head in (
         ("examples.digits.trainer", "digits-trainer-20"),
         ("__main__", "main-20"),
-        ("my.very_long_module_name_that_never_ends_at_all", "my-very-long-module-20"),
+        ("my.very_long_module_name_that_never_ends_at_all", "my-very-long-mo-20"),
     ):
         spec = parse_spec({"replicas": 2, "trainer": f"{module}:train"})
         names = {execution_name(spec) for _ in range(50)}

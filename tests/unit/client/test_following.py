@@ -84,14 +84,14 @@ class Following:
             self._trouble.append(error)
 
     def until(self, count: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while len(self.seen) < count and time.monotonic() < deadline:
             time.sleep(0.01)
         assert len(self.seen) >= count, self._trouble
 
     def end(self) -> list[str]:
         self._over = True
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=120)
         assert (self._thread.is_alive(), self._trouble) == (False, [])
         return [f"{line.rank}.{line.attempt} {line.message}" for line in self.seen]
 
@@ -203,5 +203,5 @@ def test_several_readers_of_a_process_keep_to_the_rate_of_the_account(reader: Cl
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=120)
     assert (len(seen), time.monotonic() - began >= 5 / 5) == (6, True)

@@ -26,7 +26,7 @@ def server(run: LiveRun) -> Iterator[PageServer]:
 
 
 def ask(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, str | None]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     try:
         connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
@@ -38,6 +38,7 @@ def ask(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, str 
 def test_the_page_asks_for_data_and_gets_it_once_for_each_change(
     server: PageServer, run: LiveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(page_server, "LOOK_SECONDS", 3600.0)
     status, body, _ = ask(server, "/")
     assert status == 200
     assert b'data-mode="live"' in body

@@ -202,7 +202,7 @@ def test_a_wait_goes_on_through_an_outage(house: House, cloud: LocalCloud) -> No
             run.cancel()
             placed.append(cloud.faults.add(outage))
 
-    assert run.wait(timeout=30, progress=cancel_then_cut_off, poll_seconds=0.01).state is RunState.STOPPED
+    assert run.wait(timeout=120, progress=cancel_then_cut_off, poll_seconds=0.01).state is RunState.STOPPED
     assert placed[0].fired == attempts
 
 

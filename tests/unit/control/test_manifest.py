@@ -412,7 +412,7 @@ def remote(endpoint: Endpoint) -> Iterator[S3Client]:
     client = SESSION.client(
         "s3",
         endpoint_url=endpoint.url,
-        config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, read_timeout=10),
+        config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
     )
     yield client
     client.close()

@@ -13,7 +13,7 @@ from muster.local.code_cache import CodeCache
 
 def archive(path: Path, text: str) -> Path:
     with zipfile.ZipFile(path, "w") as content:
-        content.writestr("package/module.py", text)
+        content.writestr(zipfile.ZipInfo("package/module.py"), text)  # equal text makes an equal archive, at any time
     return path
 
 

@@ -36,7 +36,7 @@ def gone(pid: int) -> bool:
 def test_a_child_has_its_own_environment_directory_and_log(pool: ProcessPool, tmp_path: Path) -> None:
     code = "import os, sys; print(sorted(os.environ), os.getcwd(), flush=True); print('err', file=sys.stderr)"
     child = start(pool, tmp_path, code, ONLY="this")
-    assert child.wait(10)
+    assert child.wait(60)
     assert child.exit_code == 0
     told, error = (tmp_path / "log").read_text().splitlines()
     assert "'ONLY', 'PATH'" in told
@@ -49,13 +49,13 @@ def test_a_child_has_its_own_environment_directory_and_log(pool: ProcessPool, tm
 )
 def test_its_end_is_told(pool: ProcessPool, tmp_path: Path, code: str, exit_code: int) -> None:
     child = start(pool, tmp_path, code)
-    assert child.wait(10)
+    assert child.wait(60)
     assert child.exit_code == exit_code
 
 
 def test_a_missing_program_is_127(pool: ProcessPool, tmp_path: Path) -> None:
     child = pool.spawn(["no-such-program"], env=ENVIRONMENT, cwd=tmp_path, log=tmp_path / "log")
-    assert child.wait(10)
+    assert child.wait(60)
     assert (child.exit_code, child.missing) == (127, "No such file or directory")
 
 
@@ -64,7 +64,7 @@ def test_it_can_be_told_to_end(pool: ProcessPool, tmp_path: Path) -> None:
     eventually(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
     assert not child.wait(0.01)
     child.signal(signal.SIGTERM)
-    assert child.wait(10)
+    assert child.wait(60)
     assert child.exit_code == 128 + signal.SIGTERM
     child.signal(signal.SIGTERM)
 
@@ -72,7 +72,7 @@ def test_it_can_be_told_to_end(pool: ProcessPool, tmp_path: Path) -> None:
 def test_what_it_leaves_in_its_group_ends_with_it(pool: ProcessPool, tmp_path: Path) -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
     child = start(pool, tmp_path, code)
-    assert child.wait(10)
+    assert child.wait(60)
     left = int((tmp_path / "log").read_text())
     eventually(lambda: gone(left))
 
@@ -92,7 +92,7 @@ def test_nothing_is_left_when_all_are_ended(pool: ProcessPool, tmp_path: Path) -
 def test_even_a_daemon_of_a_job_ends_with_the_service(pool: ProcessPool, tmp_path: Path) -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
     child = start(pool, tmp_path, code)
-    assert child.wait(10)
+    assert child.wait(60)
     daemon = int((tmp_path / "log").read_text())
     assert not gone(daemon)
     pool.end_all()

@@ -64,11 +64,15 @@ class MoodyS3:
                 self.objects.pop(key, None)
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # a connection that finds the queue full comes again a second later
+
+
 @contextmanager
 def moody_s3(mood: Mood) -> Iterator[MoodyS3]:
     """Serve on a free loopback port."""
     s3 = MoodyS3(mood)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": s3}))
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": s3}))
     s3.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

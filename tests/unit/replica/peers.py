@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from muster.contract.commit import Commit
-from muster.replica import keys
+from muster.replica import agreement, keys
 from muster.replica.codec import Floats
 from muster.replica.diloco import DiLoCo
 from muster.replica.exchange import Outcome
@@ -30,6 +31,10 @@ SMALL = 300
 # Enough for several shards: a shard has at least 256 KiB.
 SHARDED = 200_000
 
+# What holds until all are there, however slow the machine is; nobody waits for its end.
+PATIENT_SECONDS = 120.0
+_BRIEF_SECONDS = 0.2
+
 Hook = Callable[[str], None]
 Rewrite = Callable[[str, bytes], bytes]
 
@@ -38,7 +43,7 @@ class Killed(BaseException):
     """The process is gone: nothing after this happens in it."""
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENT_SECONDS) -> None:
     """Return as soon as `condition` holds."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -94,6 +99,29 @@ def kill_at(pattern: str) -> Hook:
     return hook
 
 
+def hold_until_dead(victim: Peer, pattern: str) -> Hook:
+    """A hook that holds a process at keys that are like `pattern` until `victim` has died: none is before it there."""
+
+    def hook(key: str) -> None:
+        if is_like(key, pattern):
+            wait_until(lambda: victim.error is not None)
+
+    return hook
+
+
+def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
+    """Let a quorum wait briefly for the others in `round_`, and in every other round as long as it takes.
+
+    Else who is slow would be left out by chance, in any round: the window that is learnt may be two seconds.
+    """
+
+    def window(_longest: float, _least: int, recent: Sequence[Commit]) -> float:
+        at_hand = recent[-1].round + 1 if recent else 1
+        return _BRIEF_SECONDS if at_hand == round_ else PATIENT_SECONDS
+
+    monkeypatch.setattr(agreement, "grace_window", window)
+
+
 def gradient_of(rank: int, round_: int, count: int) -> Floats:
     """What a test's trainer moves its parameters by: the same for every process of a rank."""
     return np.random.default_rng((rank, round_)).standard_normal(count).astype(np.float32)
@@ -111,7 +139,7 @@ class Peer:
     error: BaseException | None = None
 
     def join(self) -> Peer:
-        self.thread.join(timeout=60)
+        self.thread.join(timeout=2 * PATIENT_SECONDS)
         assert not self.thread.is_alive(), "the replica hangs"
         return self
 
@@ -130,8 +158,8 @@ class Run:
     root: Path
     replicas: int = 3
     min_participants: int = 3
-    grace_seconds: float = 0.2  # below what is ever learnt, so it holds
-    timeout_seconds: float = 20.0
+    grace_seconds: float = PATIENT_SECONDS
+    timeout_seconds: float = PATIENT_SECONDS
     rounds: int = 4
     count: int = SMALL
     snapshot_rounds: int = 10
@@ -212,4 +240,4 @@ def all_ended(peers: list[Peer]) -> Iterator[None]:
     finally:
         for peer in peers:
             peer.stop.set()
-            peer.thread.join(timeout=60)
+            peer.thread.join(timeout=2 * PATIENT_SECONDS)

@@ -33,6 +33,10 @@ class Script:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # a connection that finds the queue full comes again a second later
+
+
 @contextmanager
 def scripted(*answers: Answer) -> Iterator[Script]:
     """Serve `answers` on a free loopback port."""
@@ -66,7 +70,7 @@ def scripted(*answers: Answer) -> Iterator[Script]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     script.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

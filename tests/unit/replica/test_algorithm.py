@@ -16,7 +16,7 @@ from muster.replica.errors import AlgorithmError
 from muster.replica.metrics import METRICS_MAX, Metrics
 from muster.replica.outer import GlobalState, Nesterov, Outer
 from muster.replica.rendezvous import Rendezvous
-from tests.unit.replica.peers import Run, gradient_of, wait_until
+from tests.unit.replica.peers import PATIENT_SECONDS, Run, gradient_of, wait_until
 
 COUNT = 103
 
@@ -69,7 +69,7 @@ def test_all_replicas_and_one_that_was_killed_end_with_the_same_bits(tmp_path: P
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=2 * PATIENT_SECONDS)
     assert errors == []
     assert len(results) == 3
     assert len(set(results)) == 1

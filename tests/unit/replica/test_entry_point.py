@@ -46,7 +46,7 @@ class Containers:
             "rendezvous_uri": f"{self.meeting_place.as_uri()}/",
             "min_participants": 1,
             "grace_seconds": 0.2,
-            "timeout_seconds": 20.0,
+            "timeout_seconds": 120.0,
             **changes,
         }
         (self.root / "document.json").write_bytes(RunDocument(**fields).to_json())
@@ -94,7 +94,7 @@ def containers(tmp_path: Path) -> Iterator[Containers]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[ReplicaExit, str, str]:
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=240)
     return ReplicaExit(process.returncode), out, error
 
 

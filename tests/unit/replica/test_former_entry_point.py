@@ -52,7 +52,7 @@ def test_replicas_meet_and_leave_the_same(tmp_path: Path) -> None:
         start(tmp_path / "r1", *by_variables, REPLICA_RANK="1", **variables),
     ]
     for process in started:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
         assert process.returncode == ReplicaExit.DONE, errors
     bodies = [(tmp_path / f"r{rank}/output/data/manifest.json").read_bytes() for rank in range(2)]
     manifests = [Manifest.from_json(body, "manifest.json") for body in bodies]
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said_at_once(
     tmp_path: Path, arguments: list[str], variables: dict[str, str], told: list[str]
 ) -> None:
     process = start(tmp_path / "base", *arguments, **variables)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == ReplicaExit.BAD_INPUT
     failure = (tmp_path / "base/output/failure").read_text()
     assert [words for words in told if words not in failure] == []

@@ -10,7 +10,7 @@ import pytest
 
 from muster.replica import blocks, keys
 from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended
+from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, hold_until_dead
 
 SHARDS = 6  # two for each of three members
 
@@ -18,14 +18,14 @@ SHARDS = 6  # two for each of three members
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(blocks, "SHARD_BYTES_AIM", 4 * SHARDED // SHARDS)
-    return Run(tmp_path, count=SHARDED, rounds=3, min_participants=2)
+    return Run(tmp_path, count=SHARDED, rounds=2)
 
 
 def test_members_make_several_shards_of_a_large_model(run: Run) -> None:
     peers = run.start_all()
     with all_ended(peers):
         assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
-    assert len(list(run.root.glob(of_round(keys.REDUCED, 3) + "*"))) == SHARDS
+    assert len(list(run.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS
 
 
 def test_an_owner_that_dies_between_its_shards_is_stood_in_for(run: Run) -> None:
@@ -38,11 +38,11 @@ def test_an_owner_that_dies_between_its_shards_is_stood_in_for(run: Run) -> None
                 raise Killed(key)
 
     victim = run.start(1, faults=Faults(before_create=die_at_the_second))
-    others = [run.start(0), run.start(2)]
+    hold = hold_until_dead(victim, of_round(keys.REDUCED, 2))
+    others = [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 2)]
     with all_ended([victim, *others]):
         assert isinstance(victim.join().error, Killed)
-        expected = run.replayed_by_hand(lambda round_: [0, 1, 2] if round_ < 3 else [0, 2])
-        assert {peer.parameters() for peer in others} == {expected}
+        assert {peer.parameters() for peer in others} == {run.replayed_by_hand()}
     assert len(list(run.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS
 
 

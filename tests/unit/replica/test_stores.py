@@ -222,7 +222,7 @@ def test_a_container_roles_credentials_are_renewed_before_they_expire(
 
         assert signer() == "first"
         # obstore lets a tenth of a second pass before it asks again.
-        wait_until(lambda: signer() == "second", seconds=5)
+        wait_until(lambda: signer() == "second")
         assert signer() == "second"
     assert len(issuer.requests) == 2
 

@@ -18,7 +18,7 @@ from muster.replica.errors import ParametersError
 from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.torch import DiLoCo, LocalSGD
-from tests.unit.replica.peers import Run
+from tests.unit.replica.peers import PATIENT_SECONDS, Run
 
 
 class Tied(torch.nn.Module):
@@ -53,7 +53,7 @@ def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> l
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=2 * PATIENT_SECONDS)
     assert not errors, errors
     return results
 

@@ -28,7 +28,7 @@ def said(command: tuple[str, ...], exported: dict[str, str]) -> str:
     arguments = shell_arguments(command, exported)
     assert all(1 <= len(argument) <= ARGUMENT_MAX and "\n" not in argument for argument in arguments)
     answer = subprocess.run(
-        [*SHELL, *arguments], env={"MUSTER_RANK": "7"}, capture_output=True, text=True, check=True, timeout=30
+        [*SHELL, *arguments], env={"MUSTER_RANK": "7"}, capture_output=True, text=True, check=True, timeout=60
     )
     return answer.stdout.strip()
 
