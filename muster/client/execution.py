@@ -9,14 +9,23 @@ from datetime import UTC, datetime
 from muster.contract.names import RUN_MAX, run_name
 from muster.contract.spec import Spec
 
-_SUFFIX_BYTES = 4  # for those who launch a hundred runs within a second
+# Five of them: a hundred runs that are launched within one second have names of their own. Letters that are taken for
+# others are left out, and x, which numbers the runs that a run goes on as.
+_MARKS = "0123456789abcdefghjkmnpqrstvwyz"
+_MARK_LENGTH = 5
+_HEIR_LENGTH = len("-x99")
 
 
 def execution_name(spec: Spec) -> str:
-    """The spec's own name; else one that says what, when, and is new: `digits-trainer-20261121-094500-3f9c07b2`."""
+    """The spec's own name; else one that says what, when, and is new: `digits-trainer-20261121-094500-3f9c0`.
+
+    It leaves room for the number of a run that goes on from it.
+    """
     if spec.name is not None:
         return spec.name
-    suffix = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(_SUFFIX_BYTES)}"
+    mark = "".join(secrets.choice(_MARKS) for _ in range(_MARK_LENGTH))
+    suffix = f"-{datetime.now(UTC):%Y%m%d-%H%M%S}-{mark}"
     module = spec.trainer.partition(":")[0] if spec.trainer else "run"
     head = re.sub("[._]+", "-", ".".join(module.split(".")[-2:])).strip("-")
-    return run_name(f"{head[: RUN_MAX - len(suffix) - 1].strip('-') or 'run'}-{suffix}")
+    head = head[: RUN_MAX - _HEIR_LENGTH - len(suffix)].strip("-")
+    return run_name(f"{head or 'run'}{suffix}")

@@ -32,7 +32,7 @@ _CONFIG = Config(
 
 
 # Telling others is worth a second try and no long wait: the run goes on without it.
-_CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=2, read_timeout=5)
+_CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=10)
 
 
 def s3_client() -> S3Client:

@@ -66,7 +66,7 @@ class PlacedFault:
         """How often it struck."""
         return next((report.fired for report in self._faults.list() if report.id == self.id), 0)
 
-    def wait(self, *, fired: int = 1, timeout_seconds: float = 30.0) -> None:
+    def wait(self, *, fired: int = 1, timeout_seconds: float = 90.0) -> None:
         """Wait until it struck `fired` times.
 
         Raises:

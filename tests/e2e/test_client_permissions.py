@@ -11,7 +11,7 @@ import pytest
 from muster.client import Muster, RunState
 from muster.client.errors import DeniedError
 from tests.plugins.cloud import Workshop, turn_to
-from tests.stack.deployed import Deployed
+from tests.stack.deployed import Deployed, wait_for
 
 # docs/running.md: "Who may do what".
 READ = ("rendezvous/*", "queue/*", "source/*", *(f"control/*/{name}.json" for name in ("result", "lineage", "heir")))
@@ -66,14 +66,16 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
             "rerun": {"on": ["spot"], "max": 1},
         }
     )
-    assert run.wait(timeout=60).state is RunState.FAILED
+    assert run.wait(timeout=120).state is RunState.FAILED
     assert any("the data of round 2 is broken" in line.message for line in run.logs())
     assert {event.kind for event in run.events()} >= {"replica-launched", "round-committed", "run-settled"}
     assert (run.result().verdict, muster.list(limit=1)[0].run) == ("failed", run.name)
     assert b"<html" in run.report()
     heir = run.rerun()
+    # A job that is being born when the run is cancelled is stopped when it reports; here none is to be under way.
+    wait_for("the heir's job", lambda: "InProgress" in stack.run(heir.name).statuses().values())
     heir.cancel()
-    assert heir.wait(timeout=60).state is RunState.STOPPED
+    assert heir.wait(timeout=120).state is RunState.STOPPED
     assert muster.doctor(young_seconds=0).strays == ()
     # The records hold task tokens.
     with pytest.raises(DeniedError, match="may not call GetObject"):

@@ -171,6 +171,10 @@ def test_a_run_is_listed_its_lines_and_events_are_told_and_it_goes_on(stack: Dep
         "replicas": 2,
         "trainer": "tests.stack.resuming:train",
         "kwargs": {"rounds": 4, "fail_after": 2},
+        # Each fails by itself: none is stopped because the other was faster.
+        "on_replica_failure": "continue",
+        "min_replicas": 1,
+        "rendezvous": {"min_participants": 2},
     }
     code, _, errors = muster(stack, "launch", "-", "--watch", stdin=spec)
     assert code == 1, errors

@@ -61,7 +61,8 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert report["accuracy"] >= report["baseline_accuracy"] - 0.01 > 0.9
     assert report["wall_seconds"] > 0
     assert "took away the instance of replica 2" in output
-    assert "replica 2 attempt 2 Training (rerun: infrastructure)" in output
+    # In whatever status the demo looked at it.
+    assert re.search(r"replica 2 attempt 2 \w+ \(rerun: infrastructure\)", output)
     assert "The run succeeded." in output
     assert f"The run's page, for a browser: {tmp_path / 'report.html'}" in output.splitlines()[-1]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -83,7 +83,9 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
 
 
 def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) -> None:
-    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}})
+    # Each fails by itself: none is stopped because the other was faster.
+    alone = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}
+    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, **alone})
     arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
     handles = executor.launch_replicas(2, "tests.stack.resuming:train", arguments)
     heir = f"{handles[0].metadata['run']}-x2"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -323,10 +324,13 @@ def test_an_event_can_come_twice(workshop: Workshop, faults: Any, queue: Any) ->
 def test_an_event_can_come_late(workshop: Workshop, faults: Any, queue: Any) -> None:
     request = workshop.request("failing", "0")
     job = request["TrainingJobName"]
-    faults.add(EventFault(action="delay", job=job, status="Training", seconds=1.5))
+    faults.add(EventFault(action="delay", job=job, status="Training", seconds=3))
     workshop.sagemaker.create_training_job(**request)
     workshop.end(job)
-    assert told_statuses(queue(job, 5)) == ["Starting", "Downloading", "Uploading", "Completed", "Training"]
+    told = {event["detail"]["SecondaryStatus"]: event for event in queue(job, 5)}
+    assert set(told) == {"Starting", "Downloading", "Training", "Uploading", "Completed"}
+    sent = datetime.fromisoformat(told["Training"]["time"]).timestamp()  # in whole seconds
+    assert sent - told["Training"]["detail"]["LastModifiedTime"] / 1000 >= 2
 
 
 def test_an_event_can_come_after_its_successor(workshop: Workshop, faults: Any, queue: Any) -> None:

@@ -282,7 +282,7 @@ def test_a_process_that_ignores_the_signal_is_killed_with_its_children(tmp_path:
         workshop.sagemaker.stop_training_job(TrainingJobName=job)
         shown = workshop.end(job)
         assert shown["TrainingJobStatus"] == "Stopped"
-        assert not alive(pid)
+        eventually(lambda: not alive(pid))
 
 
 def test_a_job_that_is_stopped_before_it_trains_never_trains(workshop: Workshop, faults: Any) -> None:

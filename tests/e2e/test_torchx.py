@@ -87,7 +87,7 @@ class TorchX:
     ) -> subprocess.CompletedProcess[str]:
         environment = {**self._environment, **(variables or {})}
         return subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=280, check=False
         )
 
     def run(self, *arguments: str) -> str:

@@ -27,14 +27,15 @@ class LiveRun:
         """So many rounds are behind the run now."""
         sight = sample_run(self.replicas, rounds)
         going = state == "running"
-        self._sight = replace(sight, state=state, reason="", ended_at=None if going else sight.ended_at)
-        self.tag = f"{state}-{rounds}"
+        sight = replace(sight, state=state, reason="", ended_at=None if going else sight.ended_at)
+        self._now = sight, f"{state}-{rounds}"  # at once: another thread looks
 
     def look(self) -> Page:
         self.looks += 1
         if self.trouble:
             raise self.trouble
-        return make_page(self._sight)
+        sight, self.tag = self._now
+        return make_page(sight)
 
 
 @contextmanager

@@ -11,9 +11,6 @@ from bench.browser import chromium
 from muster.client.errors import UnreachableError
 from tests.page.live_run import LiveRun, served
 
-# A page asks every two seconds, and its server looks no more often than that.
-PATIENCE = 15_000
-
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
@@ -33,13 +30,13 @@ def test_a_live_page_follows_the_run_to_its_end_without_moving_its_reader(page: 
         button = page.get_by_role("button", name="Replica 2, details")
         button.press("Enter")
         run.go_on(12)
-        expect(page.locator("#facts")).to_contain_text("12committed", timeout=PATIENCE)
+        expect(page.locator("#facts")).to_contain_text("12committed")
         expect(page.locator("thead svg.axis line.tick")).to_have_count(12)
         expect(button).to_be_focused()
         expect(button).to_have_attribute("aria-expanded", "true")
         expect(page.get_by_label("Metric", exact=True)).to_have_value("accuracy")
         run.go_on(14, "succeeded")
-        expect(page.locator("#state")).to_have_text("succeeded", timeout=PATIENCE)
+        expect(page.locator("#state")).to_have_text("succeeded")
         # Said aloud to who does not see it.
         expect(page.get_by_role("status")).to_contain_text("The run succeeded")
         assert page.title() == "sample: succeeded"
@@ -52,8 +49,8 @@ def test_a_live_page_says_what_keeps_it_from_news_and_keeps_what_it_shows(page: 
         page.goto(server.url)
         page.wait_for_selector("html[data-ready]")
         run.trouble = UnreachableError("Nothing answers at https://states")
-        expect(page.get_by_role("status")).to_contain_text("Nothing answers at https://states.", timeout=PATIENCE)
+        expect(page.get_by_role("status")).to_contain_text("Nothing answers at https://states.")
         run.trouble = None
-        expect(page.get_by_role("status")).to_contain_text("The run is going on", timeout=PATIENCE)
-    expect(page.get_by_role("status")).to_contain_text("does not answer", timeout=PATIENCE)
+        expect(page.get_by_role("status")).to_contain_text("The run is going on")
+    expect(page.get_by_role("status")).to_contain_text("does not answer")
     expect(page.locator("table.replicas tbody tr")).to_have_count(2)

@@ -103,9 +103,10 @@ class Deployed:
             stateMachineArn=self.machine, statusFilter="RUNNING"
         ):
             for execution in page["executions"]:
-                self.stepfunctions.stop_execution(executionArn=execution["executionArn"])
+                # What has ended meanwhile cannot be stopped; whether all jobs have is seen below.
+                with suppress(ClientError):
+                    self.stepfunctions.stop_execution(executionArn=execution["executionArn"])
         for job in self.cloud.running_jobs():
-            # One that has ended meanwhile cannot be stopped; whether all have is seen below.
             with suppress(ClientError):
                 self.sagemaker.stop_training_job(TrainingJobName=job)
         wait_for("the end of every job", lambda: not self.cloud.running_jobs())

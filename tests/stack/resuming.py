@@ -12,9 +12,12 @@ from tests.stack import gated
 
 
 def train(context: Context, *, rounds: int, fail_after: int, gate: str | None = None) -> None:
-    """One weight, to which every rank adds its own number in every round; none before the gate is open."""
+    """One weight, to which every rank adds its own number in every round; none before the gate is open.
+
+    {run} in the gate's name is filled in.
+    """
     if gate is not None:
-        gated.wait(Path(gate))
+        gated.wait(Path(gate.format(run=context.run)))
     weights = np.zeros(3, np.float32)
     outer = DiLoCo(context.rendezvous, {"weights": weights})
     first = outer.round + 1

@@ -16,8 +16,10 @@ T = TypeVar("T")
 
 _sockets = itertools.count(1)
 _PROMPT = "$ "
-_PROMPT_LINE = re.compile(r"\n(\(\S+\) )?\$\Z")  # that of a virtual environment, too
+_PROMPT_LINE = re.compile(r"(\A|\n)(\(\S+\) )?\$\Z")  # that of a virtual environment, too
 _POLL_SECONDS = 0.05
+_SECONDS = 90.0
+_COMPLETIONS = 20
 
 
 class Answer(NamedTuple):
@@ -52,7 +54,8 @@ class Terminal:
         self._written = home / ".written"
         self._run("set-option", "-g", "history-limit", "20000")
         self._run("pipe-pane", f"cat >>{self._written}")
-        self.wait_for("the prompt", lambda: self._count() == 1)
+        self._before = 0
+        self._wait_for_prompt()
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +79,7 @@ class Terminal:
         """Press one key by its name: Enter, Tab, C-c."""
         self._run("send-keys", key)
 
-    def run(self, command: str, *, seconds: float = 60.0) -> Answer:
+    def run(self, command: str, *, seconds: float = _SECONDS) -> Answer:
         """Type a command on a screen that was cleared, and wait for its end."""
         self.start(command)
         return self.answer(seconds=seconds)
@@ -87,23 +90,31 @@ class Terminal:
         self.type(command)
         self.press("Enter")
 
-    def answer(self, *, seconds: float = 60.0) -> Answer:
+    def answer(self, *, seconds: float = _SECONDS) -> Answer:
         """What the command that was started has left, once it has ended."""
-        self.wait_for("the end of the command", lambda: self._count() > self._before, seconds=seconds)
-        self.wait_for("the prompt", lambda: _PROMPT_LINE.search(self.text()))
+        self._wait_for_prompt(seconds)
         code = int(self._ends.read_text().split()[-1])
         return Answer(code, _PROMPT_LINE.sub("", self.text()))
 
     def complete(self, typed: str, completed: str) -> None:
-        """Type the beginning of a command and the Tab key; hold what then stands there, and throw it away."""
-        self._clear()
-        self.type(typed)
-        self.press("Tab")
-        # What is typed ahead is shown once the completion is done.
-        self.type("#")
-        self.see(rf"^{re.escape(completed)} ?#$")
-        self.press("C-c")
-        self.wait_for("the prompt", lambda: self._count() > self._before)
+        """Type the beginning of a command and the Tab key; hold what then stands there, and throw it away.
+
+        A completion keeps nobody waiting who types: of a cloud that is slow to answer it knows no names. So a person
+        asks again.
+        """
+        for _ in range(_COMPLETIONS):
+            self._clear()
+            self.type(typed)
+            self.press("Tab")
+            # What is typed ahead is shown once the completion is done.
+            self.type("#")
+            shown = self.see(r"^.*#$")[0]
+            self.press("C-c")
+            self._wait_for_prompt()
+            if re.fullmatch(rf"{re.escape(completed)} ?#", shown):
+                return
+        message = f"{typed!r} became {shown!r}, not {completed!r}"
+        raise AssertionError(message)
 
     def text(self, *, styled: bool = False) -> str:
         """All lines, scrolled out ones too, as they are broken on the screen; with `styled` also their colours."""
@@ -112,13 +123,13 @@ class Terminal:
 
     def written(self) -> str:
         """All that was ever written to the screen, with what has been taken away again."""
-        return self._written.read_text(encoding="utf-8")
+        return self._written.read_text(encoding="utf-8", errors="replace")
 
-    def see(self, pattern: str, *, seconds: float = 30.0) -> re.Match[str]:
+    def see(self, pattern: str, *, seconds: float = _SECONDS) -> re.Match[str]:
         """Wait until the regular expression `pattern` is on the screen."""
         return self.wait_for(f"/{pattern}/", lambda: re.search(pattern, self.text(), re.MULTILINE), seconds=seconds)
 
-    def wait_for(self, what: str, look: Callable[[], T | None], *, seconds: float = 30.0) -> T:
+    def wait_for(self, what: str, look: Callable[[], T | None], *, seconds: float = _SECONDS) -> T:
         """What `look` finds as soon as it finds something true.
 
         Raises:
@@ -131,6 +142,11 @@ class Terminal:
                 raise AssertionError(message)
             time.sleep(_POLL_SECONDS)
         return found
+
+    def _wait_for_prompt(self, seconds: float = _SECONDS) -> None:
+        """The shell writes the code of what has ended first, and its prompt then."""
+        self.wait_for("the end of the command", lambda: self._count() > self._before, seconds=seconds)
+        self.wait_for("the prompt", lambda: _PROMPT_LINE.search(self.text()))
 
     def _clear(self) -> None:
         self._run("send-keys", "-R")

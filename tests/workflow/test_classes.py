@@ -11,7 +11,7 @@ NEVER = {"max_reruns": 0}
 
 
 def test_each_replica_ends_in_a_class_of_its_own_and_the_run_goes_on_without_it(stack):
-    timeout, stopped, unknown, throttled = 1, 2, 3, 4
+    stopped, unknown, throttled = 1, 2, 3
     stack.s3.put_object(Bucket=stack.bucket, Key="output/classes/data", Body=b"x")
     source = {"s3_data_source": {"s3_uri": f"s3://{stack.bucket}/output/classes/"}}
     channel = {"channel_name": "data", "data_source": source}
@@ -26,10 +26,9 @@ def test_each_replica_ends_in_a_class_of_its_own_and_the_run_goes_on_without_it(
     spec = stack.gated(
         "classes",
         per="rank",
-        replicas=5,
+        replicas=4,
         on_replica_failure="continue",
         min_replicas=1,
-        max_runtime_seconds=8,
         overrides={str(throttled): {"input_data_config": [channel]}},
         reruns={"unknown": NEVER, "throttle": NEVER},
     )
@@ -41,21 +40,29 @@ def test_each_replica_ends_in_a_class_of_its_own_and_the_run_goes_on_without_it(
     replicas = run.result().replicas
     assert {replica.rank: replica.attempts[-1].failure_class for replica in replicas} == {
         0: None,
-        timeout: FailureClass.TIMEOUT,
         stopped: FailureClass.STOPPED_BY_USER,
         unknown: FailureClass.UNKNOWN,
         throttled: FailureClass.THROTTLE,
     }
     # None of them is rerun without a budget, and a stop is never a success.
-    assert [len(replica.attempts) for replica in replicas] == [1] * 5
-    assert [replica.outcome for replica in replicas] == [ReplicaOutcome.SUCCEEDED, *[ReplicaOutcome.FAILED] * 4]
+    assert [len(replica.attempts) for replica in replicas] == [1] * 4
+    assert [replica.outcome for replica in replicas] == [ReplicaOutcome.SUCCEEDED, *[ReplicaOutcome.FAILED] * 3]
+
+
+def test_a_job_that_runs_too_long_is_not_rerun_without_a_budget(stack):
+    run = stack.start(stack.gated("too-long", max_runtime_seconds=2))
+    assert run.wait()["status"] == "FAILED"
+    [only] = run.result().replicas[0].attempts
+    assert only.failure_class is FailureClass.TIMEOUT
 
 
 def test_a_run_shrinks_and_grows_back_while_a_replica_is_replaced(stack):
     stack.cloud.faults.add(LostInstance(job="*-r2-a1"))
     budget = {"infrastructure": {"max_reruns": 1, "delay_seconds": 3}}
     run = stack.start(stack.gated("grows", replicas=3, on_replica_failure="continue", min_replicas=2, reruns=budget))
-    run.wait_for_record(2, "Failed")
+    for rank in (0, 1):
+        run.wait_for_status(rank, 1, "Training")
+    wait_for("the end of the lost one", lambda: (found := run.record(2)) and found.attempts[0].ended_at)
     # The others are enough, and go on.
     assert {name: status for name, status in run.statuses().items() if name[1] != "2"} == {
         "r0-a1": "InProgress",

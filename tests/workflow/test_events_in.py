@@ -73,7 +73,7 @@ def test_what_is_wrong_with_a_spec_lies_beside_it_until_it_is_right(stack, liste
     assert executions(stack, "broken-") == []
     put(stack, "inbox/broken.json", json.dumps(SPEC))
     assert ended(stack, "broken-")["status"] == "SUCCEEDED"
-    assert read(stack, "inbox/broken.json.error.txt") is None
+    wait_for("the complaint's end", lambda: read(stack, "inbox/broken.json.error.txt") is None)
 
 
 def test_an_event_that_asks_for_a_run_gets_it(stack):
@@ -100,9 +100,9 @@ def test_an_event_that_cannot_be_obeyed_is_answered(stack, listener, detail, pro
 
 
 def test_a_name_that_another_run_has_is_refused(stack, listener):
-    request(stack, spec={**SPEC, "name": "taken"})
-    ended(stack, "taken")
-    event = request(stack, spec={**SPEC, "name": "taken", "replicas": 2})
+    request(stack, spec={**SPEC, "name": "asked-twice"})
+    ended(stack, "asked-twice")
+    event = request(stack, spec={**SPEC, "name": "asked-twice", "replicas": 2})
     assert listener.wait("Run Refused", request=event)["error"] == "Muster.RunNameTakenError"
 
 

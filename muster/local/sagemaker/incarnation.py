@@ -103,14 +103,12 @@ class Incarnation:
         if self.job.stop_requested.is_set():
             self._terminate()
             return Ending(Cause.STOPPED)
-        for cause, left in (
-            (Cause.MAX_RUNTIME, self.limits.runtime_left(running)),
-            (Cause.MAX_WAIT, self.limits.wait_left()),
-        ):
-            if left is not None and left <= 0:
-                self.job.stopping()
-                self._terminate()
-                return Ending(cause)
+        lefts = {Cause.MAX_RUNTIME: self.limits.runtime_left(running), Cause.MAX_WAIT: self.limits.wait_left()}
+        over = {cause: left for cause, left in lefts.items() if left is not None and left <= 0}
+        if over:
+            self.job.stopping()
+            self._terminate()
+            return Ending(min(over, key=over.__getitem__))  # the one that was over first
         if self.job.spot and (interruption := self.strikes.take(SpotInterruption, running)):
             self._terminate()
             return Ending(Cause.INTERRUPTED, wait_seconds=interruption.wait_seconds)

@@ -72,12 +72,16 @@ async function begin() {
 
 /** Asks until the run has ended. The answer to a question with the tag of what is known is 304. */
 async function follow(show) {
-  let tag = "";
+  let tag = "", verdict = "";
   for (;;) {
     await new Promise((done) => { setTimeout(done, POLL_MILLISECONDS); });
     try {
       const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
-      if (answer.status === 304) continue;
+      if (answer.status === 304) {
+        // There may have been trouble since.
+        byId("news").textContent = verdict;
+        continue;
+      }
       if (!answer.ok) {
         byId("news").textContent = await answer.text();
         continue;
@@ -85,7 +89,7 @@ async function follow(show) {
       tag = answer.headers.get("ETag") ?? "";
       const data = await answer.json();
       show(data);
-      byId("news").textContent = data.verdict;
+      byId("news").textContent = verdict = data.verdict;
       if (data.ended_at) return;
     } catch {
       byId("news").textContent = "The server of this page does not answer; what is shown is the last that it told.";

@@ -9,7 +9,7 @@ import pytest
 from muster.client.execution import execution_name
 from muster.client.jobs import Execution
 from muster.contract.errors import SpecError
-from muster.contract.names import is_run_name
+from muster.contract.names import is_run_name, numbered_run_name
 from muster.contract.spec_reader import parse_spec
 from muster.contract.start import execution_input
 
@@ -18,12 +18,14 @@ def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
     for module, head in (
         ("examples.digits.trainer", "digits-trainer-20"),
         ("__main__", "main-20"),
-        ("my.very_long_module_name_that_never_ends_at_all", "my-very-long-mo-20"),
+        ("my.very_long_module_name_that_never_ends_at_all", "my-very-long-m-20"),
     ):
         spec = parse_spec({"replicas": 2, "trainer": f"{module}:train"})
         names = {execution_name(spec) for _ in range(50)}
-        assert len(names) > 1
-        assert all(is_run_name(name) and name.startswith(head) for name in names), names
+        assert len(names) >= 49  # of 29 million
+        assert all(name.startswith(head) for name in names), names
+        # A run that goes on from it is named after it.
+        assert all(is_run_name(heir := numbered_run_name(name, 99)) and heir == f"{name}-x99" for name in names), names
 
 
 def test_the_specs_own_name_is_kept() -> None:
