@@ -82,15 +82,15 @@ class Stage:
             yield
 
     def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:
-        """Launch `spec`, show its progress, tell `follow` every status, and return how it ended."""
+        """Launch `spec`, tell `follow` every status and show it, and return how it ended."""
         with self.watch.phase("run") as remarks:
             run = Muster().launch(spec)
             self.console.print(f"\nStartExecution {run.name}\n", soft_wrap=True)
             with watching(self.console) as show:
 
                 def seen(status: RunStatus) -> None:
-                    show(status)
                     follow(status)
+                    show(status)
 
                 run.wait(timeout_seconds, seen, POLL_SECONDS)
             self.console.print()
