@@ -138,8 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
         self.service.count(len(body))
+        self.wfile.write(body)
 
 
 class _Server(ThreadingHTTPServer):

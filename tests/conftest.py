@@ -9,6 +9,7 @@ from hypothesis.internal.conjecture import providers
 settings.register_profile("muster", deadline=None, derandomize=True)
 settings.load_profile("muster")
 # Nor may the examples depend on what a worker imported before: they would draw on constants of those modules.
+assert callable(providers._get_local_constants)
 _no_constants = providers._local_constants
 providers._get_local_constants = lambda: _no_constants
 

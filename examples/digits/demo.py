@@ -28,8 +28,8 @@ from muster.local.faults import LostInstance, QuotaError
 SPEC = Path(__file__).with_name("run.yaml")
 
 VICTIM = 2
-# Of its process; its 20 rounds of 0.4 s take longer on any machine.
-LOST_AFTER_SECONDS = 7.5
+LOST_AFTER = 0.9
+"""Of the least time that its rounds take: on any machine its process lives for longer."""
 RUN_TIMEOUT_SECONDS = 240.0
 
 _INTRODUCTION = """\
@@ -79,7 +79,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
             if Fault.QUOTA in faults:
                 spec = spec.model_copy(update={"reruns": {FailureClass.QUOTA: _QUOTA_BUDGET}})
                 stage.cloud.faults.add(QuotaError(job=f"*-r{_QUOTA_VICTIM}-*", count=_QUOTA_REFUSALS))
-            result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Saboteur(stage))
+            result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Saboteur(stage, spec))
             same = stage.same_checkpoints(result)
             report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds)
             if report.problems:
@@ -95,17 +95,18 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
 class _Saboteur:
     """Takes one replica's instance away in the middle of its rounds, and tells of it."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, spec: Spec) -> None:
         self._console = stage.console
-        self._lost = stage.cloud.faults.add(LostInstance(job=f"*-r{VICTIM}-a1", after_seconds=LOST_AFTER_SECONDS))
+        rounds, seconds = (float(str(spec.kwargs.get(name, 0))) for name in ("rounds", "seconds_per_round"))
+        lost = LostInstance(job=f"*-r{VICTIM}-a1", after_seconds=LOST_AFTER * rounds * seconds)
+        self._lost = stage.cloud.faults.add(lost)
         self._told = False
 
     def __call__(self, status: RunStatus) -> None:
         if not self._told and self._lost.fired:
             round_ = next((replica.round for replica in status.replicas if replica.rank == VICTIM), None)
-            self._console.print(
-                f"[yellow]⚡ took away the instance of replica {VICTIM} in round {round_ or 0}[/yellow]"
-            )
+            when = f"in round {round_}" if round_ else "before its first round was over"
+            self._console.print(f"[yellow]⚡ took away the instance of replica {VICTIM} {when}[/yellow]")
             self._told = True
 
 

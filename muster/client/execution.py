@@ -6,14 +6,14 @@ import re
 import secrets
 from datetime import UTC, datetime
 
-from muster.contract.names import RUN_MAX, run_name
+from muster.contract.names import RERUNS_MAX, RUN_MAX, numbered_run_name, run_name
 from muster.contract.spec import Spec
 
-# Five of them: a hundred runs that are launched within one second have names of their own. Letters that are taken for
-# others are left out, and x, which numbers the runs that a run goes on as.
+# Five of them: a hundred runs that are launched within one second almost surely have names of their own. Letters that
+# are taken for others are left out, and x, which numbers the runs that a run goes on as.
 _MARKS = "0123456789abcdefghjkmnpqrstvwyz"
 _MARK_LENGTH = 5
-_HEIR_LENGTH = len("-x99")
+_HEIR_LENGTH = len(numbered_run_name("", RERUNS_MAX + 1))
 
 
 def execution_name(spec: Spec) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from muster.local import keeper
 
-_END_SECONDS = 60.0  # a process that SIGKILL does not end is the kernel's affair
+_END_SECONDS = 10.0  # a process that SIGKILL does not end is the kernel's affair
 COMMAND_NOT_FOUND = 127  # what a shell and a container runtime exit with for a missing program
 
 

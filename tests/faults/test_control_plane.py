@@ -411,7 +411,7 @@ def test_fence_stands_before_a_launch_that_is_tried_again(stack):
     fence = Fence(verdict=Verdict.STOPPED, reason="a test", at="2026-01-01T00:00:00.000Z")
     stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.fence, Body=fence.to_json(), IfNoneMatch="*")
     assert run.wait()["status"] == "FAILED"
-    # Each call of the function before the fence stood tried as often as it may, and none after it.
+    # Each call of the function before the fence stood tried as often as it may.
     assert struck.fired % TRIES == 0
     assert run.statuses() == {}
     assert run.result().replicas[0].outcome is ReplicaOutcome.STOPPED

@@ -18,16 +18,7 @@ from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.headers import ContributionHeader
 from tests.unit.replica.peers import PATIENT_SECONDS, SHARDED, Faults, Run, all_ended, gradient_of, wait_until
 
-
-@pytest.fixture(autouse=True)
-def _none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All live here. Who took a slow sender's shard over would have sound values of its own in memory."""
-    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
-
-
 POISONED = keys.contribution(2, 1, 1)
-
-
 # The last third is reduced by the sender, from the sound values that it has in memory.
 THIRD = HEADER_BYTES + SHARDED * 4 // 3
 
@@ -93,6 +84,12 @@ POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no weight": (with_weight(0.0), "weight"),
     "absurd weight": (with_weight(1e300), "weight"),
 }
+
+
+@pytest.fixture(autouse=True)
+def _none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All live here. A sender that took a slow member's shard over would reduce its own values, sound in its memory."""
+    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
 
 
 @pytest.mark.parametrize("name", list(POISONS))

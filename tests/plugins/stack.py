@@ -38,7 +38,7 @@ DEFAULTS = {
 def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """The stack, deployed with the real CDK CLI."""
     folder = tmp_path_factory.mktemp("stack")
-    # What a replica does with a signal is not tested here, and a trainer at a gate never looks at it.
+    # No test here depends on the grace, and a trainer at a gate does not hear of the signal.
     settings = fast_settings(code=(ROOT,), stop_grace_seconds=3.0)
     with LocalCloud.start(folder / "cloud", settings) as cloud:
         outputs = deploy(

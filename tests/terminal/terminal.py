@@ -19,7 +19,6 @@ _PROMPT = "$ "
 _PROMPT_LINE = re.compile(r"(\A|\n)(\(\S+\) )?\$\Z")  # that of a virtual environment, too
 _POLL_SECONDS = 0.05
 _SECONDS = 90.0
-_COMPLETIONS = 20
 
 
 class Answer(NamedTuple):
@@ -96,13 +95,9 @@ class Terminal:
         code = int(self._ends.read_text().split()[-1])
         return Answer(code, _PROMPT_LINE.sub("", self.text()))
 
-    def complete(self, typed: str, completed: str) -> None:
-        """Type the beginning of a command and the Tab key; hold what then stands there, and throw it away.
-
-        A completion keeps nobody waiting who types: of a cloud that is slow to answer it knows no names. So a person
-        asks again.
-        """
-        for _ in range(_COMPLETIONS):
+    def complete(self, typed: str, completed: str, *, tries: int = 1) -> None:
+        """Type the beginning of a command and the Tab key; hold what then stands there, and throw it away."""
+        for _ in range(tries):
             self._clear()
             self.type(typed)
             self.press("Tab")

@@ -79,22 +79,29 @@ async function follow(show) {
       const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
       if (answer.status === 304) {
         // There may have been trouble since.
-        byId("news").textContent = verdict;
+        say(verdict);
         continue;
       }
       if (!answer.ok) {
-        byId("news").textContent = await answer.text();
+        say(await answer.text());
         continue;
       }
-      tag = answer.headers.get("ETag") ?? "";
       const data = await answer.json();
       show(data);
-      byId("news").textContent = verdict = data.verdict;
+      say(data.verdict);
+      // Known is only what is shown.
+      verdict = data.verdict;
+      tag = answer.headers.get("ETag") ?? "";
       if (data.ended_at) return;
     } catch {
-      byId("news").textContent = "The server of this page does not answer; what is shown is the last that it told.";
+      say("The server of this page does not answer; what is shown is the last that it told.");
     }
   }
+}
+
+/** Puts news where a screen reader hears of it; what was said last is not said again. */
+function say(news) {
+  if (byId("news").textContent !== news) byId("news").textContent = news;
 }
 
 begin();

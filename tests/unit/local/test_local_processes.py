@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.local import processes
 from muster.local.processes import Child, ProcessPool
 from tests.plugins.cloud import eventually
 
@@ -18,7 +19,8 @@ ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
 
 @pytest.fixture
-def pool() -> Iterator[ProcessPool]:
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPool]:
+    monkeypatch.setattr(processes, "_END_SECONDS", 60.0)
     made = ProcessPool()
     yield made
     made.end_all()

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
+
+from tests.unit.replica.scripted_s3 import LoopbackServer
 
 
 class Mood(Enum):
@@ -64,15 +66,11 @@ class MoodyS3:
                 self.objects.pop(key, None)
 
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # a connection that finds the queue full comes again a second later
-
-
 @contextmanager
 def moody_s3(mood: Mood) -> Iterator[MoodyS3]:
     """Serve on a free loopback port."""
     s3 = MoodyS3(mood)
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": s3}))
+    server = LoopbackServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": s3}))
     s3.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

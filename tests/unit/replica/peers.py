@@ -43,9 +43,9 @@ class Killed(BaseException):
     """The process is gone: nothing after this happens in it."""
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = PATIENT_SECONDS) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     """Return as soon as `condition` holds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.005)
@@ -158,7 +158,6 @@ class Run:
     root: Path
     replicas: int = 3
     min_participants: int = 3
-    grace_seconds: float = PATIENT_SECONDS
     timeout_seconds: float = PATIENT_SECONDS
     rounds: int = 4
     count: int = SMALL
@@ -170,7 +169,7 @@ class Run:
         return LocalStore(self.root)
 
     def meeting(self, store: Store | None = None, stop: threading.Event | None = None) -> Meeting:
-        quorum = Quorum(self.replicas, self.min_participants, self.grace_seconds)
+        quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
         meeting = Meeting(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
         return replace(meeting, snapshot_rounds=self.snapshot_rounds)
 

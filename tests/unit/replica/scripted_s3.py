@@ -33,7 +33,9 @@ class Script:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-class _Server(ThreadingHTTPServer):
+class LoopbackServer(ThreadingHTTPServer):
+    """Serves many replicas at once."""
+
     request_queue_size = 128  # a connection that finds the queue full comes again a second later
 
 
@@ -70,7 +72,7 @@ def scripted(*answers: Answer) -> Iterator[Script]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             return
 
-    server = _Server(("127.0.0.1", 0), Handler)
+    server = LoopbackServer(("127.0.0.1", 0), Handler)
     script.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
