@@ -97,9 +97,9 @@ class _Saboteur:
 
     def __init__(self, stage: Stage, spec: Spec) -> None:
         self._console = stage.console
-        rounds, seconds = (float(str(spec.kwargs.get(name, 0))) for name in ("rounds", "seconds_per_round"))
-        lost = LostInstance(job=f"*-r{VICTIM}-a1", after_seconds=LOST_AFTER * rounds * seconds)
-        self._lost = stage.cloud.faults.add(lost)
+        trains = replica_arguments(spec)
+        seconds = LOST_AFTER * trains.get("rounds", 0) * trains.get("seconds_per_round", 0.0)
+        self._lost = stage.cloud.faults.add(LostInstance(job=f"*-r{VICTIM}-a1", after_seconds=seconds))
         self._told = False
 
     def __call__(self, status: RunStatus) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from muster.local.faults import Crash, QuotaError, SpotInterruption
 from tests.stack.deployed import Deployed, wait_for
+from tests.stack.resuming import EACH_ENDS_ALONE
 
 _names = itertools.count(1)
 
@@ -171,10 +172,7 @@ def test_a_run_is_listed_its_lines_and_events_are_told_and_it_goes_on(stack: Dep
         "replicas": 2,
         "trainer": "tests.stack.resuming:train",
         "kwargs": {"rounds": 4, "fail_after": 2},
-        # Each fails by itself: none is stopped because the other was faster.
-        "on_replica_failure": "continue",
-        "min_replicas": 1,
-        "rendezvous": {"min_participants": 2},
+        **EACH_ENDS_ALONE,
     }
     code, _, errors = muster(stack, "launch", "-", "--watch", stdin=spec)
     assert code == 1, errors

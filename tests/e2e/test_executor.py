@@ -17,6 +17,7 @@ from muster.executor.handle import HandleError
 from muster.executor.instances import GpuError
 from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed
+from tests.stack.resuming import EACH_ENDS_ALONE
 
 # What another process does with handles that it was given as JSON.
 OTHER = """
@@ -83,9 +84,7 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
 
 
 def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) -> None:
-    # Each fails by itself: none is stopped because the other was faster.
-    alone = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}
-    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, **alone})
+    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, **EACH_ENDS_ALONE})
     arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
     handles = executor.launch_replicas(2, "tests.stack.resuming:train", arguments)
     heir = f"{handles[0].metadata['run']}-x2"

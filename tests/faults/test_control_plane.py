@@ -356,8 +356,7 @@ def test_partial_launch_stops_what_was_launched(stack):
     held = stack.cloud.faults.add(throttled)
     stack.cloud.faults.add(QuotaError(job="*-r2-*", count=None))
     run = stack.start(stack.gated("partial", replicas=3, reruns={"quota": {"max_reruns": 1}}))
-    for rank in (0, 1):
-        run.wait_for_status(rank, 1, "Training")
+    run.wait_for_training(0, 1)
     held.remove()
     assert run.wait()["status"] == "FAILED"
     outcomes = [replica.outcome for replica in run.result().replicas]
@@ -376,8 +375,7 @@ def test_loss_that_the_policy_allows_leaves_the_others_alone(stack):
 
 def test_losses_below_the_quorum_stop_the_run(stack):
     run = stack.start(stack.gated("below-quorum", replicas=3, on_replica_failure="continue", min_replicas=2))
-    for rank in range(3):
-        run.wait_for_status(rank, 1, "Training")
+    run.wait_for_training(0, 1, 2)
     stack.cloud.faults.add(Crash(job="*-r[01]-*", count=2))
     ended = run.wait()
     assert ended["status"] == "FAILED"
@@ -430,8 +428,7 @@ def test_job_that_is_born_behind_the_fence_is_stopped_when_it_reports(stack):
 
 def test_stop_execution_during_training_leaves_no_job(stack):
     run = stack.start(stack.gated("stop-training", replicas=2))
-    for rank in (0, 1):
-        run.wait_for_status(rank, 1, "Training")
+    run.wait_for_training(0, 1)
     stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
     result = run.result()
     assert (result.verdict, result.reason) == (Verdict.STOPPED, "the execution was stopped")

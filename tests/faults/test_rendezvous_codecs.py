@@ -9,7 +9,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from muster.replica import keys, reduction
+from muster.replica import keys
 from muster.replica.codec import HEADER_BYTES
 from muster.replica.codecs import codec_named
 from muster.replica.diloco import DiLoCo
@@ -21,15 +21,14 @@ from muster.replica.rendezvous import Rendezvous
 from muster.replica.roll_call import Quorum
 from muster.replica.transport import Bytes, Part
 from tests.unit.replica.peers import (
-    PATIENT_SECONDS,
     RUN,
     SHARDED,
     Faults,
     Killed,
     Run,
     all_ended,
-    hold_until_dead,
     kill_at,
+    none_is_taken_for_dead,
 )
 
 LOSING = ["bf16", "fp16", "int8", "int4", "topk2-64"]
@@ -44,8 +43,7 @@ def test_a_shard_has_the_same_bytes_whoever_makes_it(tmp_path: Path, codec: str)
     # In round 2 rank 2 owns the first shard (owners move on by one member each round), and dies with its work undone.
     broken = Run(tmp_path / "broken", count=SHARDED, rounds=2, codec=codec)
     victim = broken.start(2, faults=Faults(before_create=kill_at(keys.reduced(2, 0, 0))))
-    hold = hold_until_dead(victim, keys.reduced(2, 0, 0))
-    others = [broken.start(rank, faults=Faults(before_create=hold)) for rank in (0, 1)]
+    others = broken.start_behind(victim, keys.reduced(2, 0, 0), 0, 1)
     with all_ended([victim, *others]):
         assert isinstance(victim.join().error, Killed)
         assert {peer.parameters() for peer in others} == finals
@@ -102,7 +100,7 @@ class CountingStore(LocalStore):
 def test_int4_moves_at_most_0_14_of_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contributions and means together, what goes up and what comes down, headers included."""
     # Who took a slow member's shard over would move more.
-    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
+    none_is_taken_for_dead(monkeypatch)
     moved = {codec: _moved(tmp_path / codec, codec) for codec in ("fp32", "int4")}
     assert moved["int4"] <= 0.14 * moved["fp32"]
 

@@ -14,10 +14,8 @@ from tests.unit.replica.peers import (
     SHARDED,
     Faults,
     Killed,
-    Peer,
     Run,
     all_ended,
-    hold_until_dead,
     kill_at,
     missing_only_in,
     wait_until,
@@ -30,12 +28,6 @@ ROUND_2 = {
 }
 
 
-def others_of(run: Run, victim: Peer, pattern: str) -> list[Peer]:
-    """Ranks 0 and 2, which come to `pattern` after the victim died there."""
-    hold = hold_until_dead(victim, pattern)
-    return [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 2)]
-
-
 @pytest.mark.parametrize("step", list(ROUND_2))
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_killed_replica_is_replaced_and_all_end_with_the_same_bits(tmp_path: Path, step: str, moment: str) -> None:
@@ -43,7 +35,7 @@ def test_a_killed_replica_is_replaced_and_all_end_with_the_same_bits(tmp_path: P
     hook = kill_at(ROUND_2[step])
     faults = Faults(before_create=hook) if moment == "before" else Faults(after_create=hook)
     victim = run.start(1, faults=faults)
-    others = others_of(run, victim, ROUND_2[step])
+    others = run.start_behind(victim, ROUND_2[step], 0, 2)
     with all_ended([victim, *others]):
         assert isinstance(victim.join().error, Killed)
         successor = run.start(1, attempt=2)
@@ -60,7 +52,7 @@ def test_the_others_go_on_without_a_killed_replica_when_a_quorum_lives(
     missing_only_in(monkeypatch, 3 if gave else 2)
     run = Run(tmp_path, min_participants=2, count=SHARDED)
     victim = run.start(1, faults=Faults(before_create=kill_at(ROUND_2[step])))
-    others = others_of(run, victim, ROUND_2[step])
+    others = run.start_behind(victim, ROUND_2[step], 0, 2)
     with all_ended([victim, *others]):
         assert isinstance(victim.join().error, Killed)
         finals = {peer.parameters() for peer in others}
@@ -75,7 +67,7 @@ def test_the_others_go_on_without_a_killed_replica_when_a_quorum_lives(
 def test_the_shard_of_a_dead_owner_is_taken_over_with_the_same_bytes(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", rounds=1, count=SHARDED, min_participants=3)
     victim = run.start(1, faults=Faults(before_create=kill_at("reduced/")))
-    others = others_of(run, victim, "reduced/")
+    others = run.start_behind(victim, "reduced/", 0, 2)
     with all_ended([victim, *others]):
         assert {peer.parameters() for peer in others} == {run.replayed_by_hand()}
         assert isinstance(victim.join().error, Killed)

@@ -19,7 +19,6 @@ from tests.unit.replica.peers import (
     Run,
     all_ended,
     gradient_of,
-    hold_until_dead,
     kill_at,
     missing_only_in,
     wait_until,
@@ -80,8 +79,7 @@ def dead_in_round_2(run: Run) -> tuple[Peer, list[Peer]]:
     """Rank 2, which dies before it gives to round 2, and the others, which give to it afterwards."""
     gives = of_round(keys.CONTRIBUTIONS, 2)
     victim = run.start(2, faults=Faults(before_create=kill_at(gives)))
-    hold = hold_until_dead(victim, gives)
-    return victim, [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 1)]
+    return victim, run.start_behind(victim, gives, 0, 1)
 
 
 def test_a_dead_replica_costs_the_grace_window_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.replica import keys, reduction
+from muster.replica import keys
 from muster.replica.codec import HEADER_BYTES, Floats, decode_header, encode
 from muster.replica.codecs.base import Dither, Payload
 from muster.replica.codecs.plain import Fp32
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.headers import ContributionHeader
-from tests.unit.replica.peers import PATIENT_SECONDS, SHARDED, Faults, Run, all_ended, gradient_of, wait_until
+from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead, wait_until
 
 POISONED = keys.contribution(2, 1, 1)
 # The last third is reduced by the sender, from the sound values that it has in memory.
@@ -87,9 +87,9 @@ POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.fixture(autouse=True)
-def _none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def _all_live(monkeypatch: pytest.MonkeyPatch) -> None:
     """All live here. A sender that took a slow member's shard over would reduce its own values, sound in its memory."""
-    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
+    none_is_taken_for_dead(monkeypatch)
 
 
 @pytest.mark.parametrize("name", list(POISONS))

@@ -50,7 +50,7 @@ def test_replicas_meet_in_s3_and_one_that_dies_is_replaced(bucket: str, workshop
     layout = RunLayout(workshop.name("run"))
     run = S3Run(tmp_path, count=SHARDED, snapshot_rounds=1, bucket=bucket, prefix=layout.rendezvous)
     victim = run.start(1, faults=Faults(before_create=kill_at(of_round(keys.REDUCED, 2))))
-    others = [run.start(0), run.start(2)]
+    others = run.start_behind(victim, of_round(keys.REDUCED, 2), 0, 2)
     with all_ended([victim, *others]):
         assert isinstance(victim.join().error, Killed)
         successor = run.start(1, attempt=2)

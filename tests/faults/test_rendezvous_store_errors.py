@@ -13,7 +13,7 @@ from muster.replica.s3_store import S3ObjectStore
 from muster.replica.transport import Store, StoreUnavailableError
 from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.moody_s3 import Mood, moody_s3
-from tests.unit.replica.peers import Faults, Run, all_ended, hold_until_dead, missing_only_in
+from tests.unit.replica.peers import Faults, Run, all_ended, missing_only_in
 
 
 @dataclass
@@ -69,8 +69,7 @@ def test_a_store_that_is_gone_ends_the_replica_with_that_reason_and_the_others_g
                 raise StoreUnavailableError(key, s3_store.TRIES, "503")
 
         victim = run.start(1, faults=Faults(before_create=out_of_reach))
-        hold = hold_until_dead(victim, of_round(keys.CONTRIBUTIONS, 2))
-        others = [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 2)]
+        others = run.start_behind(victim, of_round(keys.CONTRIBUTIONS, 2), 0, 2)
         with all_ended([victim, *others]):
             assert isinstance(victim.join().error, StoreUnavailableError)
             assert len({peer.parameters() for peer in others}) == 1

@@ -17,7 +17,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.plain_state import pack_plain, unpack_plain
 from muster.replica.rendezvous import Rendezvous
 from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.peers import PATIENT_SECONDS, Faults, FaultyStore, Killed, Run
+from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run, run_all
 
 ROUNDS = 8
 ITEMS = 3  # drawn by a replica in one round
@@ -99,10 +99,7 @@ def test_a_killed_replica_repeats_and_loses_no_data(
             results[rank] = train(run, rank, 2, folder, faults=Faults(), drawn=drawn[rank, 2])
 
     threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in (0, VICTIM)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=2 * PATIENT_SECONDS)
+    run_all(threads)
     assert killed.is_set()
     assert set(results) == {0, VICTIM}
     assert results[0].tobytes() == results[VICTIM].tobytes()

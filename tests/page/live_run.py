@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Thread
 
 from bench.sample_run import sample_run
 from muster.client.page_server import PageServer
 from muster.report.make import make_page
 from muster.report.model import Page
+from tests.serving import serving
 
 
 class LiveRun:
@@ -41,11 +41,5 @@ class LiveRun:
 @contextmanager
 def served(run: LiveRun) -> Iterator[PageServer]:
     """A server of the run's page that answers while the context lasts."""
-    with PageServer(run) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(PageServer(run)) as server:
+        yield server

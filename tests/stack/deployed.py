@@ -174,6 +174,11 @@ class Run:
 
         wait_for(f"{self.job(rank, attempt)} as {'/'.join(statuses)}", look)
 
+    def wait_for_training(self, *ranks: int) -> None:
+        """Wait until the first attempts of `ranks` train."""
+        for rank in ranks:
+            self.wait_for_status(rank, 1, "Training")
+
     def wait_for_record(self, rank: int, secondary: str) -> None:
         """Wait until a replica's record has taken in a secondary status: React writes it after the job has it."""
 

@@ -10,6 +10,9 @@ from muster.replica.context import Context
 from muster.replica.diloco import DiLoCo
 from tests.stack import gated
 
+EACH_ENDS_ALONE = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}
+"""Of a spec of two replicas that both fail: none is stopped because the other was faster."""
+
 
 def train(context: Context, *, rounds: int, fail_after: int, gate: str | None = None) -> None:
     """One weight, to which every rank adds its own number in every round; none before the gate is open.

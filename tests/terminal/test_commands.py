@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.stack.deployed import Deployed
+from tests.stack.resuming import EACH_ENDS_ALONE
 from tests.terminal.terminal import Terminal
 
 BIN = Path(sys.executable).parent
@@ -147,8 +149,7 @@ def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
     write_spec(
         terminal,
         "name: half\nreplicas: 2\ntrainer: tests.stack.resuming:train\nkwargs: {rounds: 4, fail_after: 2}\n"
-        # Each fails by itself: none is stopped because the other was faster.
-        "on_replica_failure: continue\nmin_replicas: 1\nrendezvous: {min_participants: 2}\n",
+        + yaml.safe_dump(EACH_ENDS_ALONE),
     )
     code, text = terminal.run("muster launch run.yaml --watch")
     assert code == 1

@@ -60,8 +60,7 @@ def test_a_run_shrinks_and_grows_back_while_a_replica_is_replaced(stack):
     stack.cloud.faults.add(LostInstance(job="*-r2-a1"))
     budget = {"infrastructure": {"max_reruns": 1, "delay_seconds": 3}}
     run = stack.start(stack.gated("grows", replicas=3, on_replica_failure="continue", min_replicas=2, reruns=budget))
-    for rank in (0, 1):
-        run.wait_for_status(rank, 1, "Training")
+    run.wait_for_training(0, 1)
     wait_for("the end of the lost one", lambda: (found := run.record(2)) and found.attempts[0].ended_at)
     # The others are enough, and go on.
     assert {name: status for name, status in run.statuses().items() if name[1] != "2"} == {

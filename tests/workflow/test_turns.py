@@ -52,8 +52,7 @@ def test_runs_wait_for_their_turn_in_the_order_in_which_they_came(stack, monkeyp
     assert small.statuses() == {}
     stack.open_gate("first")
     assert first.wait()["status"] == "SUCCEEDED"
-    for rank in (0, 1):
-        large.wait_for_status(rank, 1, "Training")
+    large.wait_for_training(0, 1)
     assert small.statuses() == {}
     # One that is cancelled gives its turn back when its jobs are gone.
     stack.stepfunctions.stop_execution(executionArn=large.execution_arn)

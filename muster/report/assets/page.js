@@ -72,28 +72,24 @@ async function begin() {
 
 /** Asks until the run has ended. The answer to a question with the tag of what is known is 304. */
 async function follow(show) {
-  let tag = "", verdict = "";
+  let tag = "";
   for (;;) {
     await new Promise((done) => { setTimeout(done, POLL_MILLISECONDS); });
     try {
       const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
-      if (answer.status === 304) {
-        // There may have been trouble since.
-        say(verdict);
-        continue;
-      }
+      if (answer.status === 304) continue;
       if (!answer.ok) {
+        tag = "";  // so that what is known is told again after the trouble
         say(await answer.text());
         continue;
       }
       const data = await answer.json();
       show(data);
       say(data.verdict);
-      // Known is only what is shown.
-      verdict = data.verdict;
       tag = answer.headers.get("ETag") ?? "";
       if (data.ended_at) return;
     } catch {
+      tag = "";
       say("The server of this page does not answer; what is shown is the last that it told.");
     }
   }

@@ -21,7 +21,7 @@ from muster.client.log_reader import follow_lines, last_lines, read_lines
 from muster.client.logs import LogLine, LogQuery
 from muster.contract.names import JobName
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop, own_calls, turn_to
+from tests.plugins.cloud import Workshop, eventually, own_calls, turn_to
 from tests.unit.client.test_sdk import deploy
 
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -84,9 +84,7 @@ class Following:
             self._trouble.append(error)
 
     def until(self, count: int) -> None:
-        deadline = time.monotonic() + 120
-        while len(self.seen) < count and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: len(self.seen) >= count or self._trouble, seconds=120)
         assert len(self.seen) >= count, self._trouble
 
     def end(self) -> list[str]:

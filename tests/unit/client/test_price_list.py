@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from muster.client.errors import DeniedError, UnreachableError
 from muster.client.price_list import listed_prices
+from tests.serving import serving
 
 
 def offer(usage: str, usd: str, unit: str = "Hrs") -> str:
@@ -70,16 +70,12 @@ class PriceList:
 @pytest.fixture
 def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[PriceList]:
     service = PriceList()
-    thread = threading.Thread(target=service.server.serve_forever)
-    thread.start()
     monkeypatch.setenv("AWS_ENDPOINT_URL_PRICING", service.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    yield service
-    service.server.shutdown()
-    thread.join()
-    service.server.server_close()
+    with serving(service.server):
+        yield service
 
 
 def test_the_price_is_that_of_training_by_the_hour_in_the_region(price_list: PriceList) -> None:

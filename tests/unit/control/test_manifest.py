@@ -9,7 +9,6 @@ import json
 import random
 import re
 import tarfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,7 @@ from moto import mock_aws
 
 from muster.contract.run_document import Manifest
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, ResolvedManifest, resolve_manifest
+from tests.serving import serving
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -398,13 +398,9 @@ class _Server(ThreadingHTTPServer):
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     state = Endpoint()
-    with _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"endpoint": state})) as server:
+    with serving(_Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"endpoint": state}))) as server:
         state.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield state
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

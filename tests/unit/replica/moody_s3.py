@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
+from tests.serving import serving
 from tests.unit.replica.scripted_s3 import LoopbackServer
 
 
@@ -70,16 +71,9 @@ class MoodyS3:
 def moody_s3(mood: Mood) -> Iterator[MoodyS3]:
     """Serve on a free loopback port."""
     s3 = MoodyS3(mood)
-    server = LoopbackServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": s3}))
-    s3.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(LoopbackServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"s3": s3}))) as server:
+        s3.port = server.server_port
         yield s3
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

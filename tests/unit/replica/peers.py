@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from muster.contract.commit import Commit
-from muster.replica import agreement, keys
+from muster.replica import agreement, keys, reduction
 from muster.replica.codec import Floats
 from muster.replica.diloco import DiLoCo
 from muster.replica.exchange import Outcome
@@ -99,16 +99,6 @@ def kill_at(pattern: str) -> Hook:
     return hook
 
 
-def hold_until_dead(victim: Peer, pattern: str) -> Hook:
-    """A hook that holds a process at keys that are like `pattern` until `victim` has died: none is before it there."""
-
-    def hook(key: str) -> None:
-        if is_like(key, pattern):
-            wait_until(lambda: victim.error is not None)
-
-    return hook
-
-
 def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
     """Let a quorum wait briefly for the others in `round_`, and in every other round as long as it takes.
 
@@ -120,6 +110,24 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
         return _BRIEF_SECONDS if at_hand == round_ else PATIENT_SECONDS
 
     monkeypatch.setattr(agreement, "grace_window", window)
+
+
+def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody take over the shard of a member that is slow."""
+    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
+
+
+def run_all(threads: Sequence[threading.Thread]) -> None:
+    """Start all and wait until each has ended."""
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        _join(thread)
+
+
+def _join(thread: threading.Thread) -> None:
+    thread.join(timeout=2 * PATIENT_SECONDS)
+    assert not thread.is_alive(), "the replica hangs"
 
 
 def gradient_of(rank: int, round_: int, count: int) -> Floats:
@@ -139,8 +147,7 @@ class Peer:
     error: BaseException | None = None
 
     def join(self) -> Peer:
-        self.thread.join(timeout=2 * PATIENT_SECONDS)
-        assert not self.thread.is_alive(), "the replica hangs"
+        _join(self.thread)
         return self
 
     def parameters(self) -> bytes:
@@ -207,6 +214,15 @@ class Run:
         peer = Peer(threading.Thread(target=work, name=f"r{rank}a{attempt}", daemon=True), stop)
         peer.thread.start()
         return peer
+
+    def start_behind(self, victim: Peer, pattern: str, *ranks: int) -> list[Peer]:
+        """Replicas that come to keys that are like `pattern` only when `victim` has died: none is there before it."""
+
+        def hold(key: str) -> None:
+            if is_like(key, pattern):
+                wait_until(lambda: victim.error is not None)
+
+        return [self.start(rank, faults=Faults(before_create=hold)) for rank in ranks]
 
     def start_all(self) -> list[Peer]:
         return [self.start(rank) for rank in range(self.replicas)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.serving import serving
 
 ALWAYS = {"ETag": '"1"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
 
@@ -72,13 +73,6 @@ def scripted(*answers: Answer) -> Iterator[Script]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             return
 
-    server = LoopbackServer(("127.0.0.1", 0), Handler)
-    script.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(LoopbackServer(("127.0.0.1", 0), Handler)) as server:
+        script.port = server.server_port
         yield script
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -16,7 +16,7 @@ from muster.replica.errors import AlgorithmError
 from muster.replica.metrics import METRICS_MAX, Metrics
 from muster.replica.outer import GlobalState, Nesterov, Outer
 from muster.replica.rendezvous import Rendezvous
-from tests.unit.replica.peers import PATIENT_SECONDS, Run, gradient_of, wait_until
+from tests.unit.replica.peers import Run, gradient_of, run_all, wait_until
 
 COUNT = 103
 
@@ -66,10 +66,7 @@ def test_all_replicas_and_one_that_was_killed_end_with_the_same_bits(tmp_path: P
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=2 * PATIENT_SECONDS)
+    run_all(threads)
     assert errors == []
     assert len(results) == 3
     assert len(set(results)) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from muster.replica import blocks, keys
 from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, hold_until_dead
+from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended
 
 SHARDS = 6  # two for each of three members
 
@@ -38,8 +38,7 @@ def test_an_owner_that_dies_between_its_shards_is_stood_in_for(run: Run) -> None
                 raise Killed(key)
 
     victim = run.start(1, faults=Faults(before_create=die_at_the_second))
-    hold = hold_until_dead(victim, of_round(keys.REDUCED, 2))
-    others = [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 2)]
+    others = run.start_behind(victim, of_round(keys.REDUCED, 2), 0, 2)
     with all_ended([victim, *others]):
         assert isinstance(victim.join().error, Killed)
         assert {peer.parameters() for peer in others} == {run.replayed_by_hand()}

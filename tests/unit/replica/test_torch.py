@@ -18,7 +18,7 @@ from muster.replica.errors import ParametersError
 from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.torch import DiLoCo, LocalSGD
-from tests.unit.replica.peers import PATIENT_SECONDS, Run
+from tests.unit.replica.peers import Run, run_all
 
 
 class Tied(torch.nn.Module):
@@ -50,10 +50,7 @@ def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> l
             errors.append(error)
 
     threads = [threading.Thread(target=replica, args=(rank,), daemon=True) for rank in range(run.replicas)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=2 * PATIENT_SECONDS)
+    run_all(threads)
     assert not errors, errors
     return results
 

@@ -21,7 +21,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.torch import DiLoCo
 from muster.replica.torchft import Manager
-from tests.unit.replica.peers import PATIENT_SECONDS, Run, missing_only_in, wait_until
+from tests.unit.replica.peers import Run, missing_only_in, run_all, wait_until
 from tests.unit.replica.test_torch import together
 
 SYNC_EVERY = 4
@@ -267,10 +267,7 @@ def test_a_replica_that_is_killed_comes_back_with_the_outer_optimizer_of_the_oth
             replica(rank, attempt + 1, lambda _: None)
 
     threads = [threading.Thread(target=replica, args=(rank, 1, (dies, lambda _: None)[rank])) for rank in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=2 * PATIENT_SECONDS)
+    run_all(threads)
     stop.set()
     assert [member.attempt for member in run.commit(4).members] == [2, 1]
     assert [state_of(model) for model in models] == [state_of(model) for model in undisturbed]
