@@ -1,4 +1,4 @@
-"""The text of docs/events.md, from the models in muster/contract/events.py."""
+"""The text of docs/events.md, from the models in muster/contract/run/events.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from muster.contract import events
-from muster.contract.events import Event, RunRequested
+from muster.contract.run import events
+from muster.contract.run.events import Event, RunRequested
 
 _HEAD = f"""# Events
 
-*Made from `muster/contract/events.py` by `python -m docs.generate`; a test holds that it is up to date.*
+*Made from `muster/contract/run/events.py` by `python -m docs.generate`; a test holds that it is up to date.*
 
 The stack has an EventBridge bus of its own; the output `EventBusName` names it. Everything that happens to a run is
 told there with the source `{events.SOURCE}`, after it has happened, and a run can be asked for there. A rule on the bus
