@@ -30,10 +30,8 @@ def repeated_lines(sources: Sources, folder: str = "infra/") -> list[Finding]:
     run, however many runs it shares.
     """
     kept = {path: _kept(text) for path, text in python_files(sources) if path.startswith(folder)}
-    starts = _pairs_of_windows(kept, lambda line: line, lambda window, places: True)
-    starts |= _pairs_of_windows(
-        kept, _shape, lambda window, places: len(set(window)) >= _SHAPES and places <= _COMMON
-    )
+    starts = _pairs_of_windows(kept, lambda line: line, lambda _window, _places: True)
+    starts |= _pairs_of_windows(kept, _shape, lambda window, places: len(set(window)) >= _SHAPES and places <= _COMMON)
     longest: dict[tuple[str, str], tuple[int, _Place, _Place]] = {}
     for one, other, length in _runs(starts):
         pair = (one[0], other[0])

@@ -66,7 +66,7 @@ def imported_modules(text: str, modules: frozenset[str]) -> set[str]:
 
     Imports are absolute here; a name behind a string (a lazy export, an entry point) is none.
     """
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)

@@ -41,7 +41,7 @@ def retired_word(sources: Sources, word: str) -> list[Finding]:
         if path.startswith(_LEFT_OUT) or base_name(path) in _OTHERS:
             continue
         spaced = _CAMEL.sub(" ", text)
-        lines = spaced.split("\n")
+        lines = text.split("\n")
         for match in pattern.finditer(spaced):
             line = spaced.count("\n", 0, match.start())
             findings.append(Finding(path, line + 1, lines[line].strip()))
