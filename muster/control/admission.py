@@ -1,4 +1,4 @@
-"""Entering and leaving the run queue: compare-and-swap on its document, a task token for each waiting run. No polling."""
+"""Entering and leaving the run queue: compare-and-swap on its document, a task token for each queued run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunQueue:
         return self._read()[0].is_admitted(execution_arn)
 
     def ask(self, queued: QueuedRun, token: str) -> bool:
-        """Join the queue; whether the run is admitted at once. Otherwise a run that leaves the queue completes the token.
+        """Join the queue; whether the run is admitted at once. Otherwise a run that leaves completes the token.
 
         The token is there before the queue is looked at: an admission in between finds it. Called again (after a
         timeout of the wait) it repairs a call that was lost.
