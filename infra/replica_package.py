@@ -7,7 +7,7 @@ from pathlib import Path
 
 from infra.zip_file import write_zip
 
-_SOURCES = ("muster/__init__.py", "muster/contract", "muster/replica")
+_SOURCES = ("muster/__init__.py", "muster/torch.py", "muster/torchft.py", "muster/contract", "muster/replica")
 _MAIN = "muster/replica/entry/package_main.py"
 _REQUIREMENTS = "muster/replica/requirements.txt"
 

@@ -15,11 +15,13 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
-from muster.replica.frontends.packing import ArrayPacking
+from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import Meeting
+from muster.replica.rounds.replicated_state import ReplicatedState
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectExistsError, Part, Store
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
@@ -125,19 +127,19 @@ class Process:
     def _train(self) -> None:
         setting = self.world.setting
         quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
-        meeting = Meeting(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
-        meeting = replace(meeting, snapshot_rounds=setting.snapshot_rounds)
-        rendezvous = Rendezvous.open(meeting, self.rank, self.attempt, Metrics())
+        context = RoundContext(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
+        context = replace(context, snapshot_rounds=setting.snapshot_rounds)
+        rendezvous = Rendezvous.open(context, self.rank, self.attempt, Metrics())
         start = np.full(setting.count, self.rank, np.float32)
-        training = rendezvous.join(ArrayPacking(start), Witnessed(self))
-        while (done := training.state.round) < setting.rounds:
+        state = ReplicatedState.join(rendezvous, ArrayPacking(start), Witnessed(self))
+        while (done := state.state.round) < setting.rounds:
             self.round = done
             gradient = self.world.work(self.rank, done + 1)
-            exchange = rendezvous.advance(training, gradient, float(self.rank + 1))
+            exchange = state.advance(LocalUpdate(gradient, float(self.rank + 1)))
             if exchange is None or not exchange.took_part:
                 self.left_out += 1
-        self.round = training.state.round
-        self.world.saw_state(training.state)
+        self.round = state.state.round
+        self.world.saw_state(state.state)
 
 
 class Witnessed(Algorithm):

@@ -15,7 +15,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import Meeting
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, Part
 from muster.replica.wire import keys
@@ -127,13 +127,15 @@ def test_a_replica_with_another_codec_is_told_so(tmp_path: Path) -> None:
     assert run.start(0).parameters()
     other = replace(run, codec="int8").start(0, attempt=2).join()
     assert isinstance(other.error, AlgorithmError)
-    assert str(other.error) == ("All replicas of a run must train alike: codec is int8 here and int4 in the run.")
+    assert str(other.error) == (
+        "All replicas of a run must use the same settings: codec is int8 here and int4 in the run."
+    )
 
 
 def _train(root: Path, checkpoints: Path, rounds: int, attempt: int = 1) -> bytes:
-    meeting = Meeting(LocalStore(root), RUN, Quorum(1, 1, 1.0), 20.0, Event())
+    context = RoundContext(LocalStore(root), RUN, Quorum(1, 1, 1.0), 20.0, Event())
     parameters = np.zeros(1000, np.float32)
-    rendezvous = Rendezvous.open(meeting, 0, attempt, Metrics())
+    rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
     outer = DiLoCo(rendezvous, parameters, codec="int4", checkpoint_dir=checkpoints)
     while outer.round < rounds:
         parameters -= np.random.default_rng(outer.round).standard_normal(1000).astype(np.float32)

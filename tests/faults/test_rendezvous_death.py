@@ -118,7 +118,7 @@ def test_no_quorum_ends_in_a_plain_reason_that_names_who_is_missing(tmp_path: Pa
     # What the others gave is there: who has little patience knows of it, however slow the machine is.
     impatient = replace(run, timeout_seconds=0.5).start(0, attempt=2)
     assert isinstance(impatient.join().error, RendezvousError)
-    assert "round 1 has 2 of at least 3 participants; nothing came from rank 2" in str(impatient.error)
+    assert "round 1 has 2 of at least 3 participants; missing: rank 2" in str(impatient.error)
     assert "0.5 s (rendezvous.timeout_seconds)" in str(impatient.error)
 
 

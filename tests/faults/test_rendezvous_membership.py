@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica.rounds.claims import Seat
+from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import contribute, make_contribution
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.wire import keys
 from tests.rendezvous_keys import of_round, round_of
 from tests.unit.replica.peers import (
@@ -101,9 +102,9 @@ def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path, monkeyp
         finals = {peer.parameters() for peer in others}
         assert isinstance(victim.join().error, Killed)
     before = run.commit(2)
-    late = make_contribution(run.meeting(), Seat(2, 1, 1, 1), 2, gradient_of(2, 2, run.count), weight=3.0, metrics={})
-    contribute(run.meeting(), Seat(2, 1, 1, 1), late)
-    contribute(run.meeting(), Seat(2, 1, 1, 1), late)
+    late = make_contribution(run.context(), Claim(2, 1, 1, 1), 2, LocalUpdate(gradient_of(2, 2, run.count), 3.0), {})
+    contribute(run.context(), Claim(2, 1, 1, 1), late)
+    contribute(run.context(), Claim(2, 1, 1, 1), late)
     joiner = run.start(2, attempt=2)
     assert {joiner.parameters()} == finals
     assert run.commit(2) == before

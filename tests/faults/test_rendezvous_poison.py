@@ -14,7 +14,7 @@ from muster.replica.codecs.base import Dither, Payload
 from muster.replica.codecs.plain import Fp32
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header, encode
+from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_header, encode
 from muster.replica.wire.headers import ContributionHeader
 from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead, wait_until
 
@@ -43,7 +43,7 @@ def with_values(value: float) -> Callable[[bytes], bytes]:
 
     def rewrite(body: bytes) -> bytes:
         header = decode_header(POISONED, memoryview(body), ContributionHeader)
-        return bytes(encode(POISONED, gradient_of(1, 2, header.count), lambda _: header, Poisoning(value)))
+        return bytes(encode(POISONED, gradient_of(1, 2, header.count), lambda _: header, Encoding(Poisoning(value))))
 
     return rewrite
 
@@ -67,8 +67,8 @@ def with_weight(weight: float) -> Callable[[bytes], bytes]:
 
 
 POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda _: b"", "0 bytes where a header takes 4096"),
-    "garbage": (lambda body: b"x" * len(body), "does not begin with Muster's magic"),
+    "empty": (lambda _: b"", "it has 0 bytes, a header takes 4096"),
+    "garbage": (lambda body: b"x" * len(body), "does not start with Muster's magic"),
     "truncated": (lambda body: body[:-1], "parameters take"),
     "too long": (lambda body: body + b"\0" * 100, "parameters take"),
     "damaged header": (flipped(30), "the header's checksum does not match"),
@@ -78,9 +78,9 @@ POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "NaN": (with_values(float("nan")), "NaN, infinity"),
     "infinity": (with_values(float("-inf")), "NaN, infinity"),
     "absurd value": (with_values(3e38), "values beyond 1e+30"),
-    "other model": (with_header(count=7), "7 parameters, where the run has"),
+    "other model": (with_header(count=7), "it has 7 parameters, the run has"),
     "other round": (with_header(round=1), "another run, round or rank"),
-    "other codec": (with_header(codec="int4/1"), "coded as int4/1, where the run has fp32/1"),
+    "other codec": (with_header(codec="int4/1"), "encoded as int4/1, the run uses fp32/1"),
     "no weight": (with_weight(0.0), "weight"),
     "absurd weight": (with_weight(1e300), "weight"),
 }
@@ -165,6 +165,6 @@ def test_a_diverged_replica_ends_the_run_at_once_when_every_one_is_needed(tmp_pa
     assert isinstance(errors[1], DivergedError)
     assert isinstance(errors[0], RendezvousError)
     for error in errors:
-        assert "Round 2 cannot have 3 participants any more (rank 1: its pseudo-gradient cannot be averaged" in str(
+        assert "Round 2 cannot reach 3 participants any more (rank 1: its pseudo-gradient cannot be averaged" in str(
             error
         )

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.frontends.checkpoints import KEPT, Checkpoints
 from muster.replica.frontends.plain_state import pack_plain, unpack_plain
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.wire import keys
 from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run, run_all
@@ -43,15 +45,13 @@ class Reader:
 
 def train(run: Run, rank: int, attempt: int, folder: Path, *, faults: Faults, drawn: list[int]) -> np.ndarray[Any, Any]:
     """Every item that is drawn moves an element of its own by 1: the global model counts what entered it."""
-    rendezvous = Rendezvous.open(run.meeting(FaultyStore(run.store, faults)), rank, attempt, Metrics())
+    rendezvous = Rendezvous.open(run.context(FaultyStore(run.store, faults)), rank, attempt, Metrics())
     counts = np.zeros((run.replicas, ROUNDS * ITEMS), np.float32)
     reader = Reader()
     outer = DiLoCo(
         rendezvous,
         counts,
-        sync_every=ITEMS,
-        learning_rate=1.0,
-        momentum=0.0,
+        Algorithm(sync_every=ITEMS, learning_rate=1.0, momentum=0.0),
         trainer_state={"reader": reader},
         checkpoint_dir=folder,
     )
@@ -151,5 +151,5 @@ def test_plain_states_come_back_as_they_were() -> None:
     assert found["moments"]["a"].dtype == np.float32
     assert found["moments"]["b"][0].tolist() == [0, 1, 2]
     assert (found["rng"], found["epoch"], found["name"], found["none"]) == (state["rng"], 4, "Grüße", None)
-    with pytest.raises(TypeError, match="a trainer's state holds a object"):
+    with pytest.raises(ParametersError, match="trainer_state holds a object; allowed: dicts, lists, numbers"):
         pack_plain({"strange": object()})

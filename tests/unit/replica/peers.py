@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from muster.contract.run.commit import Commit
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
@@ -20,7 +21,7 @@ from muster.replica.rounds import agreement, reduction
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import Meeting
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, Part, Store
 from muster.replica.wire import keys
@@ -176,10 +177,10 @@ class Run:
     def store(self) -> Store:
         return LocalStore(self.root)
 
-    def meeting(self, store: Store | None = None, stop: threading.Event | None = None) -> Meeting:
+    def context(self, store: Store | None = None, stop: threading.Event | None = None) -> RoundContext:
         quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
-        meeting = Meeting(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
-        return replace(meeting, snapshot_rounds=self.snapshot_rounds)
+        context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
+        return replace(context, snapshot_rounds=self.snapshot_rounds)
 
     def start(
         self,
@@ -197,9 +198,9 @@ class Run:
             try:
                 metrics = Metrics()
                 metrics.log(loss=0.5)
-                peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, metrics)
+                peer.rendezvous = Rendezvous.open(self.context(store, stop), rank, attempt, metrics)
                 parameters = np.zeros(self.count, np.float32)
-                outer = DiLoCo(peer.rendezvous, parameters, codec=self.codec)
+                outer = DiLoCo(peer.rendezvous, parameters, Algorithm(codec=self.codec))
                 while outer.round < self.rounds:
                     before_step(outer.round + 1)
                     parameters -= gradient(rank, outer.round + 1, self.count)

@@ -46,7 +46,7 @@ def test_an_owner_that_dies_between_its_shards_is_stood_in_for(run: Run) -> None
 
 
 def test_what_is_read_side_by_side_is_over_before_its_failure_is_told(run: Run) -> None:
-    meeting = run.meeting()
+    context = run.context()
     fails, goes_on, over = threading.Event(), threading.Event(), threading.Event()
 
     def read(item: str) -> None:
@@ -61,5 +61,5 @@ def test_what_is_read_side_by_side_is_over_before_its_failure_is_told(run: Run) 
         over.set()
 
     with pytest.raises(ValueError, match="fails"):
-        meeting.side_by_side(read, ["fails", "goes on"])
+        context.side_by_side(read, ["fails", "goes on"])
     assert over.is_set()

@@ -1,4 +1,4 @@
-"""One piece of work at a time beside the training loop, in a thread of its own."""
+"""One task at a time beside the training loop, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """Begin a piece of work, go on, wait for it later. The thread keeps no process alive."""
+    """Starts a task and waits for it later. The thread is a daemon: it does not keep the process alive."""
 
     def __init__(self) -> None:
         self._work: _Work[T] | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether work was begun that nobody has waited for yet."""
+        """Whether a task was started that has not been waited for."""
         return self._work is not None
 
     def begin(self, function: Callable[[], T]) -> None:
         """Start `function`.
 
         Raises:
-            RuntimeError: what was begun before has not been waited for.
+            RuntimeError: the last task has not been waited for.
         """
         if self._work is not None:
-            message = "The last exchange is still under way."
+            message = "The last exchange is still running."
             raise RuntimeError(message)
         self._work = _Work(function)
         self._work.start()
 
     def wait(self) -> T | None:
-        """What the work returned, or raises what it raised; None when there is none."""
+        """The task's result, or raises its error; None if there is no task."""
         work, self._work = self._work, None
         return None if work is None else work.outcome()
 
@@ -49,7 +49,7 @@ class _Work(Thread, Generic[T]):
         try:
             self._result.append(self._function())
         except BaseException as error:
-            # Raised where it is waited for.
+            # `wait` raises it.
             self._error = error
 
     def outcome(self) -> T:

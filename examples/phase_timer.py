@@ -1,4 +1,4 @@
-"""Phases of a script: each is timed, and told on one line when it is over."""
+"""Times the phases of a script and prints a line after each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 
-class Stopwatch:
-    """Times phases, one after the other. Seconds are wall-clock time."""
+class PhaseTimer:
+    """Times phases, one after the other, in wall-clock seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -20,12 +20,12 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Since the stopwatch was made."""
+        """Seconds since the stopwatch was created."""
         return time.monotonic() - self._started
 
     @contextmanager
     def phase(self, name: str) -> Iterator[list[str]]:
-        """Time a phase. What is appended to the list that this gives is told beside the seconds."""
+        """Time a phase. Text appended to the list that this yields is printed beside the seconds."""
         remarks: list[str] = []
         started = time.monotonic()
         yield remarks

@@ -1,16 +1,17 @@
 """The trainer's own state (inner optimizer, data position, random numbers), round by round, in a folder.
 
-SageMaker syncs the folder to S3 and restores it when the replica comes back. A file is `<kind>-<round>.ckpt`: one line
-of JSON (round, bytes, sha256), then the state. Kinds are `trainer`, as the front end packed it, and `residual`, what
-error feedback owes (float32, flat).
+SageMaker syncs the folder to S3 and restores it when the replica restarts. A file is `<kind>-<round>.ckpt`: one line
+of JSON (round, bytes, sha256), then the state. Kinds are `trainer`, as the front end packed it, and `residual`, the
+residual of error feedback (float32, flat).
 
-A state is written before the contribution that was made of its data is given. So the latest one that is not after the
-run's last committed round stands where the data of that round ends: a process that goes on from it sees no data again.
+A round's state is written before the round's contribution is sent. The newest state that is not after the run's last
+committed round is therefore at the end of that round's data: a process that continues from it sees no data twice.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 from pathlib import Path
@@ -19,10 +20,11 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import DocumentError
-from muster.replica.rounds.round_context import log
 
-# The last may lie ahead of the run's last committed round by one; another one is there in case that a file is damaged.
+# The newest may be one round ahead of the run's last committed round; the third is a spare if a file is damaged.
 KEPT = 3
+
+log = logging.getLogger("muster.replica")
 
 
 class _Header(Document):
@@ -40,7 +42,7 @@ class Checkpoints:
         self._name = re.compile(rf"{kind}-(\d{{8}})\.ckpt")
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
-        """Store the state at the end of a round's inner steps, whole or not at all, and drop the oldest."""
+        """Store the state at the end of a round's inner steps atomically, and delete the oldest."""
         header = _Header(round=round_, bytes=len(state), sha256=hashlib.sha256(state).hexdigest())
         path = self._path(round_)
         unfinished = path.with_suffix(".tmp")
@@ -55,9 +57,9 @@ class Checkpoints:
             self._path(old).unlink(missing_ok=True)
 
     def load(self, last_round: int) -> tuple[int, bytes] | None:
-        """The latest intact state that is not after `last_round`, with its round. Those after it are dropped.
+        """The newest intact state that is not after `last_round`, with its round. Later ones are deleted.
 
-        What lies after it was never part of the run, and its rounds will be trained again.
+        They belong to rounds that the run never committed and that will be trained again.
         """
         rounds = self._rounds()
         for later in (round_ for round_ in rounds if round_ > last_round):
