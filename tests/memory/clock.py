@@ -1,0 +1,94 @@
+"""Virtual time: it passes only when a test, or the code under test by sleeping, lets it pass."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, tzinfo
+from unittest.mock import patch
+
+from muster.control import clock as control_clock
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class VirtualClock:
+    """A clock that stands still until somebody advances it.
+
+    Threads that sleep at the same time sleep one after another: their times add up.
+    """
+
+    def __init__(self, start: datetime = START) -> None:
+        self._start = start
+        self._now = start
+        self._order = itertools.count()
+        self._due: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._advancing = threading.RLock()
+        # Never held while an action is done: actions take locks whose holders schedule actions.
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Seconds since the clock was made, in place of time.monotonic."""
+        return (self._now - self._start).total_seconds()
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass, in place of time.sleep."""
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass. What is due in between happens in its order, each at its own time.
+
+        Raises:
+            ValueError: `seconds` is negative; time does not go back.
+        """
+        if seconds < 0:
+            message = f"time cannot go back by {-seconds} s"
+            raise ValueError(message)
+        with self._advancing:
+            end = self._now + timedelta(seconds=seconds)
+            while (due := self._next(end)) is not None:
+                at, action = due
+                # An action that was due before it was scheduled happens now.
+                self._now = max(self._now, at)
+                action()
+            # An action may itself have let time pass.
+            self._now = max(self._now, end)
+
+    def at(self, due: datetime, action: Callable[[], None]) -> None:
+        """Do `action` when time reaches `due`; at the next `advance` where that has passed."""
+        with self._lock:
+            heapq.heappush(self._due, (due, next(self._order), action))
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do `action` when `seconds` have passed."""
+        self.at(self._now + timedelta(seconds=seconds), action)
+
+    def _next(self, end: datetime) -> tuple[datetime, Callable[[], None]] | None:
+        with self._lock:
+            if not self._due or self._due[0][0] > end:
+                return None
+            at, _, action = heapq.heappop(self._due)
+            return at, action
+
+    @contextmanager
+    def install(self) -> Iterator[None]:
+        """Make this the control plane's clock while the context lasts.
+
+        `muster.control.clock` is the one module that asks Python for the time, as `datetime.now`.
+        """
+        virtual = self
+
+        class VirtualDatetime(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> datetime:
+                return virtual.now().astimezone(tz)
+
+        with patch.object(control_clock, "datetime", VirtualDatetime):
+            yield
