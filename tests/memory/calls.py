@@ -34,10 +34,11 @@ class AwsError(Exception):
 
     def as_client_error(self, operation: str) -> ClientError:
         """What boto3 raises for it."""
-        return ClientError(
-            {"Error": {"Code": self.code, "Message": self.message}, "ResponseMetadata": _metadata(self.status)},
-            operation,
-        )
+        answer: Any = {
+            "Error": {"Code": self.code, "Message": self.message},
+            "ResponseMetadata": _metadata(self.status),
+        }
+        return ClientError(answer, operation)
 
 
 def refuse(code: str, message: str, status: int = 400) -> NoReturn:
@@ -182,7 +183,9 @@ class Calls:
                 raise fault.error
         except AwsError as error:
             raise error.as_client_error(name) from None
-        return {**answer, "ResponseMetadata": _metadata(operation.status)}
+        # A part of an object is a success of its own kind.
+        status = 206 if "ContentRange" in answer else operation.status
+        return {**answer, "ResponseMetadata": _metadata(status)}
 
     def _take(self, call: Call) -> Fault | None:
         for fault in self.faults:

@@ -87,7 +87,7 @@ class VirtualClock:
 
         class VirtualDatetime(datetime):
             @classmethod
-            def now(cls, tz: tzinfo | None = None) -> datetime:
+            def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
                 return virtual.now().astimezone(tz)
 
         with patch.object(control_clock, "datetime", VirtualDatetime):

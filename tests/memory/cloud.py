@@ -73,11 +73,12 @@ class MemoryClient:
             raise AttributeError(message)
         return self._methods[name]
 
-    def get_paginator(self, name: str) -> Paginator:
+    def get_paginator(self, name: str) -> Any:
         """botocore's own paginator over an operation."""
         operation = self._operations[name]
         pages = models.paginator_model(self._service).get_paginator(operation)
-        return Paginator(self._methods[name], pages, models.operation_model(self._service, operation))
+        method: Any = self._methods[name]
+        return Paginator(method, pages, models.operation_model(self._service, operation))
 
 
 def _call(calls: Calls, service: str, name: str, operation: Operation, /, **parameters: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import botocore.session
 from botocore.exceptions import ParamValidationError
@@ -49,7 +49,7 @@ def paginator_model(service: str) -> PaginatorModel:
 
 @cache
 def _service_model(service: str) -> ServiceModel:
-    return cast("ServiceModel", _session().get_service_model(service))
+    return _session().get_service_model(service)
 
 
 def check_parameters(service: str, operation: str, parameters: Mapping[str, Any]) -> None:
@@ -58,7 +58,9 @@ def check_parameters(service: str, operation: str, parameters: Mapping[str, Any]
     Raises:
         ParamValidationError: as boto3's.
     """
-    report = _validator.validate(parameters, operation_model(service, operation).input_shape)
+    shape = operation_model(service, operation).input_shape
+    assert shape is not None, f"{operation} takes nothing"
+    report = _validator.validate(parameters, shape)
     if report.has_errors():
         raise ParamValidationError(report=report.generate_report())
 

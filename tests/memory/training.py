@@ -242,7 +242,9 @@ class Training:
         visible = self._clock.now() - timedelta(seconds=self.list_lag_seconds)
         with self._lock:
             jobs = [job for job in self._jobs.values() if job.created <= visible and _is_selected(job, request)]
-            jobs.sort(key=order, reverse=request.get("SortOrder", "Ascending") == "Descending")
+            jobs.sort(key=order)
+            if request.get("SortOrder") == "Descending":
+                jobs.reverse()
             start = _position(request.get("NextToken"))
             stop = start + request.get("MaxResults", _DEFAULT_PAGE)
             rows = [_summary(job) for job in jobs[start:stop]]
