@@ -176,11 +176,16 @@ class EmbeddedBackend(Backend):
         self._told = self._queue("events")
         self._taken: list[dict[str, Any]] = []
         self._waiting: dict[str, str] = {}
+        self._clients: dict[str, Any] = {}
         self._listen()
         self.machine_arn = self._make_machine()
 
     def client(self, service: str) -> Any:
-        return self._workshop.cloud.client(service, config=Config(retries={"total_max_attempts": 1}))
+        # A client of boto3 takes a tenth of a second to make.
+        if service not in self._clients:
+            once = Config(retries={"total_max_attempts": 1})
+            self._clients[service] = self._workshop.cloud.client(service, config=once)
+        return self._clients[service]
 
     def start_job(self, fate: Fate, **changes: Any) -> str:
         request = self.request(**changes)
@@ -222,7 +227,7 @@ class EmbeddedBackend(Backend):
         return str(self._sqs.create_queue(QueueName=self.name(stem))["QueueUrl"])
 
     def _received(self, queue: str) -> list[dict[str, Any]]:
-        messages = self._sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1)
+        messages = self._sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=0)
         for message in messages.get("Messages", []):
             self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
         return [json.loads(message["Body"]) for message in messages.get("Messages", [])]

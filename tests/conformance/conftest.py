@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.backends import Backend, EmbeddedBackend, MemoryBackend
 from tests.plugins.cloud import Workshop
 
-_MARK = "embedded_differs"
+_MARK = "local_differs"
 
 
 def pytest_configure(config: pytest.Config) -> None:
