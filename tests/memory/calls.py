@@ -18,7 +18,14 @@ from tests.memory import models
 from tests.memory.clock import VirtualClock
 
 Parameters: TypeAlias = Mapping[str, Any]
-_THROTTLES = {"Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown", "RequestLimitExceeded"}
+_THROTTLES = {
+    "Throttled",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+    "SlowDown",
+    "RequestLimitExceeded",
+}
 _TRANSIENT_STATUSES = {500, 502, 503, 504}
 _LONGEST_PAUSE_SECONDS = 20.0  # botocore's standard mode
 
@@ -85,9 +92,18 @@ class Fault:
     fired: int = field(default=0, init=False)
 
 
+_THROTTLED = AwsError("ThrottlingException", "Rate exceeded")
+# Services that say it otherwise.
+_THROTTLED_BY = {
+    "s3": AwsError("SlowDown", "Please reduce your request rate.", 503),
+    "scheduler": AwsError("ThrottlingException", "Rate exceeded", 429),
+    "sns": AwsError("Throttled", "Rate exceeded", 429),
+}
+
+
 def throttle(operation: str, count: int | None = 1, when: Callable[[Call], bool] = lambda _: True) -> Fault:
-    """Calls that come too fast; for S3 use `server_error(..., code="SlowDown", status=503)`."""
-    return Fault(operation, AwsError("ThrottlingException", "Rate exceeded"), when=when, count=count)
+    """Calls that come too fast, refused as each service does it."""
+    return Fault(operation, _THROTTLED, when=when, count=count)
 
 
 def server_error(
@@ -166,23 +182,26 @@ class Calls:
         with self._lock:
             self.log.append(call)
             fault = self._take(call)
+        error = fault.error if fault is not None else None
+        if error is _THROTTLED:
+            error = _THROTTLED_BY.get(service, error)
         try:
             if fault is not None:
                 if fault.delay_seconds:
                     self._clock.sleep(fault.delay_seconds)
                 if fault.action is not None:
                     fault.action()
-                if fault.error is not None and not fault.after_effect:
-                    raise fault.error
+                if error is not None and not fault.after_effect:
+                    raise error
             if found := models.broken_limits(service, name, parameters):
                 count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected: "
                 refuse("ValidationException", count + "; ".join(found))
             answer = operation.effect(copy.deepcopy(parameters))
             models.check_answer(service, name, answer)
-            if fault is not None and fault.error is not None:
-                raise fault.error
-        except AwsError as error:
-            raise error.as_client_error(name) from None
+            if error is not None:
+                raise error
+        except AwsError as refused:
+            raise refused.as_client_error(name) from None
         # A part of an object is a success of its own kind.
         status = 206 if "ContentRange" in answer else operation.status
         return {**answer, "ResponseMetadata": _metadata(status)}
