@@ -16,9 +16,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """A clock that stands still until somebody advances it.
+    """A clock that stands still until it is advanced.
 
-    Threads that sleep at the same time sleep one after another: their times add up.
+    Threads that sleep at once may sleep together or one after another, as they meet.
     """
 
     def __init__(self, start: datetime = START) -> None:
@@ -26,8 +26,7 @@ class VirtualClock:
         self._now = start
         self._order = itertools.count()
         self._due: list[tuple[datetime, int, Callable[[], None]]] = []
-        self._advancing = threading.RLock()
-        # Never held while an action is done: actions take locks whose holders schedule actions.
+        # Never held while an action is done: an action may wait for threads that sleep themselves.
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
@@ -51,15 +50,9 @@ class VirtualClock:
         if seconds < 0:
             message = f"time cannot go back by {-seconds} s"
             raise ValueError(message)
-        with self._advancing:
-            end = self._now + timedelta(seconds=seconds)
-            while (due := self._next(end)) is not None:
-                at, action = due
-                # An action that was due before it was scheduled happens now.
-                self._now = max(self._now, at)
-                action()
-            # An action may itself have let time pass.
-            self._now = max(self._now, end)
+        end = self._now + timedelta(seconds=seconds)
+        while (action := self._next(end)) is not None:
+            action()
 
     def at(self, due: datetime, action: Callable[[], None]) -> None:
         """Do `action` when time reaches `due`; at the next `advance` where that has passed."""
@@ -70,12 +63,16 @@ class VirtualClock:
         """Do `action` when `seconds` have passed."""
         self.at(self._now + timedelta(seconds=seconds), action)
 
-    def _next(self, end: datetime) -> tuple[datetime, Callable[[], None]] | None:
+    def _next(self, end: datetime) -> Callable[[], None] | None:
+        """Go to the next time until `end` at which something is due; to `end` where nothing is."""
         with self._lock:
-            if not self._due or self._due[0][0] > end:
-                return None
-            at, _, action = heapq.heappop(self._due)
-            return at, action
+            if self._due and self._due[0][0] <= end:
+                due, _, action = heapq.heappop(self._due)
+            else:
+                due, action = end, None
+            # What was due before it was scheduled happens now, and an action may itself have let time pass.
+            self._now = max(self._now, due)
+            return action
 
     @contextmanager
     def install(self) -> Iterator[None]:

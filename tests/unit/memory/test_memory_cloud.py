@@ -54,10 +54,11 @@ def test_what_is_due_happens_in_order_each_at_its_time() -> None:
         heard.append((name, clock.monotonic()))
 
     clock.after(20, lambda: note("second"))
-    clock.after(10, lambda: (note("first"), clock.after(5, lambda: note("made by the first"))))
+    clock.after(10, lambda: note("first"))
+    clock.after(10, lambda: clock.after(5, lambda: note("made at 10")))
     clock.after(31, lambda: note("later"))
     clock.advance(30)
-    assert heard == [("first", 10), ("made by the first", 15), ("second", 20)]
+    assert heard == [("first", 10), ("made at 10", 15), ("second", 20)]
     assert clock.now() == START + timedelta(seconds=30)
     clock.sleep(1)
     assert heard[-1] == ("later", 31)
@@ -71,6 +72,18 @@ def test_an_action_may_let_time_pass_and_time_never_goes_back() -> None:
     assert (heard, clock.monotonic()) == ([2], 101)
     with pytest.raises(ValueError, match="cannot go back"):
         clock.advance(-1)
+
+
+def test_an_action_may_wait_for_threads_that_sleep() -> None:
+    clock = VirtualClock()
+
+    def work() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(clock.sleep, [5.0] * 4))
+
+    clock.after(1, work)
+    clock.advance(2)
+    assert 6 <= clock.monotonic() <= 21
 
 
 def test_the_control_plane_reads_virtual_time_while_it_is_installed() -> None:
