@@ -200,6 +200,12 @@ def test_a_listing_is_by_status_with_the_newest_first(backend: Backend) -> None:
     assert len({row["executionArn"] for row in running}) == len(running)
 
 
+def test_executions_of_one_instant_are_listed_newest_first(memory: MemoryBackend) -> None:
+    names = [memory.start_execution()[0] for _ in range(3)]
+    rows = memory.client("stepfunctions").list_executions(stateMachineArn=memory.machine_arn)["executions"]
+    assert [row["name"] for row in rows] == names[::-1]
+
+
 def test_every_change_is_an_event(backend: Backend) -> None:
     document = '{"some": "input"}'
     name, arn = backend.start_execution(document)

@@ -140,6 +140,7 @@ def test_every_change_is_an_event(backend: Backend, fate: Fate) -> None:
     assert [len(event["detail"]["SecondaryStatusTransitions"]) for event in told] == list(range(1, len(told) + 1))
     assert {"Status", "StartTime", "EndTime", "StatusMessage"} == set(detail["SecondaryStatusTransitions"][-1])
     assert "FailureReason" not in told[0]["detail"]
+    assert told[0]["detail"]["ModelArtifacts"] == {}
 
 
 def milliseconds(at: datetime) -> int:

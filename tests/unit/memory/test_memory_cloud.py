@@ -330,11 +330,13 @@ def test_events_are_lost_doubled_and_disordered_at_will(cloud: MemoryCloud) -> N
 def test_what_was_answered_or_sent_does_not_change_with_its_reader(cloud: MemoryCloud) -> None:
     sagemaker, asked = cloud.client("sagemaker"), request()
     sagemaker.create_training_job(**asked)
-    asked["ResourceConfig"]["InstanceType"] = "changed"
-    sagemaker.describe_training_job(TrainingJobName=JOB)["ResourceConfig"]["InstanceType"] = "changed"
-    cloud.notifications.pending[0]["detail"]["ResourceConfig"]["InstanceType"] = "changed"
+    asked["AlgorithmSpecification"]["TrainingImage"] = "changed"
+    sagemaker.describe_training_job(TrainingJobName=JOB)["AlgorithmSpecification"]["TrainingImage"] = "changed"
+    cloud.notifications.pending[0]["detail"]["AlgorithmSpecification"]["TrainingImage"] = "changed"
     shown = sagemaker.describe_training_job(TrainingJobName=JOB)
-    assert shown["ResourceConfig"]["InstanceType"] == "ml.m5.large"
+    [sent] = cloud.calls.of("CreateTrainingJob")
+    assert shown["AlgorithmSpecification"]["TrainingImage"] == "image"
+    assert sent["AlgorithmSpecification"]["TrainingImage"] == "image"
 
 
 def test_two_clouds_of_one_seed_are_the_same() -> None:
