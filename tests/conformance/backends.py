@@ -173,7 +173,7 @@ class EmbeddedBackend(Backend):
         self.role = workshop.role
         self._sqs = workshop.cloud.client("sqs")
         self._tokens = self._queue("tokens")
-        self._told = self._queue("events")
+        self._events = self._queue("events")
         self._taken: list[dict[str, Any]] = []
         self._waiting: dict[str, str] = {}
         self._clients: dict[str, Any] = {}
@@ -201,7 +201,7 @@ class EmbeddedBackend(Backend):
 
     def events(self, resource: str, last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         def found() -> list[dict[str, Any]]:
-            self._taken += self._received(self._told)
+            self._taken += self._received(self._events)
             about = [event for event in self._taken if event["resources"] == [resource]]
             ends = [index for index, event in enumerate(about, start=1) if last(event)]
             return about[: ends[0]] if ends else []
@@ -233,7 +233,7 @@ class EmbeddedBackend(Backend):
         return [json.loads(message["Body"]) for message in messages.get("Messages", [])]
 
     def _listen(self) -> None:
-        attributes = self._sqs.get_queue_attributes(QueueUrl=self._told, AttributeNames=["QueueArn"])["Attributes"]
+        attributes = self._sqs.get_queue_attributes(QueueUrl=self._events, AttributeNames=["QueueArn"])["Attributes"]
         rule, events = self.name("rule"), self._workshop.cloud.client("events")
         events.put_rule(Name=rule, EventPattern=json.dumps({"source": ["aws.sagemaker", "aws.states"]}))
         events.put_targets(Rule=rule, Targets=[{"Id": "queue", "Arn": attributes["QueueArn"]}])

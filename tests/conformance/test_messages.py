@@ -85,12 +85,12 @@ def test_a_schedule_fires_once_and_is_gone(memory: MemoryBackend) -> None:
     cloud, create = memory.cloud, memory.client("scheduler").create_schedule
     create(**schedule("late", ScheduleExpression="at(2026-01-01T02:00:00)"))
     create(**schedule("early", ScheduleExpression="at(2026-01-01T01:00:00)", ScheduleExpressionTimezone="UTC"))
-    heard: list[str] = []
-    cloud.scheduler.on_firing = lambda firing: heard.append(f"{firing.name} {cloud.clock.now():%H:%M} {firing.input}")
+    fired: list[str] = []
+    cloud.scheduler.on_firing = lambda firing: fired.append(f"{firing.name} {cloud.clock.now():%H:%M} {firing.input}")
     cloud.clock.advance(3_599)
-    assert heard == []
+    assert fired == []
     cloud.clock.advance(86_400)
-    assert heard == ['early 01:00 {"run": "one"}', 'late 02:00 {"run": "one"}']
+    assert fired == ['early 01:00 {"run": "one"}', 'late 02:00 {"run": "one"}']
     assert cloud.scheduler.schedules == {}
     assert create(**schedule("late"))["ScheduleArn"].endswith("/late")
 

@@ -1,4 +1,4 @@
-"""Objects: conditional writes, ranges, listings, and the errors that tell them apart."""
+"""Objects: conditional writes, ranges, listings, and the error codes that distinguish them."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_listing_has_whole_seconds(backend: Backend) -> None:
     assert {item["LastModified"].microsecond for item in listed} == {0}
 
 
-def test_an_object_is_as_old_as_virtual_time_says(memory: MemoryBackend) -> None:
+def test_an_object_is_as_old_as_virtual_time_shows(memory: MemoryBackend) -> None:
     key, clock = memory.name("time"), memory.cloud.clock
     clock.advance(1.75)
     put(memory, key, b"x")

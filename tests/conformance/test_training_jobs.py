@@ -113,13 +113,13 @@ def test_every_change_is_an_event(backend: Backend, fate: Fate) -> None:
         backend.train(job)
         backend.client("sagemaker").stop_training_job(TrainingJobName=job)
     shown = backend.end_job(job)
-    told = backend.events(shown["TrainingJobArn"], has_ended)
-    assert [event["detail"]["SecondaryStatus"] for event in told] == statuses(shown)
-    assert {(event["source"], event["detail-type"]) for event in told} == {
+    sent = backend.events(shown["TrainingJobArn"], has_ended)
+    assert [event["detail"]["SecondaryStatus"] for event in sent] == statuses(shown)
+    assert {(event["source"], event["detail-type"]) for event in sent} == {
         ("aws.sagemaker", "SageMaker Training Job State Change")
     }
-    assert len({event["id"] for event in told}) == len(told)
-    last = told[-1]
+    assert len({event["id"] for event in sent}) == len(sent)
+    last = sent[-1]
     assert set(last) == {
         *("version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail")
     }
@@ -137,10 +137,10 @@ def test_every_change_is_an_event(backend: Backend, fate: Fate) -> None:
         assert abs(detail[name] - milliseconds(shown[name])) <= 1
     last_seen = [entry["Status"] for entry in detail["SecondaryStatusTransitions"]]
     assert last_seen == statuses(shown)
-    assert [len(event["detail"]["SecondaryStatusTransitions"]) for event in told] == list(range(1, len(told) + 1))
+    assert [len(event["detail"]["SecondaryStatusTransitions"]) for event in sent] == list(range(1, len(sent) + 1))
     assert {"Status", "StartTime", "EndTime", "StatusMessage"} == set(detail["SecondaryStatusTransitions"][-1])
-    assert "FailureReason" not in told[0]["detail"]
-    assert told[0]["detail"]["ModelArtifacts"] == {}
+    assert "FailureReason" not in sent[0]["detail"]
+    assert sent[0]["detail"]["ModelArtifacts"] == {}
 
 
 def milliseconds(at: datetime) -> int:
@@ -212,8 +212,8 @@ def test_a_description_has_what_the_model_requires_from_the_beginning(backend: B
 PREFERENCES = [{"InstanceType": kind, "InstanceCount": 1} for kind in ("ml.g5.2xlarge", "ml.g6.2xlarge")]
 
 
-@pytest.mark.local_differs("SelectedInstanceType is never told")
-def test_a_description_tells_which_preference_was_taken(backend: Backend) -> None:
+@pytest.mark.local_differs("SelectedInstanceType is never sent")
+def test_a_description_names_the_preference_that_was_taken(backend: Backend) -> None:
     job = backend.start_job(Fate.COMPLETES, ResourceConfig={"InstancePreferences": PREFERENCES, "VolumeSizeInGB": 1})
     resources = backend.end_job(job)["ResourceConfig"]
     assert resources["SelectedInstanceType"] in {item["InstanceType"] for item in PREFERENCES}

@@ -93,7 +93,7 @@ class Fault:
 
 
 _THROTTLED = AwsError("ThrottlingException", "Rate exceeded")
-# Services that say it otherwise.
+# Services with another code or status.
 _THROTTLED_BY = {
     "s3": AwsError("SlowDown", "Please reduce your request rate.", 503),
     "scheduler": AwsError("ThrottlingException", "Rate exceeded", 429),
@@ -114,7 +114,7 @@ def server_error(
     status: int = 500,
     after_effect: bool = False,
 ) -> Fault:
-    """A service that is not well."""
+    """A 5xx: the service fails."""
     return Fault(operation, AwsError(code, "Please try again.", status), after_effect, count=count)
 
 

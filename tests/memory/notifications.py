@@ -66,7 +66,7 @@ class Notifications:
             self.pending.append(copy.deepcopy(self.pending[index]))
 
     def shuffle(self, choice: random.Random) -> None:
-        """Deliver all that are pending in an order of chance."""
+        """Put all that are pending into a random order."""
         with self._lock:
             choice.shuffle(self.pending)
 

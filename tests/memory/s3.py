@@ -29,7 +29,7 @@ class StoredObject:
     etag: str
     """With its quotes."""
     modified_at: datetime
-    """In whole seconds, as S3 tells it."""
+    """In whole seconds, as in S3."""
     content_type: str
 
 

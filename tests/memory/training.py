@@ -184,14 +184,14 @@ class Training:
             self._end(self._alive(name), "Stopped", secondary, None)
 
     def interrupt(self, name: str) -> None:
-        """Managed spot takes the instance: Interrupted, then Restarting; `train` goes on from there."""
+        """Managed spot takes the instance: Interrupted, then Restarting; `train` resumes from there."""
         with self._lock:
             job = self._alive(name)
             self._enter(job, "Interrupted")
             self._enter(job, "Restarting")
 
     def stop_by_user(self, name: str) -> None:
-        """StopTrainingJob by somebody else: not in the log of calls."""
+        """StopTrainingJob by a user; the call log does not have it."""
         self._stop({"TrainingJobName": name})
 
     # --- operations ----------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Training:
     def _alive(self, name: str) -> _Job:
         job = self._named(name)
         if job.status in _ENDS:
-            message = f"{name} has ended as {job.status}: the test cannot go on with it"
+            message = f"{name} has ended as {job.status}: the test cannot move it on"
             raise AssertionError(message)
         return job
 

@@ -234,7 +234,7 @@ class Workflow:
     def _running(self, name: str) -> _Execution:
         found = self._named(self.execution_arn(name))
         if found.status != "RUNNING":
-            message = f"{name} has ended as {found.status}: the test cannot go on with it"
+            message = f"{name} has ended as {found.status}: the test cannot move it on"
             raise AssertionError(message)
         return found
 

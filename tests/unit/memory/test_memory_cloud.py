@@ -48,28 +48,28 @@ def code(call: Callable[..., Any], **parameters: Any) -> str:
 
 
 def test_what_is_due_happens_in_order_each_at_its_time() -> None:
-    clock, heard = VirtualClock(), []
+    clock, fired = VirtualClock(), []
 
     def note(name: str) -> None:
-        heard.append((name, clock.monotonic()))
+        fired.append((name, clock.monotonic()))
 
     clock.after(20, lambda: note("second"))
     clock.after(10, lambda: note("first"))
     clock.after(10, lambda: clock.after(5, lambda: note("made at 10")))
     clock.after(31, lambda: note("later"))
     clock.advance(30)
-    assert heard == [("first", 10), ("made at 10", 15), ("second", 20)]
+    assert fired == [("first", 10), ("made at 10", 15), ("second", 20)]
     assert clock.now() == START + timedelta(seconds=30)
     clock.sleep(1)
-    assert heard[-1] == ("later", 31)
+    assert fired[-1] == ("later", 31)
 
 
 def test_an_action_may_let_time_pass_and_time_never_goes_back() -> None:
-    clock, heard = VirtualClock(), []
+    clock, fired = VirtualClock(), []
     clock.after(1, lambda: clock.sleep(100))
-    clock.after(2, lambda: heard.append(clock.monotonic()))
+    clock.after(2, lambda: fired.append(clock.monotonic()))
     clock.advance(3)
-    assert (heard, clock.monotonic()) == ([2], 101)
+    assert (fired, clock.monotonic()) == ([2], 101)
     with pytest.raises(ValueError, match="cannot go back"):
         clock.advance(-1)
 
@@ -159,7 +159,7 @@ def test_the_end_of_a_process_and_a_lost_connection_are_no_answers(cloud: Memory
     assert s3.get_object(Bucket="bucket", Key="k")["Body"].read() == b"x"
 
 
-def test_somebody_else_may_write_in_between(cloud: MemoryCloud) -> None:
+def test_another_writer_may_come_in_between(cloud: MemoryCloud) -> None:
     s3 = cloud.client("s3")
     etag = s3.put_object(Bucket="bucket", Key="k", Body=b"old")["ETag"]
     rival = Fault(
@@ -322,7 +322,7 @@ def test_events_are_lost_doubled_and_disordered_at_will(cloud: MemoryCloud) -> N
     ]
     first, second = cloud.notifications.pending[-2:]
     assert first == second
-    cloud.notifications.shuffle(random.Random(1))  # noqa: S311 - an order of chance
+    cloud.notifications.shuffle(random.Random(1))  # noqa: S311 - not for secrets
     assert sorted(secondaries(cloud)) == ["Completed", "Completed", "Downloading", "Uploading"]
     assert cloud.notifications.drain() == []
 
