@@ -72,8 +72,8 @@ describes how the folder is delivered to the container.
 """
 
 _INSTANCE = """If an attempt finds no capacity or no quota, the next attempt uses the next type in this order:
-`instance_type`, each of `fallback_instance_types`, then `instance_type` again. With `instance_preferences`, SageMaker chooses
-the type; it needs quota for every type in the list.
+`instance_type`, each of `fallback_instance_types`, then `instance_type` again. With `instance_preferences`, SageMaker
+chooses the type; it needs quota for every type in the list.
 """
 
 _STORAGE = """SageMaker writes the results of each job to a separate folder below `s3_output_path`. Muster appends
