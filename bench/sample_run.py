@@ -6,13 +6,13 @@ import math
 import random
 from datetime import UTC, datetime, timedelta
 
-from muster.contract.commit import Commit, Member
-from muster.contract.failures import FailureClass
-from muster.contract.plan import Place, Plan
-from muster.contract.record import Transition
-from muster.contract.spec_reader import parse_spec
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.commit import Commit, Member
+from muster.contract.run.plan import Place, Plan
+from muster.contract.run.record import Transition
+from muster.contract.spec.spec_reader import parse_spec
 from muster.report.make import Sight
-from muster.report.model import AttemptView, ReplicaView
+from muster.report.page_model import AttemptView, ReplicaView
 from muster.report.rounds import RoundTable
 
 _START = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)

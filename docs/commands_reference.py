@@ -14,12 +14,12 @@ import typer
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from muster.client import answers
-from muster.client.cli import app
-from muster.client.exit_codes import MEANINGS
-from muster.client.status import RunStatus
-from muster.contract.failures import FailureClass
-from muster.contract.result import Result
+from muster.client.cli import answers
+from muster.client.cli.exit_codes import MEANINGS
+from muster.client.cli.program import app
+from muster.client.runs.run_status import RunStatus
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.result import Result
 from muster.local import answers as local_answers
 from muster.local.console import STATE_HELP
 
@@ -34,7 +34,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "status --watch": RunStatus,
     "list": answers.Runs,
     "logs": answers.LoggedLine,
-    "events": answers.Happenings,
+    "events": answers.EventLog,
     "cancel": answers.Cancelled,
     "rerun": answers.GoesOn,
     "rerun --watch": RunStatus,

@@ -1,4 +1,4 @@
-"""The text of docs/events.md, from the models in muster/contract/events.py."""
+"""The text of docs/events.md, from the models in muster/contract/run/events.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from muster.contract import events
-from muster.contract.events import Event, RunRequested
+from muster.contract.run import events
+from muster.contract.run.events import Event, RunRequested
 
 _HEAD = f"""# Events
 
-*Generated from `muster/contract/events.py` by `python -m docs.generate`; a test checks that it is up to date.*
+*Generated from `muster/contract/run/events.py` by `python -m docs.generate`; a test checks that it is up to date.*
 
 The stack has its own EventBridge bus (output `EventBusName`). Muster emits an event on this bus, with the source
 `{events.SOURCE}`, after each step of a run. You can also start a run with an event on the bus. To receive events in

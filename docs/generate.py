@@ -22,16 +22,16 @@ from pydantic.fields import FieldInfo
 from docs.commands_reference import commands_reference, commands_schema
 from docs.events_reference import events_reference
 from muster.contract.document import Document
-from muster.contract.run_limits import LimitFields
-from muster.contract.spec import DEFAULT_BUDGETS, SPEC_BYTES_MAX, Budget, Spec
+from muster.contract.spec.run_limits import LimitFields
+from muster.contract.spec.spec import DEFAULT_BUDGETS, SPEC_BYTES_MAX, Budget, Spec
 from muster.contract.training.access import AccessFields
-from muster.contract.training.algorithm import AlgorithmFields
+from muster.contract.training.algorithm_specification import AlgorithmFields
+from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.hints import LEFT_OUT
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.resources import ResourceFields
-from muster.contract.training.source import SourceFields
-from muster.contract.training.storage import StorageFields
-from muster.contract.training.time_limits import TimeFields
+from muster.contract.training.source_channels import SourceFields
+from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import Says
 
 DOCS = Path(__file__).resolve().parent
@@ -40,8 +40,8 @@ END = "<!-- end of budgets -->"
 
 _HEAD = f"""# The spec
 
-*Generated from the models in `muster/contract/spec.py` and `muster/contract/training/` by `python -m docs.generate`; a
-test checks that it is up to date.*
+*Generated from the models in `muster/contract/spec/spec.py` and `muster/contract/training/` by
+`python -m docs.generate`; a test checks that it is up to date.*
 
 A spec is one YAML or JSON document of at most {SPEC_BYTES_MAX:,} bytes. The same document is the input of the Step
 Functions execution. Fields that are not listed here are refused, and values are never converted (`"4"` is not a

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.contract.metrics import REPLICA_LAUNCHED
+from muster.contract.aws.metric_names import REPLICA_LAUNCHED
 from muster.control.active_run import Runs
 from muster.control.attempt import AttemptRequest, Launch, attempt
-from muster.control.aws_errors import is_passing
-from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
-from muster.control.environment import FunctionEnvironment
-from muster.control.function import count, logger, metrics, read_environment, read_event
-from muster.control.jobs import Jobs
-from muster.control.store import Store
-from muster.control.tokens import Tokens
+from muster.control.aws.aws_errors import is_passing
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
+from muster.control.aws.tokens import Tokens
+from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
+from muster.control.runtime.function_settings import FunctionEnvironment
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)

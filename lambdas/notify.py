@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.control.clients import sns_client
-from muster.control.environment import NotifyEnvironment
-from muster.control.function import logger, metrics, read_environment
-from muster.control.notices import notice
+from muster.control.aws.clients import sns_client
+from muster.control.notifications import notice
+from muster.control.runtime.function import logger, metrics, read_environment
+from muster.control.runtime.function_settings import NotifyEnvironment
 
 _environment = read_environment(NotifyEnvironment)
 _sns = sns_client()

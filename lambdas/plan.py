@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.contract.plan import Place
-from muster.contract.stack_defaults import StackDefaults
-from muster.control import clock
-from muster.control.alarms import Alarms
-from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, scheduler_client, stepfunctions_client
-from muster.control.environment import PlanEnvironment
-from muster.control.function import count, logger, metrics, read_environment, read_event
-from muster.control.plan import PlanRequest, make_plan
-from muster.control.store import Store
-from muster.control.tell import refusal, tell_of_start
-from muster.control.tokens import Tokens
-from muster.control.turns import run_queue
+from muster.contract.run.plan import Place
+from muster.contract.spec.stack_defaults import StackDefaults
+from muster.control.admission import run_queue
+from muster.control.announcements import refusal, tell_of_start
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import events_client, s3_client, scheduler_client, stepfunctions_client
+from muster.control.aws.store import Store
+from muster.control.aws.timer_schedules import Timers
+from muster.control.aws.tokens import Tokens
+from muster.control.planning import PlanRequest, make_plan
+from muster.control.runtime import clock
+from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
+from muster.control.runtime.function_settings import PlanEnvironment
 
 # Step Functions: a Fail state's cause has at most 32,768 characters.
 _CAUSE_MAX = 32_768
@@ -25,8 +25,8 @@ _CAUSE_MAX = 32_768
 _environment = read_environment(PlanEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _store = Store(s3_client(), _environment.bucket)
-_alarms = Alarms(
-    scheduler_client(), _environment.alarm_function_arn, _environment.alarm_role_arn, _environment.job_prefix
+_alarms = Timers(
+    scheduler_client(), _environment.timer_function_arn, _environment.timer_role_arn, _environment.job_prefix
 )
 _queue = run_queue(_store, Tokens(stepfunctions_client()), _environment.max_concurrent_replicas)
 _place = Place(
@@ -57,7 +57,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
     count("RunStarted")
     tell_of_start(_bus, plan)
-    _alarms.set(plan.run, plan.spec.alarms())
+    _alarms.set(plan.run, plan.spec.timers())
     return {
         "accepted": True,
         "queued": False,

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.contract.record import Next
+from muster.contract.run.record import Next
 from muster.control.active_run import Runs
-from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
-from muster.control.environment import FunctionEnvironment
-from muster.control.function import count, logger, metrics, read_environment, read_event
-from muster.control.jobs import Jobs
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
+from muster.control.aws.tokens import Tokens
 from muster.control.react import JobStateChange, react
-from muster.control.store import Store
-from muster.control.tokens import Tokens
+from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
+from muster.control.runtime.function_settings import FunctionEnvironment
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
 _tokens = Tokens(stepfunctions_client())
 _runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
 
-# Reruns have a metric that is not this function's alone (muster.control.tell).
+# Reruns have a metric that is not this function's alone (muster.control.announcements).
 _METRICS = {
     Next.DONE: "ReplicaSucceeded",
     Next.FAIL: "ReplicaLost",

@@ -8,19 +8,19 @@ from pydantic import BaseModel, Field
 
 from muster.contract.names import RUN_MAX
 from muster.control.active_run import Runs
-from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
-from muster.control.ending import ending
-from muster.control.environment import FunctionEnvironment
-from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
-from muster.control.jobs import Jobs
-from muster.control.page import publish_page
+from muster.control.admission import run_queue
+from muster.control.announcements import tell_of_end
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
+from muster.control.aws.tokens import Tokens
+from muster.control.execution_output import ending
+from muster.control.report_page import publish_page
+from muster.control.rerun_policy import Succession
+from muster.control.runtime.function import Context, count, logger, metrics, read_environment, read_event, time_left
+from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.settle import settle
-from muster.control.store import Store
-from muster.control.succession import Succession
-from muster.control.tell import tell_of_end
-from muster.control.tokens import Tokens
-from muster.control.turns import run_queue
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)
@@ -49,10 +49,10 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
         _queue.leave(run.plan.execution_arn)
     logger.info("settled", extra={"verdict": result.verdict.value, "reason": result.reason, "reruns": result.reruns})
     tell_of_end(_bus, run, result)
-    heir = _succession.follow(run, result)
-    if heir is not None:
-        logger.info("goes on", extra={"heir": heir})
+    continued_by = _succession.follow(run, result)
+    if continued_by is not None:
+        logger.info("goes on", extra={"continued_by": continued_by})
         count("RunRerun")
     count(f"Run{result.verdict.value.capitalize()}")
     page = publish_page(run, result, deadline)
-    return ending(run.plan, result, _store.uri(run.documents.layout.result), page, heir)
+    return ending(run.plan, result, _store.uri(run.documents.layout.result), page, continued_by)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote_plus
 
-from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, stepfunctions_client
-from muster.control.environment import ExecutionsEnvironment
-from muster.control.executions import Executions
-from muster.control.function import count, logger, metrics, read_environment, read_event
-from muster.control.inbox import Inbox
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import events_client, s3_client, stepfunctions_client
+from muster.control.aws.executions import Executions
+from muster.control.aws.inbox import Inbox
+from muster.control.aws.store import Store
+from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
+from muster.control.runtime.function_settings import ExecutionsEnvironment
 from muster.control.start import Schedule, Started, Starter
-from muster.control.store import Store
 
 _environment = read_environment(ExecutionsEnvironment)
 _starter = Starter(

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.contract.events import QuorumLost
-from muster.contract.fence import Fence
-from muster.contract.result import Verdict
-from muster.control import clock
+from muster.contract.run.events import QuorumLost
+from muster.contract.run.fence import Fence
+from muster.contract.run.result import Verdict
 from muster.control.active_run import Runs
-from muster.control.bus import Bus
+from muster.control.admission import run_queue
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
+from muster.control.aws.tokens import Tokens
 from muster.control.clear_up import ExecutionEnded, clear_up
-from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
-from muster.control.environment import FunctionEnvironment
-from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
-from muster.control.jobs import Jobs
+from muster.control.rerun_policy import Succession
+from muster.control.runtime import clock
+from muster.control.runtime.function import Context, count, logger, metrics, read_environment, read_event, time_left
+from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.stop import StopRequest, raise_fence_and_stop
-from muster.control.store import Store
-from muster.control.succession import Succession
-from muster.control.tokens import Tokens
-from muster.control.turns import run_queue
 
 _environment = read_environment(FunctionEnvironment)
 _bus = Bus(events_client(), _environment.bus)

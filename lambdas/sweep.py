@@ -6,17 +6,17 @@ from dataclasses import asdict
 from typing import Any
 
 from muster.control.active_run import Runs
-from muster.control.bus import Bus
-from muster.control.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
-from muster.control.environment import ExecutionsEnvironment
-from muster.control.executions import Executions
-from muster.control.function import Context, count, logger, metrics, read_environment, read_event, time_left
-from muster.control.jobs import Jobs
-from muster.control.store import Store
-from muster.control.succession import Succession
+from muster.control.admission import run_queue
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
+from muster.control.aws.executions import Executions
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
+from muster.control.aws.tokens import Tokens
+from muster.control.rerun_policy import Succession
+from muster.control.runtime.function import Context, count, logger, metrics, read_environment, read_event, time_left
+from muster.control.runtime.function_settings import ExecutionsEnvironment
 from muster.control.sweep import SweepRequest, sweep
-from muster.control.tokens import Tokens
-from muster.control.turns import run_queue
 
 _environment = read_environment(ExecutionsEnvironment)
 _bus = Bus(events_client(), _environment.bus)
@@ -47,6 +47,6 @@ def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
     )
     found = asdict(swept)
     (logger.warning if any(found.values()) else logger.info)("swept", extra=found)
-    count("StrayJobsStopped", len(swept.stopped))
+    count("OrphanJobsStopped", len(swept.stopped))
     count("RunsSettledLate", len(swept.settled))
     return found

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.launches.definition import replica_machine
-from muster.contract.failures import FailureClass
-from muster.contract.record import Attempt, Decision
-from muster.contract.spec import Spec
-from muster.control import clock
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.record import Attempt, Decision
+from muster.contract.spec.spec import Spec
+from muster.control.aws.tokens import workflow_state
 from muster.control.decide import Lost, judge
-from muster.control.tokens import workflow_state
+from muster.control.runtime import clock
 
 # Step Functions: Entered and Exited for each state; for a task that waits for its token also Scheduled, Started,
 # Submitted, and Succeeded or TimedOut; ExecutionStarted and ExecutionSucceeded for the whole.

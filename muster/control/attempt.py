@@ -12,20 +12,20 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.contract.failures import FailureClass
+from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
-from muster.contract.record import NOT_CREATED, Attempt, Decision, Next, Record
-from muster.contract.request import training_job_request
-from muster.contract.status import JobStatus
-from muster.control import clock
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.record import NOT_CREATED, Attempt, Decision, Next, Record
 from muster.control.active_run import ActiveRun
-from muster.control.bus import Bus
-from muster.control.conclude import End, conclude
+from muster.control.announcements import tell_of_conclusion, tell_of_launch
+from muster.control.aws.bus import Bus
+from muster.control.aws.jobs import Job, LaunchRefusedError
+from muster.control.aws.tokens import Tokens, remaining_delay
+from muster.control.cost_ceiling import note_launch, spent_ceiling
 from muster.control.decide import shortages
-from muster.control.jobs import Job, LaunchRefusedError
-from muster.control.spending import note_launch, spent_ceiling
-from muster.control.tell import tell_of_conclusion, tell_of_launch
-from muster.control.tokens import Tokens, remaining_delay
+from muster.control.outcome import End, conclude
+from muster.control.runtime import clock
 
 # Step Functions: a task token has at most 2,048 characters.
 Token = Annotated[str, Field(min_length=1, max_length=2_048)]

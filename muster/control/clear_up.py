@@ -8,19 +8,19 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.contract.fence import Fence
 from muster.contract.names import run_name
-from muster.contract.result import Verdict
-from muster.control import clock
+from muster.contract.run.fence import Fence
+from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.bus import Bus
-from muster.control.deadline import Deadline
-from muster.control.page import publish_page
+from muster.control.admission import RunQueue
+from muster.control.announcements import tell_of_end
+from muster.control.aws.bus import Bus
+from muster.control.report_page import publish_page
+from muster.control.rerun_policy import Succession
+from muster.control.runtime import clock
+from muster.control.runtime.time_budget import Deadline
 from muster.control.settle import settle
 from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
-from muster.control.succession import Succession
-from muster.control.tell import tell_of_end
-from muster.control.turns import RunQueue
 
 _FOR_LOOKING = 0.8  # of the time that there is
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from muster.contract.aws.failures import FailureClass
 from muster.contract.document import digest
-from muster.contract.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.record import Attempt, Decision, Next
-from muster.contract.spec import JITTER, OnReplicaFailure, Spec
+from muster.contract.run.record import Attempt, Decision, Next
+from muster.contract.spec.spec import JITTER, OnReplicaFailure, Spec
 
 _HOUR = timedelta(hours=1)
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
-from muster.contract.fence import Fence
 from muster.contract.layout import RunLayout
-from muster.contract.lineage import Heir
-from muster.contract.plan import Plan
-from muster.contract.record import Record
-from muster.contract.result import Result
-from muster.control.store import Store
+from muster.contract.run.fence import Fence
+from muster.contract.run.lineage import Continuation
+from muster.contract.run.plan import Plan
+from muster.contract.run.record import Record
+from muster.contract.run.result import Result
+from muster.control.aws.store import Store
 
 Change = Callable[[Record | None], Record | None]
 
@@ -64,12 +64,16 @@ class RunDocuments:
         found = self.store.get(self.layout.result)
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
 
-    def name_heir(self, heir: Heir) -> Heir:
+    def name_continuation(self, continued_by: Continuation) -> Continuation:
         """Write who goes on where this run has ended; where somebody does already, that one counts."""
-        if self.store.create(self.layout.heir, heir.to_json()):
-            return heir
-        found = self.store.get(self.layout.heir)
-        return heir if found is None else Heir.from_json(found.body, self.store.uri(self.layout.heir))
+        if self.store.create(self.layout.continued_by, continued_by.to_json()):
+            return continued_by
+        found = self.store.get(self.layout.continued_by)
+        return (
+            continued_by
+            if found is None
+            else Continuation.from_json(found.body, self.store.uri(self.layout.continued_by))
+        )
 
     def record(self, rank: int) -> Seen:
         """The record of a replica as it stands now."""

@@ -21,17 +21,17 @@ from pydantic import (
 )
 
 from muster.contract import names
-from muster.contract.failures import JobEnd
+from muster.contract.aws.failures import JobEnd
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.record import Decision, Record, Transition
-from muster.contract.status import JobStatus
-from muster.control import clock
+from muster.contract.run.record import Decision, Record, Transition
 from muster.control.active_run import ActiveRun
-from muster.control.bus import Bus
-from muster.control.conclude import End, conclude
+from muster.control.announcements import tell_of_conclusion
+from muster.control.aws.bus import Bus
+from muster.control.aws.tokens import Tokens
 from muster.control.documents import Seen
-from muster.control.tell import tell_of_conclusion
-from muster.control.tokens import Tokens
+from muster.control.outcome import End, conclude
+from muster.control.runtime import clock
 
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
 _HISTORY_MAX = 200  # of one attempt: an instance that is interrupted without end must not grow the record without end

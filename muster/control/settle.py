@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from muster.contract.aws.failures import FailureClass, classify_end, explained
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
-from muster.contract.failures import FailureClass, classify_end, explained
-from muster.contract.fence import Fence
-from muster.contract.record import Attempt, Record
-from muster.contract.request import output_uri
-from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.spec import Spec
-from muster.contract.status import JobStatus
-from muster.control import clock
+from muster.contract.run.fence import Fence
+from muster.contract.run.job_request import output_uri
+from muster.contract.run.record import Attempt, Record
+from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveRun
-from muster.control.deadline import Deadline
 from muster.control.manifest import Limits, ManifestError, resolve_manifest
-from muster.control.parallel import in_parallel
+from muster.control.runtime import clock
+from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.time_budget import Deadline
 
 
 class Settlement(NamedTuple):
@@ -35,7 +35,7 @@ def settle(run: ActiveRun, deadline: Deadline) -> Settlement:
     existing = run.documents.result()
     if existing is not None:
         return Settlement(existing, fresh=False)
-    stop_strays(run)
+    stop_orphans(run)
     fence = run.documents.fence()
     replicas = in_parallel(lambda rank: _replica(run, rank, fence, deadline), range(run.plan.spec.replicas))
     verdict, reason = weigh(run.plan.spec, replicas, fence)
@@ -53,7 +53,7 @@ def settle(run: ActiveRun, deadline: Deadline) -> Settlement:
     return Settlement(run.documents.result() or result, fresh=False)
 
 
-def stop_strays(run: ActiveRun) -> None:
+def stop_orphans(run: ActiveRun) -> None:
     """Nothing of a run that is being settled may go on: all its replicas have ended, or it was stopped."""
     in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS))
 

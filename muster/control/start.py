@@ -12,15 +12,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
-from muster.contract.events import RunRequested
 from muster.contract.names import identified_run_name
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec, parse_spec_text
-from muster.contract.start import execution_input
-from muster.control.bus import Bus
-from muster.control.executions import Executions
-from muster.control.inbox import Inbox
-from muster.control.tell import refusal
+from muster.contract.run.events import RunRequested
+from muster.contract.run.execution_input import execution_input
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
+from muster.control.announcements import refusal
+from muster.control.aws.bus import Bus
+from muster.control.aws.executions import Executions
+from muster.control.aws.inbox import Inbox
 
 
 class Schedule(BaseModel):

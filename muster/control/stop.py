@@ -7,12 +7,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from muster.contract.fence import Fence
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import RUN_MAX
-from muster.contract.status import JobStatus
+from muster.contract.run.fence import Fence
 from muster.control.active_run import ActiveRun
-from muster.control.deadline import Deadline
-from muster.control.parallel import in_parallel
+from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.time_budget import Deadline
 
 # Between two looks. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts are uploaded.
 LOOK_SECONDS = 5.0

@@ -14,16 +14,16 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import DocumentError
-from muster.contract.strays import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS, ActiveJob, is_own, suspects
+from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS, ActiveJob, is_own, suspects
 from muster.control.active_run import ActiveRun
-from muster.control.bus import Bus
+from muster.control.admission import RunQueue
+from muster.control.aws.bus import Bus
+from muster.control.aws.executions import Execution, Executions
+from muster.control.aws.jobs import Jobs
 from muster.control.clear_up import ExecutionEnded, clear_up
-from muster.control.deadline import Deadline
-from muster.control.executions import Execution, Executions
-from muster.control.jobs import Jobs
-from muster.control.parallel import in_parallel
-from muster.control.succession import Succession
-from muster.control.turns import RunQueue
+from muster.control.rerun_policy import Succession
+from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.time_budget import Deadline
 
 FindRun = Callable[[str], ActiveRun | None]
 
@@ -70,10 +70,10 @@ def sweep(
     settled = _settle(find_run, bus, ended, deadline, troubles, succession=succession, queue=queue)
     # Jobs before executions: a run that begins in between has no job in the list.
     active = jobs.active(prefix)
-    strays = suspects(active, executions.live_runs(), now, young_seconds)
-    owned = in_parallel(lambda job: is_own(job.name, jobs.tags(job.arn)), strays)
-    own = [job for job, ours in zip(strays, owned, strict=True) if ours]
-    foreign = [job for job, ours in zip(strays, owned, strict=True) if not ours]
+    orphans = suspects(active, executions.live_runs(), now, young_seconds)
+    owned = in_parallel(lambda job: is_own(job.name, jobs.tags(job.arn)), orphans)
+    own = [job for job, ours in zip(orphans, owned, strict=True) if ours]
+    foreign = [job for job, ours in zip(orphans, owned, strict=True) if not ours]
     stopped = _stop(jobs, own, troubles)
     return Swept(settled, stopped, tuple(str(job.name) for job in foreign), tuple(troubles))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from muster.contract.status import BEFORE_INSTANCE
-from muster.report.model import AttemptView
+from muster.contract.aws.job_status import BEFORE_INSTANCE
+from muster.report.page_model import AttemptView
 
 _HOUR = 3_600
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from muster.contract.failures import FailureClass
+from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
-from muster.contract.plan import Plan
-from muster.contract.prices import SHIPPED_PRICES
+from muster.contract.run.plan import Plan
 from muster.report.cost import attempt_usd
 from muster.report.links import console_links
-from muster.report.model import AttemptView, Page, ReplicaView, RoundsView
+from muster.report.page_model import AttemptView, Page, ReplicaView, RoundsView
 from muster.report.words import facts, verdict
 
 # Long reasons of many replicas would be most of the page; the console has them whole.
@@ -34,7 +34,7 @@ class Sight:
     replicas: Sequence[ReplicaView]
     rounds: RoundsView
     parameters_identical: bool | None = None
-    heir: str | None = None
+    continued_by: str | None = None
 
 
 def make_page(sight: Sight) -> Page:
@@ -59,7 +59,7 @@ def make_page(sight: Sight) -> Page:
                 deadline_seconds=plan.spec.deadline_seconds,
                 ceiling_usd=plan.spec.cost_ceiling_usd,
                 parent=plan.lineage.parent if plan.lineage else None,
-                heir=sight.heir,
+                continued_by=sight.continued_by,
             )
         ),
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from muster.report.cost import seconds_between
-from muster.report.model import Fact, ReplicaView, RoundsView
+from muster.report.page_model import Fact, ReplicaView, RoundsView
 
 _BEGINNINGS = {
     "running": "The run is going on",
@@ -68,7 +68,7 @@ def facts(
     deadline_seconds: int | None,
     ceiling_usd: float | None,
     parent: str | None,
-    heir: str | None,
+    continued_by: str | None,
 ) -> Iterator[Fact]:
     """The summary, in the order in which it is read."""
     states = Counter(replica.state for replica in replicas)
@@ -101,8 +101,8 @@ def facts(
         yield Fact(label="Excluded", value=str(excluded), note="contributions were unusable")
     if parent:
         yield Fact(label="Goes on from", value=parent)
-    if heir:
-        yield Fact(label="Goes on as", value=heir)
+    if continued_by:
+        yield Fact(label="Goes on as", value=continued_by)
 
 
 def duration(seconds: float) -> str:

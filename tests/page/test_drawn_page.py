@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from bench.browser import chromium
 from bench.sample_run import sample_run
-from muster.contract.failures import FailureClass
+from muster.contract.aws.failures import FailureClass
 from muster.report.make import Sight, make_page
-from muster.report.model import AttemptView, ReplicaView
+from muster.report.page_model import AttemptView, ReplicaView
 from muster.report.render import render
 from tests.plugins.cloud import eventually
 
@@ -253,7 +253,7 @@ def test_run_data_cannot_become_markup(show: Open, small: Sight) -> None:
     )
     metrics = tuple(metric.model_copy(update={"name": EVIL}) for metric in small.rounds.metrics[:1])
     rounds = small.rounds.model_copy(update={"metrics": metrics})
-    page = show(replace(small, replicas=[replica], reason=EVIL, heir=EVIL, rounds=rounds))
+    page = show(replace(small, replicas=[replica], reason=EVIL, continued_by=EVIL, rounds=rounds))
     page.get_by_role("button", name="Replica 0, details").click()
     page.get_by_text("Everything that this page shows").click()
     page.locator("#metric-chart").get_by_text("The same as a table").click()

@@ -14,9 +14,9 @@ import tarfile
 import zlib
 from typing import NoReturn, Protocol
 
-from muster.control.deadline import Deadline
-from muster.control.manifest.errors import ManifestError, ManifestProblem
-from muster.control.manifest.limits import KIB, Limits, check
+from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.search_limits import KIB, Limits, check
+from muster.control.runtime.time_budget import Deadline
 
 MANIFEST = "manifest.json"
 

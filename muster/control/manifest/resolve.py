@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.contract.layout import split_s3_uri
-from muster.control.deadline import Deadline
 from muster.control.manifest.archive import manifest_member
-from muster.control.manifest.document import parse_manifest
-from muster.control.manifest.errors import ManifestError, ManifestProblem
-from muster.control.manifest.limits import KIB, Limits
-from muster.control.manifest.source import ObjectSource
+from muster.control.manifest.manifest_content import parse_manifest
+from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.object_stream import ObjectSource
+from muster.control.manifest.search_limits import KIB, Limits
+from muster.control.runtime.time_budget import Deadline
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from muster.contract.status import JobStatus
+from muster.contract.aws.job_status import JobStatus
 from muster.local.sagemaker.validation import members
 
 MAX_FAILURE_REASON = 1024  # DescribeTrainingJob: FailureReason

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.contract.status import JobStatus
+from muster.contract.aws.job_status import JobStatus
 from muster.local.faults import CapacityError, FaultBook, SlowStart
 from muster.local.processes import ProcessPool
 from muster.local.sagemaker import container

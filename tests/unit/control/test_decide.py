@@ -1,10 +1,10 @@
 import pytest
 
-from muster.contract.failures import FailureClass
+from muster.contract.aws.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.record import Attempt, Decision, Next
-from muster.contract.spec import Budget
-from muster.contract.spec_reader import parse_spec
+from muster.contract.run.record import Attempt, Decision, Next
+from muster.contract.spec.spec import Budget
+from muster.contract.spec.spec_reader import parse_spec
 from muster.control.decide import Lost, ends_within_hour, judge, weigh_loss
 
 SPEC = parse_spec({"replicas": 4, "trainer": "a.b:c", "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})

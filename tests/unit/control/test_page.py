@@ -8,14 +8,14 @@ import pytest
 from moto import mock_aws
 
 from bench.sample_run import sample_run
-from muster.contract.commit import Commit, Member
-from muster.contract.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.commit import Commit, Member
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.deadline import Deadline
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
-from muster.control.jobs import Jobs
-from muster.control.page import publish_page
-from muster.control.store import Store
+from muster.control.report_page import publish_page
+from muster.control.runtime.time_budget import Deadline
 
 PLAN = sample_run(1, 1).plan
 LAYOUT = PLAN.layout

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from examples.digits.report import Report, verdict_lines
-from muster.contract.failures import FailureClass
-from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 
 
 def replica(rank: int, attempts: int = 1, **changes: Any) -> ReplicaResult:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from examples.char_gpt.report import Report, verdict_lines
-from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 
 
 def replica(rank: int, **changes: Any) -> ReplicaResult:

@@ -13,13 +13,13 @@ import boto3
 import pytest
 
 from muster.client import Muster
-from muster.client.cloud import Cloud
+from muster.client.aws.cloud import Cloud
 from muster.client.errors import BusyError, DeniedError, RefusedError, UnknownRunError
-from muster.client.status import ReplicaState, ReplicaStatus, RunState, RunStatus
+from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState, RunStatus
+from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.contract.failures import FailureClass
 from muster.contract.names import JobName
-from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.executor import MusterExecutor, ReplicaHandle
 from muster.executor.instances import GpuError
 from muster.executor.outcome import result_of

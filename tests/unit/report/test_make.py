@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from bench.sample_run import sample_run
-from muster.contract.failures import FailureClass
-from muster.contract.record import Transition
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.record import Transition
 from muster.report.cost import attempt_usd
 from muster.report.links import console_links
 from muster.report.make import Sight, make_page
-from muster.report.model import AttemptView, ReplicaView
+from muster.report.page_model import AttemptView, ReplicaView
 from muster.report.render import data_block, page_json, render
 from muster.report.words import duration
 
