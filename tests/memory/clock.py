@@ -7,10 +7,9 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta, tzinfo
-from unittest.mock import patch
+from datetime import UTC, datetime, timedelta
 
-from muster.control import clock as control_clock
+from muster.control.runtime import clock as control_clock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -31,6 +30,10 @@ class VirtualClock:
 
     def now(self) -> datetime:
         """The time, in UTC."""
+        return self._now
+
+    def utc_now(self) -> datetime:
+        """The time, as the control plane asks for it."""
         return self._now
 
     def monotonic(self) -> float:
@@ -76,16 +79,6 @@ class VirtualClock:
 
     @contextmanager
     def install(self) -> Iterator[None]:
-        """Make this the control plane's clock while the context lasts.
-
-        `muster.control.clock` is the one module that asks Python for the time, as `datetime.now`.
-        """
-        virtual = self
-
-        class VirtualDatetime(datetime):
-            @classmethod
-            def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-                return virtual.now().astimezone(tz)
-
-        with patch.object(control_clock, "datetime", VirtualDatetime):
+        """Make this the control plane's clock while the context lasts."""
+        with control_clock.replaced(self):
             yield
