@@ -18,7 +18,7 @@ class Context:
     """
 
     run: str
-    """The run's name, such as `"digits-7"`. A continuation has a name of its own."""
+    """The run's name, such as `digits-7`. A continuation has a name of its own."""
 
     rank: int
     """This replica's rank, from 0 to `world_size - 1`; a rerun keeps it. It selects the replica's part of the data."""
@@ -27,22 +27,22 @@ class Context:
     """The number of replicas in the run, such as 8. It stays the same when replicas fail."""
 
     attempt: int
-    """The number of this replica's training job, from 1. Attempt 2 is the first rerun."""
+    """The number of this replica's training job, from 1. Attempt 2 is the first rerun. A continuation counts on."""
 
     incarnation: int
-    """The number of this process within its attempt, from 1. Above 1 after SageMaker restarted the container."""
+    """How often the attempt's container has started, from 1. SageMaker restarts it after a spot interruption."""
 
     rendezvous: Rendezvous
     """The connection to the other replicas: the first argument of `DiLoCo`, `LocalSGD` and the torchft `Manager`."""
 
     metrics: Metrics
-    """Logs metrics: `context.metrics.log(loss=0.7)`. At most 31 names; the last value of each is shown per replica."""
+    """Logs metrics to the log and the run's page: `context.metrics.log(loss=0.7)`. At most 31 names."""
 
     stop: Event
     """Set when SageMaker stops the job (SIGTERM). The process is killed 120 seconds later: return soon."""
 
     input_dir: Path
-    """The input data, one folder per channel: `context.input_dir / "train"`. `/opt/ml/input/data` in a container."""
+    """The input data, one folder per channel of `input_data_config`. `/opt/ml/input/data` in a container."""
 
     checkpoint_dir: Path
     """Synced to S3 while the job runs, and restored when the replica restarts. `/opt/ml/checkpoints` in a container."""

@@ -257,3 +257,33 @@ def test_a_state_of_a_later_round_is_refused(tmp_path: Path) -> None:
     outer.load_state_dict(state)
     with pytest.raises(ParametersError, match="belongs to round 9, but the run is in round 1"):
         outer.load_state_dict({**state, "round": 9})
+
+
+def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
+    rendezvous = Rendezvous.open(Run(tmp_path, replicas=1, min_participants=1).context(), 0, 1, Metrics())
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=1)
+    wrong: list[tuple[tuple[Any, ...], str]] = [
+        ((model, inner, rendezvous, Algorithm()), "rendezvous is a Linear; allowed: the context's rendezvous"),
+        ((rendezvous, [model], inner, Algorithm()), "model is a list; allowed: a torch.nn.Module"),
+        ((rendezvous, model, Algorithm(), Algorithm()), "inner_optimizer is a Algorithm; allowed: a torch.optim."),
+        ((rendezvous, model, inner, inner), "algorithm is a SGD; allowed: an Algorithm"),
+    ]
+    for arguments, reason in wrong:
+        with pytest.raises(ParametersError, match=reason):
+            DiLoCo(*arguments)
+
+
+def test_a_name_of_the_trainers_state_that_was_not_stored_is_named(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=1)
+
+    def begin(attempt: int, **trainer_state: Position) -> DiLoCo:
+        rendezvous = Rendezvous.open(run.context(), 0, attempt, Metrics())
+        folder = tmp_path / "checkpoints"
+        return DiLoCo(rendezvous, model, inner, Algorithm(), trainer_state=trainer_state, checkpoint_dir=folder)
+
+    begin(1, data=Position()).step()
+    with pytest.raises(ParametersError, match="trainer_state has the names data, schedule; allowed: data, the names"):
+        begin(2, data=Position(), schedule=Position())
