@@ -29,7 +29,7 @@ from tests.exploration.memory_store import MemoryStore
 from tests.rendezvous_keys import is_like, of_round, round_of
 
 RUN = "explored"
-FOR_EVER = 1e9  # seconds: no schedule is that long, so whoever runs into this timeout waited in vain
+FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
 
 
 class Killed(BaseException):
@@ -83,7 +83,7 @@ class Process:
     # What its store and its clock call, in its own thread.
 
     def at(self, label: str, wakes_at: float | None = None) -> None:
-        """Hand the baton back, and go on when it comes again."""
+        """Hand the baton back, and continue when it returns."""
         self.label, self.wakes_at = label, wakes_at
         self.world.baton.release()
         self._turn.acquire()
@@ -109,7 +109,7 @@ class Process:
         self.world.baton.acquire()
 
     def kill(self) -> None:
-        """It does nothing any more."""
+        """End it before its next call."""
         self._killed, self.wakes_at = True, None
         self.run()
 
@@ -143,7 +143,7 @@ class Process:
 
 
 class Witnessed(Algorithm):
-    """DiLoCo; the world is told of everything that is applied."""
+    """DiLoCo that reports every applied mean to the world."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class SteppedStore(Store):
         return self._inner.keys(folder, stop)
 
     def delete(self, keys: Sequence[str]) -> None:
-        # Not atomic: whoever deletes may die in between.
+        # Not atomic: the process may die in between.
         for key in keys:
             self._process.at(f"delete {key}")
             self._process.world.deletes(key)
@@ -207,7 +207,7 @@ class SteppedStore(Store):
 
 
 class World:
-    """The bucket, the time, the processes, and what was seen of them."""
+    """The bucket, the time, the processes, and what was observed."""
 
     def __init__(self, setting: Setting, loses_answer: Callable[[], bool] = lambda: False) -> None:
         self.setting = setting
@@ -223,7 +223,7 @@ class World:
         self._works = 0
 
     def start(self, rank: int, attempt: int = 1) -> Process:
-        """A new process of `rank`, beside whichever there are."""
+        """A new process of `rank`, beside existing ones."""
         process = Process(self, rank, attempt)
         self.processes.append(process)
         return process
@@ -238,7 +238,7 @@ class World:
             process.kill()
 
     def work(self, rank: int, round_: int) -> Floats:
-        """What one inner phase brings: never the same twice."""
+        """The pseudo-gradient of one inner phase: never the same twice."""
         self._works += 1
         return np.random.default_rng((rank, round_, self._works)).standard_normal(self.setting.count).astype(np.float32)
 
@@ -259,7 +259,7 @@ class World:
             self.problems.append(f"two states after round {state.round}")
 
     def deletes(self, key: str) -> None:
-        """Called before `key` goes: somebody must be able to do without it."""
+        """Called before `key` is deleted: a later state must cover it."""
         folder, round_ = key.split("/", maxsplit=1)[0], round_of(key)
         least = round_ + 1 if folder == "snapshots" else round_
         if folder not in {"contributions", "reduced", "snapshots"} or not any(

@@ -62,7 +62,7 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
     def wait_for_straggler(round_: int) -> None:
         if round_ == 3:
             gate.set()
-            # It reports back by a second claim.
+            # It rejoins by a second claim.
             wait_until((run.root / keys.claim(2, 2)).exists)
 
     straggler = run.start(2, before_step=late_for_round_2)
@@ -77,14 +77,14 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
 
 
 def dead_in_round_2(run: Run) -> tuple[Peer, list[Peer]]:
-    """Rank 2, which dies before it gives to round 2, and the others, which give to it afterwards."""
+    """Rank 2, which dies before it contributes to round 2, and the others, which contribute afterwards."""
     gives = of_round(keys.CONTRIBUTIONS, 2)
     victim = run.start(2, faults=Faults(before_create=kill_at(gives)))
     return victim, run.start_behind(victim, gives, 0, 1)
 
 
 def test_a_dead_replica_costs_the_grace_window_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Who waited for it once more would wait for longer than this test may take.
+    # Waiting for it a second time would take longer than this test may.
     missing_only_in(monkeypatch, 2)
     run = Run(tmp_path, min_participants=2, rounds=12, timeout_seconds=2 * PATIENT_SECONDS)
     victim, others = dead_in_round_2(run)

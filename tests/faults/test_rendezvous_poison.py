@@ -1,4 +1,4 @@
-"""Contributions that must not reach the parameters: their sender is left out of the round, and the reason is told."""
+"""Contributions that must not reach the parameters: their sender is excluded from the round, with a reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Poisoning(Fp32):
 
 
 def with_values(value: float) -> Callable[[bytes], bytes]:
-    """Well-formed in every way but for one value."""
+    """Valid except for one value."""
 
     def rewrite(body: bytes) -> bytes:
         header = decode_header(POISONED, memoryview(body), ContributionHeader)
@@ -102,7 +102,7 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
             wait_until((run.root / POISONED).exists)
 
     def by_another(key: str) -> None:
-        # The sender takes its own contribution for sound: the round is not to be committed by it.
+        # The sender judges its own contribution as sound: another member must commit the round.
         if key == keys.commit(2):
             wait_until((run.root / key).exists)
 
@@ -115,7 +115,7 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
     assert _members(run, 2) == [0, 2]
     assert finals == {run.replayed_by_hand(lambda round_: _members(run, round_))}
     excluded = run.commit(2, _last_revision(run, 2)).excluded
-    # Who reads the commits alone, as clients do, learns of it too.
+    # A client, which reads the commits alone, sees it too.
     assert run.commit(3).excluded_before == excluded
     assert run.commit(3).excluded_total == 1
     assert [item.rank for item in excluded] == [1]

@@ -1,4 +1,4 @@
-"""A replica that is killed comes back with its inner state, and no data enter the model twice or never."""
+"""A killed replica restarts with its inner state, and every item enters the model exactly once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VICTIM = 1
 
 
 class Reader:
-    """Draws one item after the other, and notes everything that any process drew."""
+    """Draws one item after the other."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -107,8 +107,8 @@ def test_a_killed_replica_repeats_and_loses_no_data(
     assert (results[0] == 1).all()
     again = drawn[VICTIM, 2]
     assert again == list(range(again[0], ROUNDS * ITEMS))
-    # Drawn again is at most what was drawn for that round: all of it if it counts under the successor's name. What the
-    # first attempt gave may still be committed after the successor drew the same; then the successor is left out.
+    # Drawn again is at most what was drawn for that round: all of it if the successor contributes it. The
+    # first attempt's contribution may still be committed after that; then the successor is left out.
     attempt = {member.rank: member.attempt for member in run.commit(round_).members}[VICTIM]
     assert again[0] in {(round_ - 1) * ITEMS, round_ * ITEMS}
     assert attempt == 1 or again[0] == (round_ - 1) * ITEMS
@@ -120,7 +120,7 @@ def test_states_are_kept_by_round_and_few_of_them(tmp_path: Path) -> None:
         checkpoints.save(round_, b"state of %d" % round_)
     assert len(list(tmp_path.iterdir())) == KEPT
     assert checkpoints.load(6) == (6, b"state of 6")
-    # What was ahead of the run never was.
+    # A state ahead of the run was deleted.
     assert checkpoints.load(9) == (6, b"state of 6")
     assert checkpoints.load(4) is None
 
@@ -128,7 +128,7 @@ def test_states_are_kept_by_round_and_few_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda body: body[:-1], lambda body: body[:-1] + b"x", lambda _: b"", lambda b: b[5:]]
 )
-def test_a_damaged_state_is_passed_over(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_state_is_skipped(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     checkpoints = Checkpoints(tmp_path, "trainer")
     checkpoints.save(1, b"old")
     checkpoints.save(2, b"new")
@@ -151,5 +151,5 @@ def test_plain_states_come_back_as_they_were() -> None:
     assert found["moments"]["a"].dtype == np.float32
     assert found["moments"]["b"][0].tolist() == [0, 1, 2]
     assert (found["rng"], found["epoch"], found["name"], found["none"]) == (state["rng"], 4, "Grüße", None)
-    with pytest.raises(ParametersError, match="trainer_state holds a object; allowed: dicts, lists, numbers"):
+    with pytest.raises(ParametersError, match="trainer_state holds the type object; allowed: dicts, lists, numbers"):
         pack_plain({"strange": object()})

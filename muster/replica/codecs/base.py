@@ -123,6 +123,7 @@ def _twice(numbers: NDArray[N]) -> NDArray[N]:
 
 
 _RANDOM = _mixed(np.arange(1, Dither.PERIOD + 1, dtype=np.uint64))
-# The middles of 65,536 equal parts of (-0.5, 0.5): never an end, which could round beyond the largest code.
-_OFFSETS: Floats = _twice(((_RANDOM >> np.uint64(48)).astype(np.float32) + np.float32(0.5)) / 65_536 - np.float32(0.5))
+# The centres of 65,536 equal parts of (-0.5, 0.5): never an end, which could round beyond the largest code.
+_PARTS = (_RANDOM >> np.uint64(48)).astype(np.float32)
+_OFFSETS: Floats = _twice((_PARTS + np.float32(0.5)) / np.float32(65_536) - np.float32(0.5))
 _BYTES: NDArray[np.uint8] = _twice((_RANDOM & np.uint64(255)).astype(np.uint8))

@@ -60,7 +60,7 @@ class ArrayPacking(Packing):
             ParametersError: lists everything that is wrong with them.
         """
         if isinstance(parameters, list | tuple | set):
-            message = f"parameters is a {type(parameters).__name__}; allowed: {_ALLOWED}."
+            message = f"parameters is of type {type(parameters).__name__}; allowed: {_ALLOWED}."
             raise ParametersError(message)
         named: Mapping[str, Array] = (
             parameters if isinstance(parameters, Mapping) else MappingProxyType({"parameters": parameters})
@@ -100,7 +100,9 @@ def hold(named: Mapping[str, Array], name: str) -> HeldArray:
     elif isinstance(array, np.ndarray):
         message = f"{name} is read-only"
     elif not hasattr(array, "__array_namespace__"):
-        message = f"{name} is a {type(array).__name__}, neither a NumPy array nor one that DLPack can share with NumPy"
+        message = (
+            f"{name} is of type {type(array).__name__}, neither a NumPy array nor one that DLPack can share with NumPy"
+        )
     elif not isinstance(named, MutableMapping):
         message = f"{name} is read-only: put it into a dict, in which it can be replaced"
     else:

@@ -24,7 +24,7 @@ def check_type(parameter: str, found: object, kind: type | tuple[type, ...], all
         ParametersError: it is not; names the parameter, what was found and what is `allowed`.
     """
     if not isinstance(found, kind):
-        message = f"{parameter} is a {type(found).__name__}; allowed: {allowed}."
+        message = f"{parameter} is of type {type(found).__name__}; allowed: {allowed}."
         raise ParametersError(message)
 
 

@@ -50,7 +50,9 @@ def pack_plain(tree: Mapping[str, object]) -> bytes:
             return {_ARRAY: len(arrays) - 1}
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        message = f"trainer_state holds a {type(value).__name__}; allowed: dicts, lists, numbers, texts and arrays."
+        message = (
+            f"trainer_state holds the type {type(value).__name__}; allowed: dicts, lists, numbers, texts and arrays."
+        )
         raise ParametersError(message)
 
     text = json.dumps(plain(tree)).encode()
@@ -71,6 +73,6 @@ def unpack_plain(body: bytes) -> StateDict:
 
         tree = full(json.loads(file[_TREE].tobytes()))
     if not isinstance(tree, dict):
-        message = f"The stored trainer state is a {type(tree).__name__}; allowed: a dict."
+        message = f"The stored trainer state is of type {type(tree).__name__}; allowed: a dict."
         raise ParametersError(message)
     return tree

@@ -1,4 +1,4 @@
-"""Replicas as threads over a local directory, each with a store that can be told to fail."""
+"""Replicas as threads over a local directory, each with a store that can be made to fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL = 300
 # Enough for several shards: a shard has at least 256 KiB.
 SHARDED = 200_000
 
-# What holds until all are there, however slow the machine is; nobody waits for its end.
+# A time-out that never passes, however slow the machine is.
 PATIENT_SECONDS = 120.0
 _BRIEF_SECONDS = 0.2
 
@@ -104,7 +104,7 @@ def kill_at(pattern: str) -> Hook:
 def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
     """Let a quorum wait briefly for the others in `round_`, and in every other round as long as it takes.
 
-    Else who is slow would be left out by chance, in any round: the window that is learnt may be two seconds.
+    Otherwise a slow replica could be left out of any round: the learnt window may be two seconds.
     """
 
     def window(_longest: float, _least: int, recent: Sequence[Commit]) -> float:
@@ -115,7 +115,7 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
 
 
 def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody take over the shard of a member that is slow."""
+    """Let no member take over the shard of a slow one."""
     monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
 
 
@@ -190,7 +190,7 @@ class Run:
         before_step: Callable[[int], None] = lambda _: None,
         gradient: Callable[[int, int, int], Floats] = gradient_of,
     ) -> Peer:
-        """A replica that trains to the last round; `before_step` is told each round before it trains for it."""
+        """A replica that trains to the last round; `before_step` is called with each round before it trains for it."""
         stop = threading.Event()
         store = FaultyStore(self.store, faults or Faults())
 
@@ -218,7 +218,7 @@ class Run:
         return peer
 
     def start_behind(self, victim: Peer, pattern: str, *ranks: int) -> list[Peer]:
-        """Replicas that come to keys that are like `pattern` only when `victim` has died: none is there before it."""
+        """Replicas that reach keys like `pattern` only after `victim` has died."""
 
         def hold(key: str) -> None:
             if is_like(key, pattern):

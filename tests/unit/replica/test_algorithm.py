@@ -82,7 +82,7 @@ def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_c
     first = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), a := np.zeros(COUNT, np.float32), algorithm)
     a -= 1
     assert first.step() is None  # gives
-    assert first.step() is None  # and goes on, although nobody else has come
+    assert first.step() is None  # and continues, although no other replica has come
     assert first.round == 1
     second = DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), b := np.zeros(COUNT, np.float32), algorithm)
     b -= 3

@@ -39,7 +39,7 @@ class Shared:
 
 
 class Immutable(Shared):
-    """An array as JAX's are: nobody may write its memory, and its library is named as the array API standard says."""
+    """An array like JAX's: its memory is read-only, and its library is named as the array API standard says."""
 
     device = "cpu"
 

@@ -173,7 +173,7 @@ def test_topk_keeps_the_largest_of_each_chunk(values: Floats) -> None:
 @every_codec
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2e30])
 @pytest.mark.parametrize("place", [0, 300, 5000])
-def test_what_nobody_can_average_is_not_encoded(codec: Codec, value: float, place: int) -> None:
+def test_values_that_cannot_be_averaged_are_not_encoded(codec: Codec, value: float, place: int) -> None:
     values = np.ones(5001, np.float32)
     values[place] = value
     with pytest.raises(CodecError, match="NaN, infinity or values beyond"):
@@ -226,8 +226,8 @@ def test_whatever_lies_in_a_block_a_codec_refuses_it_or_gives_bounded_values(
         codec.decode(room, values)
     except CodecError:
         return
-    # The plain codecs' values are judged by whoever decodes an object. No encoder writes int8's -128, which is a 127th
-    # more than the scale; who decodes an object refuses it beyond the limit, too.
+    # The plain codecs' values are judged by the process that decodes an object. No encoder writes int8's -128,
+    # which is a 127th more than the scale; a decoder refuses it beyond the limit, too.
     most = MAGNITUDE_MAX * (128 / 127 if codec.name == "int8" else 1)
     assert codec.name in {"fp32", "bf16", "fp16"} or np.all(np.abs(values) <= most)
 
@@ -235,7 +235,7 @@ def test_whatever_lies_in_a_block_a_codec_refuses_it_or_gives_bounded_values(
 @every_codec
 @examples
 @given(values=gradients())
-def test_dither_is_the_same_for_whoever_encodes(codec: Codec, values: Floats) -> None:
+def test_dither_is_the_same_for_every_process(codec: Codec, values: Floats) -> None:
     assert bytes(encoded(values, codec, dither=True)) == bytes(encoded(values.copy(), codec, dither=True))
 
 

@@ -64,7 +64,7 @@ def test_everything_that_is_wrong_with_the_parameters_is_said_at_once(tmp_path: 
         DiLoCo(alone(tmp_path), wrong)
     assert str(caught.value) == (
         "The parameters cannot be trained: a is float64, not float32; b is read-only; "
-        "c is a list, neither a NumPy array nor one that DLPack can share with NumPy."
+        "c is of type list, neither a NumPy array nor one that DLPack can share with NumPy."
     )
 
 

@@ -215,7 +215,7 @@ def test_a_trainer_that_fails_is_user_code(containers: Containers, function: str
     assert ("Traceback" in error) == (function == "fail")
 
 
-def test_the_trainer_is_told_where_it_is(containers: Containers) -> None:
+def test_the_trainer_gets_its_place_in_the_run(containers: Containers) -> None:
     containers.write_document("say_where", replicas=2)
     code, out, _ = ended(containers.start(rank=1, attempt=4))
     assert (code, out) == (ReplicaExit.DONE, "1 2 4 1 test\n")

@@ -50,16 +50,20 @@ def test_a_list_of_arrays_is_refused_with_what_is_allowed(tmp_path: Path, kind: 
     with pytest.raises(ParametersError) as caught:
         DiLoCo(alone(tmp_path), kind([zeros(), zeros()]))
     assert str(caught.value) == (
-        f"parameters is a {kind.__name__}; allowed: a float32 array, or a dict of names to float32 arrays."
+        f"parameters is of type {kind.__name__}; allowed: a float32 array, or a dict of names to float32 arrays."
     )
 
 
 def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
-    with pytest.raises(ParametersError, match=r"rendezvous is a str; allowed: the context's rendezvous"):
+    with pytest.raises(ParametersError, match=r"rendezvous is of type str; allowed: the context's rendezvous"):
         DiLoCo("s3://bucket/run/", zeros())  # type: ignore[arg-type]
-    with pytest.raises(ParametersError, match=r"algorithm is a int; allowed: an Algorithm, as Algorithm\(sync_every"):
+    with pytest.raises(
+        ParametersError, match=r"algorithm is of type int; allowed: an Algorithm, as Algorithm\(sync_every"
+    ):
         DiLoCo(alone(tmp_path), zeros(), 500)  # type: ignore[arg-type]
-    with pytest.raises(ParametersError, match=r"trainer_state\['data'\] is a int; allowed: an object with state_dict"):
+    with pytest.raises(
+        ParametersError, match=r"trainer_state\['data'\] is of type int; allowed: an object with state_dict"
+    ):
         DiLoCo(alone(tmp_path), zeros(), trainer_state={"data": 3})  # type: ignore[dict-item]
 
 

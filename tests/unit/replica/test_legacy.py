@@ -61,7 +61,7 @@ def test_replicas_meet_and_leave_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variables", "told"),
+    ("arguments", "variables", "expected"),
     [
         (["--world-size", "two"], {}, ["--rendezvous is ''", "--world-size is 'two'", "--trainer-module is not given"]),
         (["--trainer-kwargs-json", "[1]"], {"WORLD_SIZE": "2", "REPLICA_RANK": "2"}, ["from 0 to 1", "is a list"]),
@@ -70,10 +70,10 @@ def test_replicas_meet_and_leave_the_same(tmp_path: Path) -> None:
     ids=["missing", "out of range", "unknown flag"],
 )
 def test_what_is_wrong_is_said_at_once(
-    tmp_path: Path, arguments: list[str], variables: dict[str, str], told: list[str]
+    tmp_path: Path, arguments: list[str], variables: dict[str, str], expected: list[str]
 ) -> None:
     process = start(tmp_path / "base", *arguments, **variables)
     process.communicate(timeout=240)
     assert process.returncode == ReplicaExit.BAD_INPUT
     failure = (tmp_path / "base/output/failure").read_text()
-    assert [words for words in told if words not in failure] == []
+    assert [words for words in expected if words not in failure] == []

@@ -56,7 +56,7 @@ def test_shards_are_bounded_however_large_the_model_is() -> None:
     assert Snapshots(context, 1_000, "layout").shards(2) == 1
 
 
-def test_the_missing_shards_are_those_nobody_wrote(kept: Snapshots) -> None:
+def test_the_missing_shards_are_those_not_written(kept: Snapshots) -> None:
     assert kept.shards(2) == 7
     kept.put(state(2), [0, 3])
     assert kept.missing(2) == [1, 2, 4, 5, 6]
@@ -83,7 +83,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(kept: Snapshots, t
         latest_state(kept)
 
 
-def test_a_snapshot_that_is_deleted_is_told_from_one_that_never_was(kept: Snapshots) -> None:
+def test_a_snapshot_that_is_deleted_is_distinguished_from_one_that_never_was(kept: Snapshots) -> None:
     store(kept, 2)
     kept.context.store.delete([keys.snapshot(2, "shared", 3)])
     with pytest.raises(ObjectMissingError):

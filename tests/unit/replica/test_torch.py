@@ -264,10 +264,13 @@ def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Pa
     model = torch.nn.Linear(2, 2)
     inner = torch.optim.SGD(model.parameters(), lr=1)
     wrong: list[tuple[tuple[Any, ...], str]] = [
-        ((model, inner, rendezvous, Algorithm()), "rendezvous is a Linear; allowed: the context's rendezvous"),
-        ((rendezvous, [model], inner, Algorithm()), "model is a list; allowed: a torch.nn.Module"),
-        ((rendezvous, model, Algorithm(), Algorithm()), "inner_optimizer is a Algorithm; allowed: a torch.optim."),
-        ((rendezvous, model, inner, inner), "algorithm is a SGD; allowed: an Algorithm"),
+        ((model, inner, rendezvous, Algorithm()), "rendezvous is of type Linear; allowed: the context's rendezvous"),
+        ((rendezvous, [model], inner, Algorithm()), "model is of type list; allowed: a torch.nn.Module"),
+        (
+            (rendezvous, model, Algorithm(), Algorithm()),
+            "inner_optimizer is of type Algorithm; allowed: a torch.optim.",
+        ),
+        ((rendezvous, model, inner, inner), "algorithm is of type SGD; allowed: an Algorithm"),
     ]
     for arguments, reason in wrong:
         with pytest.raises(ParametersError, match=reason):

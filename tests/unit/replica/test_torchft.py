@@ -164,7 +164,7 @@ def test_what_should_not_be_coded_is_refused(tmp_path: Path) -> None:
         pytest.raises(AlgorithmError, match=r"the codec is fp32; allowed: another, as Manager\(..., codec='int8'\)"),
     ):
         inner_steps(model, inner, 0, 1)
-    # The run's codec is agreed by whoever comes first, and so is whose algorithm it is.
+    # The first replica decides the run's codec and algorithm.
     with pytest.raises(AlgorithmError, match="codec is int8/1 here and fp32/1 in the run"):
         begin(3, codec="int8")
     with pytest.raises(AlgorithmError, match="algorithm is not set here and torchft in the run"):

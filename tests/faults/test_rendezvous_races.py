@@ -1,4 +1,4 @@
-"""Moments that a clock would hardly ever hit, held still: a process stands before one call until it is told to go."""
+"""Races that real timing would hardly ever hit: a process is held before one call until the test releases it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def go_on(world: World, until: Callable[[], bool], holding: tuple[Process, ...] 
         if until():
             return
         living = [process for process in world.living if process not in holding]
-        assert living, "nobody is left to bring it about"
+        assert living, "no process is left that could make it true"
         fair(world, living).run()
     pytest.fail("it never came")
 
@@ -54,7 +54,7 @@ def commit_of(world: World, round_: int) -> Commit:
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_commit_race_between_all_members(order: tuple[int, ...]) -> None:
-    # Nobody sees the commit of another before it tries its own: all contribute, then each calls the roll alone.
+    # No member sees another's commit before it tries its own: all contribute, then each checks the quorum alone.
     world = World(Setting(rounds=1, min_participants=3))
     try:
         processes = [world.start(rank) for rank in range(3)]
@@ -92,7 +92,7 @@ def test_two_replicas_claiming_one_rank(world: World, first_attempt_first: bool)
     assert isinstance(older.error, FencedError)
     assert newer.error is None
     assert {others[0].error, others[1].error} == {None}
-    # The newer one's claim is the last, whoever was faster; nothing of the older one's is in any commit.
+    # The newer attempt's claim is the last, whichever was faster; no commit names the older one.
     for round_ in range(1, world.setting.rounds + 1):
         assert {member.attempt for member in commit_of(world, round_).members if member.rank == 0} <= {2}
 
@@ -124,7 +124,7 @@ def test_owner_dies_after_half_its_snapshot_shards(world: World) -> None:
     finish(world, fair)
     assert world.problems == []
     assert successor.error is None
-    # Who replays the round completes its snapshot; else it would be missed for ever.
+    # A replica that replays the round completes its snapshot; otherwise it would be missing for ever.
     assert world.store.creates[keys.manifest(2)] == 1
     assert all(world.store.creates[label.removeprefix("create ")] == 1 for label in own)
 
