@@ -25,6 +25,8 @@ class _Look(NamedTuple):
     at: float
 
 
+# The standard library's server on purpose: two routes are the same code with Starlette, which would bring three packages
+# (itself, anyio and a server) into the `client` extra of everybody who only launches runs.
 class PageServer(ThreadingHTTPServer):
     """Serves `/` and `/data.json` on the loopback interface alone.
 
