@@ -25,8 +25,8 @@ class _Look(NamedTuple):
     at: float
 
 
-# The standard library's server on purpose: two routes are the same code with Starlette, which would bring three packages
-# (itself, anyio and a server) into the `client` extra of everybody who only launches runs.
+# The standard library's server on purpose: with Starlette two routes take as much code, and the `client` extra of every
+# user who only launches runs would grow by three packages: Starlette, anyio and a server.
 class PageServer(ThreadingHTTPServer):
     """Serves `/` and `/data.json` on the loopback interface alone.
 

@@ -1,31 +1,26 @@
-"""Faults on demand: what can be asked for, and the book in which the service keeps them.
+"""Faults on demand: what can be asked for.
 
-Every fault has a `count`, how often it may still strike (None: without end), and the book
-counts how often it did, so that a test can assert that what it asked for really happened.
+Every fault has a `count`, how often it may fire (None: without limit). The service counts how often it did, so that a
+test can assert that the fault happened.
 """
 
 from __future__ import annotations
 
-import itertools
-import threading
-import time
-from collections.abc import Callable, Collection
-from fnmatch import fnmatchcase
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from muster.local.calls import Call
 
+class FaultBase(BaseModel):
+    """What every fault has."""
 
-class _Fault(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     count: int | None = Field(default=1, ge=1)
-    """How often it strikes; None for without end."""
+    """How often it fires; None for no limit."""
 
 
-class _JobFault(_Fault):
+class _JobFault(FaultBase):
     job: str = "*"
     """Glob over training job names."""
 
@@ -56,7 +51,7 @@ class Crash(_JobFault):
 
 
 class CapacityError(_JobFault):
-    """No instance is to be had: the job ends Failed with a CapacityError before its process starts."""
+    """No instance is available: the job ends Failed with a CapacityError before its process starts."""
 
     kind: Literal["capacity-error"] = "capacity-error"
 
@@ -74,8 +69,8 @@ class QuotaError(_JobFault):
     kind: Literal["quota-error"] = "quota-error"
 
 
-class CallError(_Fault):
-    """A call at the endpoint answers an error, before it is carried out or after."""
+class CallError(FaultBase):
+    """A call at the endpoint answers an error, before its effect or after it."""
 
     kind: Literal["call-error"] = "call-error"
     service: str = "*"
@@ -90,13 +85,13 @@ class CallError(_Fault):
     message: str = "We encountered an internal error. Please try again."
     status: int = Field(default=500, ge=400, le=599)
     after_effect: bool = False
-    """Carry the call out first: only its answer is lost."""
+    """Execute the call first: only its answer is lost."""
     disconnect: bool = False
     """Close the connection in the middle of the answer instead of sending the error."""
 
 
-class RateLimit(_Fault):
-    """A token bucket over matching calls: what finds it empty is throttled."""
+class RateLimit(FaultBase):
+    """A token bucket for matching calls: a call that finds it empty is throttled."""
 
     kind: Literal["rate-limit"] = "rate-limit"
     count: None = None
@@ -135,7 +130,7 @@ FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
 
 
 class FaultReport(BaseModel):
-    """One fault in the book, and how often it struck."""
+    """One fault, and how often it fired."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -146,95 +141,9 @@ class FaultReport(BaseModel):
 
 FAULT_REPORTS: TypeAdapter[list[FaultReport]] = TypeAdapter(list[FaultReport])
 
-_F = TypeVar("_F", bound=_Fault)
-
-
-class _Entry:
-    """A fault with its count, and a token bucket's level."""
-
-    def __init__(self, identifier: int, fault: Fault) -> None:
-        self.id = identifier
-        self.fault = fault
-        self.fired = 0
-        self.tokens = float(fault.burst) if isinstance(fault, RateLimit) else 0.0
-        self.filled_at = time.monotonic()
-
-    @property
-    def spent(self) -> bool:
-        return self.fault.count is not None and self.fired >= self.fault.count
-
-    def allows(self, limit: RateLimit) -> bool:
-        """Take a token; False when there is none."""
-        now = time.monotonic()
-        self.tokens = min(limit.burst, self.tokens + (now - self.filled_at) * limit.per_second)
-        self.filled_at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
-
-class FaultBook:
-    """The faults of a service, in the order in which they were asked for. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}
-        self._identifiers = itertools.count(1)
-        self._lock = threading.Lock()
-
-    def add(self, fault: Fault) -> FaultReport:
-        """Write `fault` down."""
-        with self._lock:
-            entry = _Entry(next(self._identifiers), fault)
-            self._entries[entry.id] = entry
-            return _report(entry)
-
-    def remove(self, identifier: int) -> bool:
-        """Strike a fault out; False when there is none of that number."""
-        with self._lock:
-            return self._entries.pop(identifier, None) is not None
-
-    def clear(self) -> None:
-        """Strike all out."""
-        with self._lock:
-            self._entries.clear()
-
-    def report(self) -> list[FaultReport]:
-        """All faults, spent ones too."""
-        with self._lock:
-            return [_report(entry) for entry in self._entries.values()]
-
-    def take(self, kind: type[_F], matches: Callable[[_F], bool]) -> _F | None:
-        """The first fault of `kind` that is not spent and matches, counted as struck."""
-        with self._lock:
-            for entry in self._entries.values():
-                if isinstance(entry.fault, kind) and not entry.spent and matches(entry.fault):
-                    entry.fired += 1
-                    return entry.fault
-        return None
-
-    def take_call(self, call: Call, caller: str, resources: Collection[str]) -> CallError | None:
-        """The error that a call meets, if any; an empty token bucket is a ThrottlingException."""
-        with self._lock:
-            for entry in self._entries.values():
-                fault = entry.fault
-                if not isinstance(fault, CallError | RateLimit) or entry.spent:
-                    continue
-                if not (fnmatchcase(call.service, fault.service) and fnmatchcase(call.operation, fault.operation)):
-                    continue
-                if isinstance(fault, RateLimit):
-                    if entry.allows(fault):
-                        continue
-                    entry.fired += 1
-                    return throttled(call.service, call.operation)
-                if fnmatchcase(caller, fault.caller) and any(fnmatchcase(name, fault.resource) for name in resources):
-                    entry.fired += 1
-                    return fault
-        return None
-
 
 def throttled(service: str, operation: str, count: int | None = 1) -> CallError:
-    """What AWS answers to a call that comes too fast."""
+    """The answer of AWS to a call above the rate limit."""
     if service == "s3":
         return CallError(
             service=service,
@@ -252,7 +161,3 @@ def throttled(service: str, operation: str, count: int | None = 1) -> CallError:
         message="Rate exceeded",
         status=400,
     )
-
-
-def _report(entry: _Entry) -> FaultReport:
-    return FaultReport(id=entry.id, fault=entry.fault, fired=entry.fired)

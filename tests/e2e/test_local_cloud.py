@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.local import LocalCloud
-from muster.local.errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError
+from muster.local.cloud_errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError
 from muster.local.faults import LostInstance
 from tests.plugins.cloud import Workshop, eventually, fast_settings
 
@@ -113,7 +113,7 @@ def test_a_cloud_in_the_foreground_ends_with_the_interrupt(tmp_path: Path) -> No
 
 def test_faults_from_the_command_line(workshop: Workshop, faults: Any) -> None:
     state = ("--state", str(workshop.cloud.directory.root))
-    command = [sys.executable, "-c", "from muster.local.faults_cli import app; app()"]
+    command = [sys.executable, "-c", "from muster.local.commands.fault_commands import app; app()"]
 
     def faulty(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*command, *arguments, *state], capture_output=True, text=True, check=False)
@@ -331,6 +331,6 @@ def test_a_fault_that_strikes_can_be_waited_for(workshop: Workshop, faults: Any)
     fault = faults.add(LostInstance(job=job))
     fault.wait()
     assert fault.fired == 1
-    with pytest.raises(TimeoutError, match="struck 1 times"):
+    with pytest.raises(TimeoutError, match="fired 1 times"):
         fault.wait(fired=2, timeout_seconds=0.1)
     workshop.end(job)

@@ -13,11 +13,11 @@ from muster.local.faults import (
     CallError,
     CapacityError,
     Fault,
-    FaultBook,
     LostInstance,
     RateLimit,
     throttled,
 )
+from muster.local.service.fault_book import FaultBook
 
 CREATE = Call("sagemaker", "CreateTrainingJob")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from muster.contract.status import JobStatus
-from muster.local.sagemaker.job import Change, Job, Secondary
-from tests.unit.local.test_local_validation import REQUEST
+from muster.local.sagemaker.training_job import Change, Job, Secondary
+from tests.unit.local.samples import REQUEST
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/muster-run-r0-a1"
 

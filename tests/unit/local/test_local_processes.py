@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import processes
-from muster.local.processes import Child, ProcessPool
+from muster.local.processes import process_pool as processes
+from muster.local.processes.process_pool import Child, ProcessPool
 from tests.plugins.cloud import eventually
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -103,7 +103,7 @@ def test_even_a_daemon_of_a_job_ends_with_the_service(pool: ProcessPool, tmp_pat
 
 def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
     service = (
-        "import os, sys\nfrom pathlib import Path\nfrom muster.local.processes import ProcessPool\n"
+        "import os, sys\nfrom pathlib import Path\nfrom muster.local.processes.process_pool import ProcessPool\n"
         "place = Path(sys.argv[1])\npool = ProcessPool()\n"
         "child = pool.spawn(['sleep', '600'], env={'PATH': os.environ['PATH']}, cwd=place, log=place / 'log')\n"
         "while child.pid is None: child.wait(0.01)\n"
