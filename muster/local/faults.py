@@ -12,106 +12,99 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 
 class FaultBase(BaseModel):
-    """What every fault has."""
+    """What every fault has. The commands of `muster faults` follow from the models: each field is an option."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    count: int | None = Field(default=1, ge=1)
-    """How often it fires; None for no limit."""
+    count: int | None = Field(default=1, ge=1, description="How often it fires.")
+    """None for no limit."""
 
 
 class _JobFault(FaultBase):
-    job: str = "*"
-    """Glob over training job names."""
+    job: str = Field(default="*", description="Training job name, or a glob.")
 
 
-class SpotInterruption(_JobFault):
-    """Managed spot takes the instance: SIGTERM, grace, Interrupted, Restarting, the same job in a new process."""
+class _ProcessFault(_JobFault):
+    after_seconds: float = Field(default=0, ge=0, description="Seconds after the job's process started.")
+
+
+class SpotInterruption(_ProcessFault):
+    """Interrupt a managed spot job: SIGTERM, Interrupted, Restarting, the same job in a new process."""
 
     kind: Literal["spot-interruption"] = "spot-interruption"
-    after_seconds: float = Field(default=0, ge=0)
-    """Since the process started."""
-    wait_seconds: float | None = Field(default=None, ge=0)
-    """How long no new instance is found; counts towards MaxWaitTimeInSeconds. None: one phase."""
+    wait_seconds: float | None = Field(
+        default=None, ge=0, description="Seconds without a new instance, part of MaxWaitTimeInSeconds; else one phase."
+    )
 
 
-class LostInstance(_JobFault):
-    """The instance is gone at once: in-job restart while RetryStrategy has attempts, else InternalServerError."""
+class LostInstance(_ProcessFault):
+    """Lose a job's instance: InternalServerError, or a restart while its RetryStrategy allows one."""
 
     kind: Literal["lost-instance"] = "lost-instance"
-    after_seconds: float = Field(default=0, ge=0)
 
 
-class Crash(_JobFault):
-    """The container's process ends with `exit_code` as if the user's code had crashed."""
+class Crash(_ProcessFault):
+    """End a job's process with an exit code, as a crash of the user's code does."""
 
     kind: Literal["crash"] = "crash"
-    after_seconds: float = Field(default=0, ge=0)
-    exit_code: int = Field(default=1, ge=1, le=255)
+    exit_code: int = Field(default=1, ge=1, le=255, description="Exit code of the process.")
 
 
 class CapacityError(_JobFault):
-    """No instance is available: the job ends Failed with a CapacityError before its process starts."""
+    """Fail a job with a CapacityError before its process starts."""
 
     kind: Literal["capacity-error"] = "capacity-error"
 
 
 class SlowStart(_JobFault):
-    """The job stays in Starting this much longer."""
+    """Keep a job longer in Starting."""
 
     kind: Literal["slow-start"] = "slow-start"
-    seconds: float = Field(gt=0)
+    seconds: float = Field(default=10.0, gt=0, description="How much longer it stays in Starting.")
 
 
 class QuotaError(_JobFault):
-    """CreateTrainingJob answers ResourceLimitExceeded."""
+    """Refuse CreateTrainingJob with ResourceLimitExceeded."""
 
     kind: Literal["quota-error"] = "quota-error"
 
 
 class CallError(FaultBase):
-    """A call at the endpoint answers an error, before its effect or after it."""
+    """Fail calls of any service, before their effect or after it."""
 
     kind: Literal["call-error"] = "call-error"
-    service: str = "*"
-    """The signing name, a glob: sagemaker, s3, states, lambda, events, logs, sts, iam, cloudformation."""
-    operation: str = "*"
-    """Glob over operation names: CreateTrainingJob, PutObject."""
-    resource: str = "*"
-    """Glob over the resource: bucket/key, a REST path, or any string member of a JSON request."""
-    caller: str = "*"
-    """Glob over the caller: a role's name, `root`, `sagemaker.amazonaws.com` for the platform's own transfers."""
-    code: str = "InternalFailure"
-    message: str = "We encountered an internal error. Please try again."
-    status: int = Field(default=500, ge=400, le=599)
-    after_effect: bool = False
-    """Execute the call first: only its answer is lost."""
-    disconnect: bool = False
-    """Close the connection in the middle of the answer instead of sending the error."""
+    service: str = Field(default="*", description="Signing name, or a glob: s3, states, lambda, events, sagemaker.")
+    operation: str = Field(default="*", description="Operation name, or a glob: CreateTrainingJob, PutObject.")
+    resource: str = Field(default="*", description="Glob over bucket/key, REST path or string members of the request.")
+    caller: str = Field(default="*", description="Glob over the caller: a role's name, root, sagemaker.amazonaws.com.")
+    code: str = Field(default="InternalFailure", description="AWS error code.")
+    message: str = Field(
+        default="We encountered an internal error. Please try again.", description="Message of the error."
+    )
+    status: int = Field(default=500, ge=400, le=599, description="HTTP status.")
+    after_effect: bool = Field(default=False, description="Execute the call, lose its answer.")
+    disconnect: bool = Field(default=False, description="Close the connection in the middle of the answer.")
 
 
 class RateLimit(FaultBase):
-    """A token bucket for matching calls: a call that finds it empty is throttled."""
+    """Throttle matching calls by a token bucket: a call that finds it empty is refused."""
 
     kind: Literal["rate-limit"] = "rate-limit"
     count: None = None
-    service: str = "sagemaker"
-    operation: str = "*"
-    per_second: float = Field(gt=0)
-    burst: int = Field(default=1, ge=1)
+    service: str = Field(default="sagemaker", description="Signing name, or a glob.")
+    operation: str = Field(default="*", description="Operation name, or a glob.")
+    per_second: float = Field(gt=0, description="Throttle all calls above this rate.")
+    burst: int = Field(default=1, ge=1, description="Calls at once before the rate applies.")
 
 
 class EventFault(_JobFault):
-    """A state-change event that is dropped, sent more than once, late, or after the job's next one."""
+    """Drop, duplicate, delay or reorder a job's state-change events."""
 
     kind: Literal["event"] = "event"
-    action: Literal["drop", "duplicate", "delay", "reorder"]
-    status: str = "*"
-    """Glob over the event's TrainingJobStatus or SecondaryStatus."""
-    seconds: float = Field(default=1.0, gt=0)
-    """Delay; for reorder the longest wait for a next event."""
-    copies: int = Field(default=2, ge=2)
-    """How often a duplicated event is sent in all."""
+    action: Literal["drop", "duplicate", "delay", "reorder"] = Field(description="What happens to an event.")
+    status: str = Field(default="*", description="Glob over TrainingJobStatus or SecondaryStatus.")
+    seconds: float = Field(default=1.0, gt=0, description="Delay; for reorder the longest wait for a next event.")
+    copies: int = Field(default=2, ge=2, description="How often a duplicate is sent in all.")
 
 
 Fault = Annotated[

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from muster.local.commands.command_answers import (
     DEFAULT,
@@ -16,14 +20,36 @@ from muster.local.commands.command_answers import (
     StateOption,
     print_answer,
 )
-from muster.local.faults import FAULT, Fault, FaultReport, throttled
+from muster.local.faults import (
+    FAULT,
+    CallError,
+    CapacityError,
+    Crash,
+    EventFault,
+    Fault,
+    FaultBase,
+    FaultReport,
+    LostInstance,
+    QuotaError,
+    SlowStart,
+    SpotInterruption,
+    throttled,
+)
 from muster.local.local_cloud import LocalCloud
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Faults on demand, on the embedded cloud.")
 
-Job = Annotated[str, typer.Argument(help="Training job name, or a glob.")]
-Count = Annotated[int, typer.Option(min=1, help="How often it fires.")]
-After = Annotated[float, typer.Option(min=0, help="Seconds after the job's process started.")]
+# Models that are commands as they are, with those of their fields that are arguments; all others are options.
+_COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (
+    (SpotInterruption, ("job",)),
+    (LostInstance, ("job",)),
+    (Crash, ("job",)),
+    (CapacityError, ("job",)),
+    (QuotaError, ("job",)),
+    (SlowStart, ("job",)),
+    (CallError, ("service", "operation")),
+    (EventFault, ("action", "job")),
+)
 
 
 @app.command(name="list")
@@ -62,71 +88,6 @@ def clear(
         typer.echo(f"Removed: {', '.join(map(str, cleared)) or 'nothing'}.")
 
 
-@app.command(name="spot-interruption")
-def spot_interruption(
-    job: Job,
-    *,
-    after_seconds: After = 0,
-    count: Count = 1,
-    as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
-) -> None:
-    """Interrupt a managed spot job: SIGTERM, Interrupted, Restarting, the same job in a new process."""
-    _add(state, as_json, kind="spot-interruption", job=job, after_seconds=after_seconds, count=count)
-
-
-@app.command(name="lost-instance")
-def lost_instance(
-    job: Job,
-    *,
-    after_seconds: After = 0,
-    count: Count = 1,
-    as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
-) -> None:
-    """Lose a job's instance: InternalServerError, or a restart while its RetryStrategy allows one."""
-    _add(state, as_json, kind="lost-instance", job=job, after_seconds=after_seconds, count=count)
-
-
-@app.command()
-def crash(
-    job: Job,
-    *,
-    after_seconds: After = 0,
-    exit_code: Annotated[int, typer.Option(min=1, max=255, help="Exit code of the process.")] = 1,
-    count: Count = 1,
-    as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
-) -> None:
-    """End a job's process with an exit code."""
-    _add(state, as_json, kind="crash", job=job, after_seconds=after_seconds, exit_code=exit_code, count=count)
-
-
-@app.command(name="capacity-error")
-def capacity_error(job: Job, *, count: Count = 1, as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
-    """Fail a job for lack of capacity, before it trains."""
-    _add(state, as_json, kind="capacity-error", job=job, count=count)
-
-
-@app.command(name="quota-error")
-def quota_error(job: Job, *, count: Count = 1, as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
-    """Refuse CreateTrainingJob with ResourceLimitExceeded."""
-    _add(state, as_json, kind="quota-error", job=job, count=count)
-
-
-@app.command(name="slow-start")
-def slow_start(
-    job: Job,
-    *,
-    seconds: Annotated[float, typer.Option(min=0.01, help="How much longer it stays in Starting.")] = 10.0,
-    count: Count = 1,
-    as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
-) -> None:
-    """Keep a job longer in Starting."""
-    _add(state, as_json, kind="slow-start", job=job, seconds=seconds, count=count)
-
-
 @app.command()
 def throttle(
     *,
@@ -150,54 +111,40 @@ def throttle(
         _ask(state, as_json, throttled(service, operation, count))
 
 
-@app.command(name="call-error")
-def call_error(
-    *,
-    service: Annotated[str, typer.Argument(help="Signing name: s3, states, lambda, events, sagemaker.")],
-    operation: Annotated[str, typer.Argument(help="Operation name, or a glob.")],
-    resource: Annotated[str, typer.Option(help="Glob over bucket/key, path or names in the request.")] = "*",
-    caller: Annotated[str, typer.Option(help="Glob over the caller's role.")] = "*",
-    code: Annotated[str, typer.Option(help="AWS error code.")] = "InternalFailure",
-    status: Annotated[int, typer.Option(min=400, max=599, help="HTTP status.")] = 500,
-    after_effect: Annotated[bool, typer.Option(help="Execute the call, lose its answer.")] = False,
-    disconnect: Annotated[bool, typer.Option(help="Close the connection instead of answering.")] = False,
-    count: Count = 1,
-    as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
-) -> None:
-    """Fail calls of any service, before their effect or after it."""
-    _add(
-        state,
-        as_json,
-        kind="call-error",
-        service=service,
-        operation=operation,
-        resource=resource,
-        caller=caller,
-        code=code,
-        status=status,
-        after_effect=after_effect,
-        disconnect=disconnect,
-        count=count,
-    )
+def _command(model: type[FaultBase], arguments: tuple[str, ...]) -> Callable[..., None]:
+    """The function of the command that adds a fault of `model`; Typer reads its parameters from the signature."""
+    kind = str(model.model_fields["kind"].default)
+
+    def command(*, as_json: bool, state: Path, **fields: object) -> None:
+        _add(state, as_json, kind=kind, **fields)
+
+    parameters = list(_parameters(model, arguments))
+    command.__doc__ = model.__doc__
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    vars(command)["__signature__"] = Signature(parameters)
+    return command
 
 
-@app.command()
-def event(
-    *,
-    action: Annotated[str, typer.Argument(help="drop, duplicate, delay or reorder.")],
-    job: Job,
-    status: Annotated[str, typer.Option(help="Glob over status or secondary status.")] = "*",
-    seconds: Annotated[float, typer.Option(min=0.01, help="Delay; for reorder the longest wait.")] = 1.0,
-    copies: Annotated[int, typer.Option(min=2, help="How often a duplicate is sent in all.")] = 2,
-    count: Count = 1,
-    as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
-) -> None:
-    """Drop, duplicate, delay or reorder a job's state-change events."""
-    _add(
-        state, as_json, kind="event", action=action, job=job, status=status, seconds=seconds, copies=copies, count=count
-    )
+def _parameters(model: type[FaultBase], arguments: tuple[str, ...]) -> Iterator[Parameter]:
+    fields = model.model_fields
+    for name in arguments:
+        yield _parameter(name, fields[name], typer.Argument(help=fields[name].description), Parameter.empty)
+    # The options of the model itself first, then those of every fault.
+    for name in sorted(fields.keys() - {*arguments, "kind"}, key=lambda name: (name == "count", [*fields].index(name))):
+        yield _parameter(name, fields[name], _option(fields[name]), fields[name].default)
+    yield Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
+    yield Parameter("state", Parameter.KEYWORD_ONLY, default=DEFAULT, annotation=StateOption)
+
+
+def _parameter(name: str, field: FieldInfo, info: ArgumentInfo | OptionInfo, default: object) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, info])
+
+
+def _option(field: FieldInfo) -> OptionInfo:
+    """An option with the limits of the field that Typer has words for; the model checks them all."""
+    limits = {name: getattr(rule, name) for rule in field.metadata for name in ("ge", "le") if hasattr(rule, name)}
+    option: OptionInfo = typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"))
+    return option
 
 
 def _add(state: Path, as_json: bool, **fields: object) -> None:
@@ -224,3 +171,7 @@ def _line(report: FaultReport) -> str:
     described = " ".join(f"{name}={value}" for name, value in fields.items())
     count = report.fault.count or "unlimited"
     return f"{report.id}  {report.fault.kind}  {described}  fired {report.fired} of {count}"
+
+
+for _model, _arguments in _COMMANDS:
+    app.command(name=str(_model.model_fields["kind"].default))(_command(_model, _arguments))
