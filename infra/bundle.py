@@ -62,8 +62,8 @@ def build_bundle(root: Path, platform: Platform) -> Path:
     folder = root / "build" / "bundle"
     folder.mkdir(parents=True, exist_ok=True)
     requirements = root / _REQUIREMENTS
-    kept = ",".join(sorted(_SERVICE_MODELS)).encode()
-    dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), kept])}"
+    pruning = ",".join([*sorted(_SERVICE_MODELS), *_INSTALLATION_NOTES]).encode()
+    dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), pruning])}"
     if not dependencies.is_dir():
         _install(requirements, target, dependencies)
     sources = list(_source_files(root))

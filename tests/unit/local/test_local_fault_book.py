@@ -133,7 +133,7 @@ def test_a_count_holds_under_concurrency() -> None:
         {"kind": "capacity-error", "count": 0},
         {"kind": "capacity-error", "jobs": "typo"},
         {"kind": "event", "action": "mangle"},
-        {"kind": "slow-start"},
+        {"kind": "slow-start", "seconds": 0},
         {"kind": "call-error", "status": 200},
         {"kind": "no-such-kind"},
     ],
