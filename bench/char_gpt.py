@@ -21,7 +21,7 @@ from typing import Any
 from bench.table import Row
 from examples.char_gpt.baselines import data_parallel
 from examples.char_gpt.learning import Settings
-from muster.contract.run_document import RunDocument
+from muster.contract.run.run_document import RunDocument
 
 REPLICAS = 4
 SYNC_EVERY = 50

@@ -8,7 +8,7 @@ from torchft.local_sgd import DiLoCo
 from examples.char_gpt.dataset import load, shard
 from examples.char_gpt.learning import Learner, Settings
 from muster.replica.context import Context
-from muster.replica.torchft import Manager
+from muster.replica.frontends.torchft_manager import Manager
 
 
 def train(

@@ -23,9 +23,9 @@ import boto3
 
 from bench.table import Row
 from muster.client import Muster
-from muster.client.cloud import Cloud
-from muster.client.log_reader import POLL_SECONDS, follow_lines
-from muster.client.logs import LogQuery
+from muster.client.aws.cloud import Cloud
+from muster.client.logs.log_lines import LogQuery
+from muster.client.logs.log_reader import POLL_SECONDS, follow_lines
 from muster.contract.names import TRAINING_LOG_GROUP, JobName
 from muster.local import LocalCloud, Settings
 
@@ -50,7 +50,7 @@ def run() -> list[Row]:
 def _help() -> list[Row]:
     pairs = [
         (
-            _seconds([sys.executable, "-m", "muster.client.cli", "--help"]),
+            _seconds([sys.executable, "-m", "muster.client.cli.program", "--help"]),
             _seconds([sys.executable, "-c", "import boto3"]),
         )
         for _ in range(_REPETITIONS)

@@ -15,11 +15,11 @@ import numpy as np
 
 from bench.table import Row
 from muster.contract.document import Document
-from muster.replica import keys
-from muster.replica.blocks import Blocks
-from muster.replica.codec import HEADER_BYTES, Floats, decode_into, encode
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_into, encode
+from muster.replica.wire.blocks import Blocks
 
 _COUNT = 1 << 24  # 64 MiB of float32
 _TRIES = 7

@@ -16,11 +16,11 @@ from bench.launches.steps import life, step_through
 from bench.stack import Stack, open_stack
 from bench.table import Row
 from infra.settings import StackSettings
-from muster.contract.failures import FailureClass
-from muster.contract.history import HISTORY_MAX
+from muster.contract.aws.failures import FailureClass
 from muster.contract.names import REPLICAS_MAX, JobName
-from muster.contract.spec_reader import parse_spec
-from muster.contract.start import execution_input
+from muster.contract.run.execution_input import execution_input
+from muster.contract.run.workflow_history import HISTORY_MAX
+from muster.contract.spec.spec_reader import parse_spec
 from muster.local.faults import LostInstance
 
 _DAY = 86_400

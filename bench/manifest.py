@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bench.large_archive import LargeArchive, large_archive, loopback_s3
 from bench.table import Row
-from muster.contract.run_document import Manifest
+from muster.contract.run.run_document import Manifest
 
 _MIB = 1 << 20
 _SIZE = 1024 * _MIB

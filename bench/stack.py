@@ -15,7 +15,7 @@ from typing import Any
 from infra.deploy import deploy
 from infra.settings import Platform
 from muster.contract.layout import RunLayout
-from muster.contract.result import Result
+from muster.contract.run.result import Result
 from muster.local import LocalCloud, Settings
 
 _TIMEOUT_SECONDS = 300.0

@@ -21,12 +21,12 @@ from examples.stopwatch import Stopwatch
 from infra.deploy import deploy
 from infra.settings import LOCAL_IMAGE, Platform
 from muster.client import Muster, RunStatus
+from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason
-from muster.client.watch import watching
 from muster.contract.errors import MusterError
-from muster.contract.result import Result
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec_text
+from muster.contract.run.result import Result
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec_text
 from muster.local import LocalCloud, Settings
 
 ROOT = Path(__file__).resolve().parents[1]

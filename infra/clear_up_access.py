@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
 from infra.access import decryption, listing, objects, page_writing, run_jobs
-from infra.turn_function import queue_access
+from infra.admit_function import queue_access
 
 
 def clear_up_access(

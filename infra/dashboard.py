@@ -13,7 +13,7 @@ from constructs import Construct
 
 from infra.own_metric import own_metric
 from infra.workflow import MAP_LABEL
-from muster.contract.metrics import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, STACK_SERVICE, function_service
+from muster.contract.aws.metric_names import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, STACK_SERVICE, function_service
 
 _WIDTH = 24  # CloudWatch: columns of a dashboard
 _PERIOD = Duration.minutes(5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from muster.contract.stack_defaults import StackDefaults
+from muster.contract.spec.stack_defaults import StackDefaults
 
 # AWS's own training image, for stacks whose specs have no image: any with a Python would do. AWS keeps its images for
 # regions that have to be enabled first, and for China, in other accounts.

@@ -13,7 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.expiring_log_group import ExpiringLogGroup
-from muster.contract.metrics import NAMESPACE, function_service
+from muster.contract.aws.metric_names import NAMESPACE, function_service
 
 ASYNC_RETRIES = 2  # Lambda: the most it does for an asynchronous event
 ASYNC_EVENT_HOURS = 6  # Lambda: the longest it keeps one

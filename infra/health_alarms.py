@@ -19,7 +19,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from infra.own_metric import own_metric
-from muster.contract.metrics import RERUNS_WITHIN_HOUR, STACK_SERVICE
+from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR, STACK_SERVICE
 
 RERUNS_WITHIN_HOUR_NORMAL = 3
 """A replica is seldom rerun twice within an hour, even where spot capacity is scarce: each wait doubles."""

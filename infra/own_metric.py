@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-from muster.contract.metrics import NAMESPACE, SERVICE
+from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 
 
 def own_metric(name: str, service: str) -> cloudwatch.Metric:

@@ -8,9 +8,9 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.access import listing, objects
-from infra.alarm_function import AlarmFunction
 from infra.handler_function import HandlerFunction, HandlerSettings
-from muster.contract.stack_defaults import StackDefaults
+from infra.timer_function import TimerFunction
+from muster.contract.spec.stack_defaults import StackDefaults
 
 
 class PlanFunction(Construct):
@@ -27,7 +27,7 @@ class PlanFunction(Construct):
         package_uri: str,
         defaults: StackDefaults,
         launches_per_second: int,
-        alarm: AlarmFunction,
+        timer: TimerFunction,
     ) -> None:
         super().__init__(scope, construct_id)
         self.function = HandlerFunction(
@@ -44,21 +44,26 @@ class PlanFunction(Construct):
                 "MUSTER_PACKAGE_URI": package_uri,
                 "MUSTER_DEFAULTS": defaults.to_json().decode(),
                 "MUSTER_LAUNCHES_PER_SECOND": str(launches_per_second),
-                **alarm.environment,
+                **timer.environment,
             },
             statements=[
                 objects(
                     bucket,
                     ["s3:PutObject"],
-                    ["control/*/plan.json", "control/*/lineage.json", "control/*/heir.json", "runs/*/document.json"],
+                    [
+                        "control/*/plan.json",
+                        "control/*/lineage.json",
+                        "control/*/continued_by.json",
+                        "runs/*/document.json",
+                    ],
                 ),
                 # A plan that is there already may be this execution's own; a run may go on where another one ended.
                 objects(
                     bucket,
                     ["s3:GetObject"],
-                    ["control/*/plan.json", "control/*/result.json", "control/*/heir.json", "queue/*"],
+                    ["control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"],
                 ),
                 listing(bucket, ["control/*", "queue/*"]),
-                *alarm.setting,
+                *timer.setting,
             ],
         ).function

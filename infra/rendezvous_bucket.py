@@ -11,8 +11,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from muster.contract.source import EXPIRY_DAYS, SOURCE
-from muster.contract.start import INBOX, INBOX_SUFFIXES
+from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
+from muster.contract.run.source_delivery import EXPIRY_DAYS, SOURCE
 
 # The backstop behind the replicas' own retention. Longer than a job can run (28 days), so that nothing disappears
 # under a replica that still needs it.
@@ -74,7 +74,7 @@ class RendezvousBucket(Construct):
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
                 *("control/*/waiting/*", "control/*/spent/*"),
-                *("control/*/lineage.json", "control/*/heir.json", "control/*/report.html", "runs/*"),
+                *("control/*/lineage.json", "control/*/continued_by.json", "control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )

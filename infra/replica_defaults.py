@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from muster.contract.errors import ConfigurationError, Problem, SpecError
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec
-from muster.contract.stack_defaults import StackDefaults
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.stack_defaults import StackDefaults
 
 # Lambda: a function's environment has at most 4,096 bytes; a quarter is left to the other variables.
 DEFAULTS_BYTES_MAX = 3_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from infra.zip_file import write_zip
 
 _SOURCES = ("muster/__init__.py", "muster/contract", "muster/replica")
-_MAIN = "muster/replica/package_main.py"
+_MAIN = "muster/replica/entry/package_main.py"
 _REQUIREMENTS = "muster/replica/requirements.txt"
 
 

@@ -9,10 +9,10 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.access import listing, log_group_arn, objects
-from muster.contract.metrics import NAMESPACE
+from muster.contract.aws.metric_names import NAMESPACE
 from muster.contract.names import TRAINING_LOG_GROUP
-from muster.contract.source import SOURCE
-from muster.contract.stack_defaults import StackDefaults
+from muster.contract.run.source_delivery import SOURCE
+from muster.contract.spec.stack_defaults import StackDefaults
 
 # SageMaker puts its metrics of training jobs under the name of their log group.
 METRIC_NAMESPACES = [NAMESPACE, TRAINING_LOG_GROUP]

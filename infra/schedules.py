@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from muster.contract.errors import ConfigurationError, SpecError
 from muster.contract.names import RUN_MAX
-from muster.contract.spec_reader import parse_spec
-from muster.contract.start import INBOX, execution_input
+from muster.contract.run.execution_input import INBOX, execution_input
+from muster.contract.spec.spec_reader import parse_spec
 
 SPEC_MAX = 7_000  # EventBridge: the input of a target has at most 8,192 characters, our words around the spec included
 NAME_MAX = RUN_MAX - len("-202601010300")  # every run of a schedule has the schedule's name and its moment

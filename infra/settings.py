@@ -10,7 +10,7 @@ from enum import StrEnum
 from infra.replica_defaults import read_defaults, refused
 from infra.schedules import ScheduledRun, read_schedules
 from muster.contract.names import PREFIX_MAX
-from muster.contract.stack_defaults import StackDefaults
+from muster.contract.spec.stack_defaults import StackDefaults
 
 STACK_NAME = "Muster"
 LOCAL_IMAGE = "muster-local/python"  # the embedded cloud has no other
@@ -32,7 +32,7 @@ LOG_RETENTION_DAYS = (
 # a year (31,536,000 s): below this a long run would die of its own history. Local runs are short.
 REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
 REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lives at most a year
-SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.strays)
+SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.run.orphans)
 CONCURRENT_REPLICAS_MAX = 1_000_000  # far above what an account gets; leave the key out for no cap
 LAUNCHES_PER_SECOND_MAX = 1_000  # above any rate at which SageMaker takes CreateTrainingJob
 

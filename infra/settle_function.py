@@ -7,8 +7,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.access import decryption, listing, objects, page_writing, run_jobs
+from infra.admit_function import queue_access
 from infra.handler_function import HandlerFunction, HandlerSettings
-from infra.turn_function import queue_access
 
 
 class SettleFunction(Construct):

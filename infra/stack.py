@@ -10,7 +10,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
-from infra.alarm_function import AlarmFunction
+from infra.admit_function import AdmitFunction
 from infra.attempt_function import AttemptFunction
 from infra.console import Console
 from infra.dashboard import Dashboard
@@ -33,9 +33,9 @@ from infra.settle_function import SettleFunction
 from infra.start_function import StartFunction
 from infra.stop_function import StopFunction
 from infra.sweep_function import SweepFunction
-from infra.turn_function import TurnFunction
+from infra.timer_function import TimerFunction
 from infra.workflow import Workflow
-from muster.contract.status import BEFORE_TRAINING
+from muster.contract.aws.job_status import BEFORE_TRAINING
 
 # On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
 # reacting to each would only double the calls per replica.
@@ -86,7 +86,7 @@ class MusterStack(Stack):
                 **cap,
             },
         )
-        alarm = AlarmFunction(self, "Alarm", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix)
+        timer = TimerFunction(self, "Timer", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix)
         plan = PlanFunction(
             self,
             "Plan",
@@ -96,7 +96,7 @@ class MusterStack(Stack):
             package_uri=package.s3_object_url,
             defaults=settings.defaults,
             launches_per_second=settings.launches_per_second,
-            alarm=alarm,
+            timer=timer,
         ).function
         attempt = AttemptFunction(
             self,
@@ -123,14 +123,14 @@ class MusterStack(Stack):
             job_prefix=settings.job_prefix,
             results_key=results_key,
         ).function
-        turn = TurnFunction(self, "Turn", settings=handlers, bucket=bucket).function
+        admit = AdmitFunction(self, "Admit", settings=handlers, bucket=bucket).function
         state_machine = Workflow(
             self,
             "Workflow",
             definition=definition,
             functions={
                 "PlanFunctionArn": plan,
-                "TurnFunctionArn": turn,
+                "AdmitFunctionArn": admit,
                 "AttemptFunctionArn": attempt,
                 "SettleFunctionArn": settle,
                 "StopFunctionArn": stop,
@@ -195,7 +195,7 @@ class MusterStack(Stack):
         )
         functions = {
             "plan": plan,
-            "turn": turn,
+            "admit": admit,
             "attempt": attempt,
             "react": react,
             "settle": settle,
@@ -203,7 +203,7 @@ class MusterStack(Stack):
             "sweep": sweep,
             "start": start,
             "notify": notify.function,
-            "alarm": alarm.function,
+            "timer": timer.function,
         }
         alarms = []
         if settings.health_alarms:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from bench.launches.steps import life, step_through
 from bench.table import Row
 from infra.settings import StackSettings
-from muster.contract.failures import FailureClass
-from muster.contract.spec_reader import parse_spec
+from muster.contract.aws.failures import FailureClass
+from muster.contract.spec.spec_reader import parse_spec
 
 # Published on-demand prices, dollars.
 TRANSITION = 0.025 / 1_000

@@ -17,7 +17,7 @@ from botocore.retries.standard import ExponentialBackoff, RetryContext
 from jsonata import Jsonata
 
 from bench.launches.definition import replica_machine
-from muster.control.clients import TRIES
+from muster.control.aws.clients import TRIES
 
 _START = "2026-01-01T00:00:00.000Z"
 _FUNCTION_SECONDS = 1.0

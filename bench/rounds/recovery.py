@@ -22,12 +22,12 @@ from bench.rounds.group import BUCKET, client_environment
 from bench.rounds.server import Server
 from bench.table import Row
 from muster.contract.layout import split_s3_uri
-from muster.replica.diloco import DiLoCo
-from muster.replica.meeting import CONNECTIONS, Meeting
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
-from muster.replica.roll_call import Quorum
-from muster.replica.s3_store import S3ObjectStore
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import CONNECTIONS, Meeting
+from muster.replica.store.s3_store import S3ObjectStore
 
 _PREFIX = "rendezvous/recovery/"
 _SNAPSHOT_ROUNDS = 2

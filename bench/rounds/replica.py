@@ -22,8 +22,8 @@ import numpy as np
 from bench.rounds.memory import peak_mib, reset_peak, resident_mib
 from bench.rounds.schemes import SCHEMES, Place, Scheme
 from muster.contract.layout import split_s3_uri
-from muster.replica.s3_store import S3ObjectStore
-from muster.replica.transport import Bytes
+from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.store.transport import Bytes
 
 
 class _Mortal(S3ObjectStore):

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.replica.codecs import codec_named
-from muster.replica.meeting import CONNECTIONS, POLL_FIRST_SECONDS, POLL_GROWTH, POLL_MAX_SECONDS, Meeting
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
-from muster.replica.roll_call import Quorum
-from muster.replica.transport import ObjectMissingError, Store
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import CONNECTIONS, POLL_FIRST_SECONDS, POLL_GROWTH, POLL_MAX_SECONDS, Meeting
+from muster.replica.store.transport import ObjectMissingError, Store
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")

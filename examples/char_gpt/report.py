@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from examples.char_gpt.baselines import Curve
 from muster.contract.layout import RunLayout
-from muster.contract.result import ReplicaOutcome, Result, Verdict
+from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 
 # How much higher than data parallel's the loss may be, which costs an exchange in every step.
 ABOVE_DATA_PARALLEL = 0.05

@@ -7,7 +7,7 @@ import torch
 from examples.char_gpt.dataset import load, shard
 from examples.char_gpt.learning import SYNC_EVERY, Learner, Settings
 from muster.replica.context import Context
-from muster.replica.torch import DiLoCo
+from muster.replica.frontends.torch_diloco import DiLoCo
 
 
 def train(
@@ -28,7 +28,7 @@ def train(
 
     Args:
         context: given by Muster.
-        sync_every, fragments, delay, alpha, eager, codec: see `muster.replica.algorithm.Algorithm`.
+        sync_every, fragments, delay, alpha, eager, codec: see `muster.replica.algorithms.algorithm.Algorithm`.
         threads: of PyTorch; replicas that share a machine should not fight for its cores.
         settings: see `Settings`.
     """

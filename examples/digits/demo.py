@@ -20,9 +20,9 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster.client import RunStatus
+from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import MusterError
-from muster.contract.failures import FailureClass
-from muster.contract.spec import Budget, Spec
+from muster.contract.spec.spec import Budget, Spec
 from muster.local.faults import LostInstance, QuotaError
 
 SPEC = Path(__file__).with_name("run.yaml")

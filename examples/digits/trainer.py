@@ -9,7 +9,7 @@ import numpy as np
 from examples.digits.dataset import load, shard
 from examples.digits.model import AdamW, Classifier
 from muster.replica.context import Context
-from muster.replica.diloco import DiLoCo
+from muster.replica.frontends.array_diloco import DiLoCo
 
 
 def train(

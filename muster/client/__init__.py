@@ -16,32 +16,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from muster.client.errors import ClientError as ClientError
-    from muster.client.happenings import Happening as Happening
-    from muster.client.logs import LogLine as LogLine
-    from muster.client.run_list import RunSummary as RunSummary
+    from muster.client.logs.log_lines import LogLine as LogLine
+    from muster.client.runs.event_log import EventLogEntry as EventLogEntry
+    from muster.client.runs.run_list import RunSummary as RunSummary
+    from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
+    from muster.client.runs.run_status import RunState as RunState
+    from muster.client.runs.run_status import RunStatus as RunStatus
     from muster.client.sdk import Muster as Muster
     from muster.client.sdk import Run as Run
-    from muster.client.status import ReplicaStatus as ReplicaStatus
-    from muster.client.status import RunState as RunState
-    from muster.client.status import RunStatus as RunStatus
     from muster.contract.errors import MusterError as MusterError
 
 _HOMES = {
     "ClientError": "muster.client.errors",
-    "Happening": "muster.client.happenings",
-    "LogLine": "muster.client.logs",
+    "EventLogEntry": "muster.client.runs.event_log",
+    "LogLine": "muster.client.logs.log_lines",
     "Muster": "muster.client.sdk",
     "MusterError": "muster.contract.errors",
-    "ReplicaStatus": "muster.client.status",
+    "ReplicaStatus": "muster.client.runs.run_status",
     "Run": "muster.client.sdk",
-    "RunState": "muster.client.status",
-    "RunStatus": "muster.client.status",
-    "RunSummary": "muster.client.run_list",
+    "RunState": "muster.client.runs.run_status",
+    "RunStatus": "muster.client.runs.run_status",
+    "RunSummary": "muster.client.runs.run_list",
 }
 
 __all__ = [
     "ClientError",
-    "Happening",
+    "EventLogEntry",
     "LogLine",
     "Muster",
     "MusterError",

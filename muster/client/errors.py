@@ -45,8 +45,8 @@ class GoingRunError(InputError):
 class ResumedRunError(InputError):
     """A run was to go on that goes on already."""
 
-    def __init__(self, run: str, heir: str) -> None:
-        super().__init__(f"The run {run} goes on as {heir} already: rerun that one once it has ended.")
+    def __init__(self, run: str, continued_by: str) -> None:
+        super().__init__(f"The run {run} goes on as {continued_by} already: rerun that one once it has ended.")
 
 
 class NoResultError(ClientError):

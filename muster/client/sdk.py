@@ -12,9 +12,10 @@ from typing import Any
 
 import boto3
 
-from muster.client.cloud import Cloud, open_session
-from muster.client.doctor import Diagnosis, examine
-from muster.client.dry_run import DryRun, dry_run
+from muster.client.aws.cloud import Cloud, open_session
+from muster.client.aws.deployed_stack import DEFAULT_STACK
+from muster.client.aws.reported import Execution, read_input
+from muster.client.cli.log_options import read_regex
 from muster.client.errors import (
     OUTAGE_SECONDS,
     GoingRunError,
@@ -24,26 +25,25 @@ from muster.client.errors import (
     UnfinishedRunError,
     WaitTimeoutError,
 )
-from muster.client.execution import execution_name
-from muster.client.happenings import Happening
-from muster.client.jobs import Execution, read_input
-from muster.client.log_options import read_regex
-from muster.client.log_reader import follow_lines, last_lines, read_lines
-from muster.client.logs import LogLine, LogQuery
-from muster.client.observe import Observer, read_result
-from muster.client.page import PageSource, read_page
-from muster.client.run_list import LIST_MAX, RunSummary, list_runs
-from muster.client.source import pack
-from muster.client.stack import DEFAULT_STACK
-from muster.client.status import RunState, RunStatus
-from muster.client.surroundings import surroundings
+from muster.client.launch.deployment_context import surroundings
+from muster.client.launch.dry_run import DryRun, dry_run
+from muster.client.launch.execution_name import execution_name
+from muster.client.launch.source_archive import pack
+from muster.client.logs.log_lines import LogLine, LogQuery
+from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
+from muster.client.runs.doctor import Diagnosis, examine
+from muster.client.runs.event_log import EventLogEntry
+from muster.client.runs.live_page import PageSource, read_page
+from muster.client.runs.observer import Observer, read_result
+from muster.client.runs.run_list import LIST_MAX, RunSummary, list_runs
+from muster.client.runs.run_status import RunState, RunStatus
 from muster.contract.errors import RunNameTakenError
 from muster.contract.names import run_name
-from muster.contract.result import Result
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec
-from muster.contract.start import execution_input
-from muster.contract.strays import YOUNG_SECONDS
+from muster.contract.run.execution_input import execution_input
+from muster.contract.run.orphans import YOUNG_SECONDS
+from muster.contract.run.result import Result
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
 from muster.report.links import console_links
 from muster.report.render import render
 
@@ -233,14 +233,14 @@ class Run:
             return False
         return self.status().state.is_terminal
 
-    def events(self) -> list[Happening]:
+    def events(self) -> list[EventLogEntry]:
         """What has happened to the run until now, oldest first.
 
         Raises:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        return self._observer.happenings()
+        return self._observer.event_log()
 
     def spec(self) -> dict[str, Any]:
         """What the run was started with, as it was written: what is left out was left to the stack.
@@ -269,10 +269,10 @@ class Run:
         """
         if not self.status().state.is_terminal:
             raise GoingRunError(self.name)
-        name, heir = self._observer.succession()
-        if heir not in {None, name}:
-            raise ResumedRunError(self.name, str(heir))
-        if heir is None:
+        name, continued_by = self._observer.succession()
+        if continued_by not in {None, name}:
+            raise ResumedRunError(self.name, str(continued_by))
+        if continued_by is None:
             parent = run_name(self.name)
             spec = parse_spec({**self.spec(), "name": name, "resume_from": parent})
             try:

@@ -65,9 +65,9 @@ class RunLayout:
         return f"control/{self.run}/lineage.json"
 
     @property
-    def heir(self) -> str:
+    def continued_by(self) -> str:
         """The run that goes on where this one has ended: written once, so that there is one at most."""
-        return f"control/{self.run}/heir.json"
+        return f"control/{self.run}/continued_by.json"
 
     def record(self, rank: int) -> str:
         """The record of a replica; every write of it is a compare-and-swap."""
@@ -84,9 +84,9 @@ class RunLayout:
         return f"control/{self.run}/waiting/"
 
     @property
-    def turn(self) -> str:
-        """The task token of a run that waits for its turn (`turns.py`)."""
-        return f"control/{self.run}/turn.json"
+    def queue_token(self) -> str:
+        """The task token of a queued run (`run_queue.py`)."""
+        return f"control/{self.run}/queue_token.json"
 
     @property
     def spent(self) -> str:

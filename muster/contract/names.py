@@ -14,7 +14,7 @@ JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
 REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
 ATTEMPT_MAX = 999
 RERUNS_MAX = 20  # runs after the first, each of which goes on where the one before has ended
-SEAT_ATTEMPT_MAX = ATTEMPT_MAX * 1_000  # attempts count on over all runs of a lineage
+CLAIM_NUMBER_MAX = ATTEMPT_MAX * 1_000  # attempts count on over all runs of a lineage
 PREFIX_MAX = 11
 RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.plan import Plan
-from muster.contract.request import own_tags
-from muster.contract.status import JobStatus
-from muster.contract.strays import ActiveJob
+from muster.contract.run.job_request import own_tags
+from muster.contract.run.orphans import ActiveJob
+from muster.contract.run.plan import Plan
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
-from muster.control.jobs import Jobs
-from muster.control.store import Store
 
 
 @dataclass(frozen=True)

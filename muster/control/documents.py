@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
-from muster.contract.fence import Fence
 from muster.contract.layout import RunLayout
-from muster.contract.lineage import Heir
-from muster.contract.plan import Plan
-from muster.contract.record import Record
-from muster.contract.result import Result
-from muster.control.store import Store
+from muster.contract.run.fence import Fence
+from muster.contract.run.lineage import Continuation
+from muster.contract.run.plan import Plan
+from muster.contract.run.record import Record
+from muster.contract.run.result import Result
+from muster.control.aws.store import Store
 
 Change = Callable[[Record | None], Record | None]
 
@@ -22,6 +22,13 @@ class Seen(NamedTuple):
 
     record: Record | None
     etag: str | None
+
+
+class Updated(NamedTuple):
+    """The record that stands after an update, and whether this update wrote it."""
+
+    record: Record | None
+    written: bool
 
 
 class RunDocuments:
@@ -54,7 +61,7 @@ class RunDocuments:
         return None if found is None else Fence.from_json(found.body, self.store.uri(self.layout.fence))
 
     def raise_fence(self, fence: Fence) -> Fence:
-        """Write the fence; where one stands already, that one counts."""
+        """Write the fence. The first one written stands and is returned."""
         if self.store.create(self.layout.fence, fence.to_json()):
             return fence
         return self.fence() or fence
@@ -64,12 +71,16 @@ class RunDocuments:
         found = self.store.get(self.layout.result)
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
 
-    def name_heir(self, heir: Heir) -> Heir:
-        """Write who goes on where this run has ended; where somebody does already, that one counts."""
-        if self.store.create(self.layout.heir, heir.to_json()):
-            return heir
-        found = self.store.get(self.layout.heir)
-        return heir if found is None else Heir.from_json(found.body, self.store.uri(self.layout.heir))
+    def name_continuation(self, continued_by: Continuation) -> Continuation:
+        """Write which run continues this one. The first one written stands and is returned."""
+        if self.store.create(self.layout.continued_by, continued_by.to_json()):
+            return continued_by
+        found = self.store.get(self.layout.continued_by)
+        return (
+            continued_by
+            if found is None
+            else Continuation.from_json(found.body, self.store.uri(self.layout.continued_by))
+        )
 
     def record(self, rank: int) -> Seen:
         """The record of a replica as it stands now."""
@@ -79,20 +90,20 @@ class RunDocuments:
             return Seen(None, None)
         return Seen(Record.from_json(found.body, self.store.uri(key)), found.etag)
 
-    def update_record(self, rank: int, change: Change, seen: Seen | None = None) -> Record | None:
-        """Compare-and-swap: `change` sees the current record and answers the next, or None to leave it.
+    def update_record(self, rank: int, change: Change, seen: Seen | None = None) -> Updated:
+        """Compare-and-swap: `change` gets the current record and returns the next, or None to leave it.
 
-        Called again with fresh eyes whenever another writer was first; `seen` spares the first read. Returns the
-        record that stands at the end.
+        `change` is pure. It is called again with the newer record whenever another writer was first; `seen` spares the
+        first read.
         """
         key = self.layout.record(rank)
         for _ in self.store.attempts(self.store.uri(key)):
             before, etag = seen or self.record(rank)
             after = change(before)
             if after is None or after == before:
-                return before
+                return Updated(before, written=False)
             body = after.to_json()
             if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
-                return after
+                return Updated(after, written=True)
             seen = None
         raise AssertionError  # attempts() ends by raising

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.errors import NoResultError, WaitTimeoutError
+from muster.client.runs.continued_runs import cancel, generations, latest
+from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.sdk import POLL_SECONDS, Muster, Run
-from muster.client.stack import DEFAULT_STACK
-from muster.client.status import ReplicaStatus, RunStatus
-from muster.client.succession import cancel, generations, latest
 from muster.contract.names import run_name
-from muster.contract.result import Result
+from muster.contract.run.result import Result
 from muster.executor.handle import BACKEND, ReplicaHandle, run_of
 from muster.executor.instances import instance_type_of
 from muster.executor.outcome import result_of
@@ -159,7 +159,7 @@ class MusterExecutor:
             # After an end that is none, because another run is about to start, this returns at once.
             with suppress(WaitTimeoutError):
                 run.wait(None if left == math.inf else left)
-            if status.awaits_heir:
+            if status.awaits_continuation:
                 time.sleep(min(POLL_SECONDS, left))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from muster.client.status import ReplicaState, ReplicaStatus, RunStatus
-from muster.contract.result import ReplicaOutcome, ReplicaResult, Result
+from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunStatus
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
 

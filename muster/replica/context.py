@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
+from muster.replica.rounds.rendezvous import Rendezvous
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.contract.errors import MusterError
-from muster.contract.exits import MORE_MEMORY
+from muster.contract.run.exits import MORE_MEMORY
 
 
 class InputError(MusterError):

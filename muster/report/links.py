@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from muster.contract.console import console_base
+from muster.contract.aws.console_domains import console_base
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP
-from muster.report.model import Links
+from muster.report.page_model import Links
 
 # The console's own encoding.
 _LOG_GROUP = TRAINING_LOG_GROUP.replace("/", "$252F")

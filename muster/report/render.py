@@ -15,7 +15,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from muster.report.model import Fact, Page
+from muster.report.page_model import Fact, Page
 
 _SCRIPTS = ("uplot.min.js", "data.js", "timeline.js", "charts.js", "page.js")
 _STYLES = ("uplot.min.css", "page.css")

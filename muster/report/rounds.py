@@ -13,9 +13,9 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from muster.contract.commit import Commit
+from muster.contract.run.commit import Commit
 from muster.report.cost import seconds_between
-from muster.report.model import MetricView, RoundsView
+from muster.report.page_model import MetricView, RoundsView
 
 # A commit carries at most 32 metrics of each member.
 METRICS_MAX = 32

@@ -28,17 +28,17 @@ from torchx.specs import (
 )
 from torchx.specs.finder import ComponentValidationException
 
+from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.errors import UnknownRunError, os_reason
+from muster.client.runs.continued_runs import cancel, generations, latest
 from muster.client.sdk import Muster
-from muster.client.stack import DEFAULT_STACK
-from muster.client.succession import cancel, generations, latest
 from muster.contract.errors import MusterError
-from muster.contract.spec import Spec
-from muster.contract.yaml_text import load_yaml
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.yaml_text import load_yaml
+from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, run_name, spec_of
 from muster.torchx.command import RANK
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
-from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
 from muster.torchx.uncaught import tell_plainly
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"  # the capability by which TorchX's named resources tell a type

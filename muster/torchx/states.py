@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from muster.client.status import ReplicaStatus, RunState, RunStatus
+from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 
 
 class State(IntEnum):

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from muster.client.output import print_error
+from muster.client.cli.output import print_error
 from muster.contract.errors import MusterError
 
 _PROGRAM = "torchx"

@@ -14,7 +14,12 @@ from tests.plugins.cloud import Workshop, turn_to
 from tests.stack.deployed import Deployed, wait_for
 
 # docs/running.md: "Who may do what".
-READ = ("rendezvous/*", "queue/*", "source/*", *(f"control/*/{name}.json" for name in ("result", "lineage", "heir")))
+READ = (
+    "rendezvous/*",
+    "queue/*",
+    "source/*",
+    *(f"control/*/{name}.json" for name in ("result", "lineage", "continued_by")),
+)
 PAGES = ("control/*/plan.json", "control/*/report.html")
 
 
@@ -61,7 +66,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
             "replicas": 1,
             "trainer": "own:train",
             "source_dir": str(tmp_path),
-            # The heir does not end before it is cancelled.
+            # The continuation does not end before it is cancelled.
             "kwargs": {"rounds": 9**9, "fail_after": 1},
             "rerun": {"on": ["spot"], "max": 1},
         }
@@ -71,12 +76,12 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     assert {event.kind for event in run.events()} >= {"replica-launched", "round-committed", "run-settled"}
     assert (run.result().verdict, muster.list(limit=1)[0].run) == ("failed", run.name)
     assert b"<html" in run.report()
-    heir = run.rerun()
+    continued_by = run.rerun()
     # A job that is being born when the run is cancelled is stopped when it reports; here none is to be under way.
-    wait_for("the heir's job", lambda: "InProgress" in stack.run(heir.name).statuses().values())
-    heir.cancel()
-    assert heir.wait(timeout=120).state is RunState.STOPPED
-    assert muster.doctor(young_seconds=0).strays == ()
+    wait_for("the continuation's job", lambda: "InProgress" in stack.run(continued_by.name).statuses().values())
+    continued_by.cancel()
+    assert continued_by.wait(timeout=120).state is RunState.STOPPED
+    assert muster.doctor(young_seconds=0).orphans == ()
     # The records hold task tokens.
     with pytest.raises(DeniedError, match="may not call GetObject"):
         muster._cloud.read(f"control/{run.name}/replicas/0.json")

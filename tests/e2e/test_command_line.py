@@ -24,7 +24,7 @@ _names = itertools.count(1)
 
 def start(stack: Deployed, *arguments: str, stdin: Any = None) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "muster.client.cli", *arguments],
+        [sys.executable, "-m", "muster.client.cli.program", *arguments],
         env=stack.cloud.environment(os.environ | {"COLUMNS": "120"}),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -87,9 +87,13 @@ def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) 
     executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, **EACH_ENDS_ALONE})
     arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
     handles = executor.launch_replicas(2, "tests.stack.resuming:train", arguments)
-    heir = f"{handles[0].metadata['run']}-x2"
+    continued_by = f"{handles[0].metadata['run']}-x2"
     for result in elsewhere(turned, handles, "executor.collect(handles)"):
-        assert (result["status"], result["round"], heir in result["training_job_name"]) == ("succeeded", 4, True)
+        assert (result["status"], result["round"], continued_by in result["training_job_name"]) == (
+            "succeeded",
+            4,
+            True,
+        )
     logged = executor.stream_logs(handles[0], n_lines=10_000)
     assert "the data of round 3 is broken" in logged
     assert "event=done" in logged.splitlines()[-1]

@@ -14,7 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from docs.commands_reference import ANSWERS, PASSES_ON, answer_of, commands
-from muster.client import answers, cli
+from muster.client.cli import answers
+from muster.client.cli import program as cli
 from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed
 
@@ -71,7 +72,7 @@ def test_the_commands_of_a_stack(
     assert ask("events", "told")[0]["events"][0]["kind"] == "run-started"
     assert ask("cancel", "told") == [{"run": "told", "cancelled": False}]
     assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
-    assert ask("doctor") == [{"strays": [], "foreign": []}]
+    assert ask("doctor") == [{"orphans": [], "foreign": []}]
     assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]
     assert ask("rerun --watch", "told")[-1]["state"] == "succeeded"
     assert ask("launch --watch", "run.json", "--name", "told-again", "--stack", "Muster")[-1]["run"] == "told-again"
@@ -79,7 +80,7 @@ def test_the_commands_of_a_stack(
     assert ask("init", "-")[0]["text"] == (tmp_path / "run.yaml").read_text(encoding="utf-8")
 
     server = subprocess.Popen(
-        [sys.executable, "-m", "muster.client.cli", "ui", "told", "--json"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "muster.client.cli.program", "ui", "told", "--json"], stdout=subprocess.PIPE, text=True
     )
     assert server.stdout is not None
     with server.stdout as told:

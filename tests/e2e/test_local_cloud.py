@@ -21,7 +21,7 @@ from muster.local.cloud_errors import AlreadyRunningError, DeadCloudError, NotRu
 from muster.local.faults import LostInstance
 from tests.plugins.cloud import Workshop, eventually, fast_settings
 
-LOCAL = [sys.executable, "-m", "muster.client.cli", "local"]
+LOCAL = [sys.executable, "-m", "muster.client.cli.program", "local"]
 
 
 def alive(pid: int) -> bool:

@@ -188,8 +188,10 @@ def test_a_ranks_torchrun_is_its_own_and_a_rerun_has_the_same_rank(torchx: Torch
 def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(stack: Deployed) -> None:
     torchx = TorchX("nightly", stack)  # what is held here is Muster's alone
     mark = stack.gates / f"tried-{uuid4().hex}"
-    # For some seconds the failed run has no heir.
-    late = stack.cloud.faults.add(CallError(service="s3", operation="PutObject", resource="*/heir.json", count=3))
+    # For some seconds the failed run has no continuation.
+    late = stack.cloud.faults.add(
+        CallError(service="s3", operation="PutObject", resource="*/continued_by.json", count=3)
+    )
     fails_once = f"echo attempt; test -e {mark} || {{ touch {mark}; exit 3; }}"
     wait = ("run", "-s", "muster", "--wait", "--log", "utils.sh", "--image", IMAGE, "--max_retries", "1")
     answer = torchx(*wait, "bash", "-c", fails_once)

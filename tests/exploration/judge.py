@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.contract.commit import Commit
-from muster.replica import keys
-from muster.replica.blocks import Blocks
-from muster.replica.codec import HEADER_BYTES, Floats, decode_blocks
+from muster.contract.run.commit import Commit
 from muster.replica.errors import FencedError
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_blocks
+from muster.replica.wire.blocks import Blocks
 from tests.exploration.world import Killed, World
 
 DECIDING = ("commits/", "amendments/", "manifests/", "claims/", "beginner")

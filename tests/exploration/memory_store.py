@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from muster.replica.transport import ObjectExistsError, ObjectMissingError, Part, Store
+from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, Part, Store
 
 EPOCH_SECONDS = 1_800_000_000  # when the store's clock shows zero
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from muster.replica import blocks, keys, snapshots
+from muster.replica.rounds import snapshots
+from muster.replica.wire import blocks, keys
 from tests.exploration.judge import problems
 from tests.exploration.world import Process, Setting, World
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from muster.replica import keys
-from muster.replica.algorithm import Algorithm
-from muster.replica.codec import Floats
-from muster.replica.meeting import Meeting
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.frontends.packing import ArrayPacking
 from muster.replica.metrics import Metrics
-from muster.replica.outer import GlobalState, Outer
-from muster.replica.packing import ArrayPacking
-from muster.replica.rendezvous import Rendezvous
-from muster.replica.roll_call import Quorum
-from muster.replica.transport import ObjectExistsError, Part, Store
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import Meeting
+from muster.replica.store.transport import ObjectExistsError, Part, Store
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import Floats
 from tests.exploration.memory_store import MemoryStore
 from tests.rendezvous_keys import is_like, of_round, round_of
 

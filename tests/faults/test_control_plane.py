@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.failures import FailureClass
-from muster.contract.fence import Fence
-from muster.contract.record import Next
-from muster.contract.result import ReplicaOutcome, Verdict
-from muster.control.clients import TRIES
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.fence import Fence
+from muster.contract.run.record import Next
+from muster.contract.run.result import ReplicaOutcome, Verdict
+from muster.control.aws.clients import TRIES
 from muster.local.faults import CallError, CapacityError, Crash, EventFault, LostInstance, QuotaError, SpotInterruption
 from tests.stack.deployed import Run, wait_for
 from tests.stack.endings import ENDINGS

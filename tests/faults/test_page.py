@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from muster.contract.commit import Commit, Member
 from muster.contract.document import canonical_json
+from muster.contract.run.commit import Commit, Member
 from tests.stack.deployed import Deployed
 
 

@@ -9,17 +9,17 @@ from threading import Event
 import numpy as np
 import pytest
 
-from muster.replica import keys
-from muster.replica.codec import HEADER_BYTES
 from muster.replica.codecs import codec_named
-from muster.replica.diloco import DiLoCo
 from muster.replica.errors import AlgorithmError
-from muster.replica.local_store import LocalStore
-from muster.replica.meeting import Meeting
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
-from muster.replica.roll_call import Quorum
-from muster.replica.transport import Bytes, Part
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import Meeting
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.transport import Bytes, Part
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.unit.replica.peers import (
     RUN,
     SHARDED,

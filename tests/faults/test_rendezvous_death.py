@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica import keys
 from muster.replica.errors import FencedError, RendezvousError, StoppedError
+from muster.replica.wire import keys
 from tests.rendezvous_keys import of_round
 from tests.unit.replica.peers import (
     SHARDED,

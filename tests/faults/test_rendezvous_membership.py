@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica import keys
-from muster.replica.contribution import contribute, make_contribution
-from muster.replica.seat import Seat
+from muster.replica.rounds.claims import Seat
+from muster.replica.rounds.contribution import contribute, make_contribution
+from muster.replica.wire import keys
 from tests.rendezvous_keys import of_round, round_of
 from tests.unit.replica.peers import (
     PATIENT_SECONDS,

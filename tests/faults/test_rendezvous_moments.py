@@ -8,9 +8,9 @@ from itertools import permutations
 
 import pytest
 
-from muster.contract.commit import Commit
-from muster.replica import keys
+from muster.contract.run.commit import Commit
 from muster.replica.errors import FencedError
+from muster.replica.wire import keys
 from tests.exploration.schedules import explore, fair, finish, small_shards
 from tests.exploration.world import Killed, Process, Setting, World
 from tests.rendezvous_keys import is_like, of_round, round_of

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.replica import keys
-from muster.replica.codec import HEADER_BYTES, Floats, decode_header, encode
 from muster.replica.codecs.base import Dither, Payload
 from muster.replica.codecs.plain import Fp32
 from muster.replica.errors import DivergedError, RendezvousError
-from muster.replica.headers import ContributionHeader
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header, encode
+from muster.replica.wire.headers import ContributionHeader
 from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead, wait_until
 
 POISONED = keys.contribution(2, 1, 1)

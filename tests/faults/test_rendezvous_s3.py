@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from muster.contract.commit import Commit
 from muster.contract.layout import RunLayout
+from muster.contract.run.commit import Commit
 from muster.local import LocalCloud
-from muster.replica import keys
-from muster.replica.s3_store import S3ObjectStore
-from muster.replica.transport import Store, StoreDeniedError
+from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.store.transport import Store, StoreDeniedError
+from muster.replica.wire import keys
 from tests.plugins.cloud import Workshop, turn_to
 from tests.rendezvous_keys import of_round, round_of
 from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica import keys, s3_store
-from muster.replica.s3_store import S3ObjectStore
-from muster.replica.transport import Store, StoreUnavailableError
+from muster.replica.store import s3_store
+from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.store.transport import Store, StoreUnavailableError
+from muster.replica.wire import keys
 from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.moody_s3 import Mood, moody_s3
 from tests.unit.replica.peers import Faults, Run, all_ended, missing_only_in

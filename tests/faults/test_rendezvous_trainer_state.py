@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.replica import keys
-from muster.replica.checkpoints import KEPT, Checkpoints
-from muster.replica.diloco import DiLoCo
+from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.frontends.checkpoints import KEPT, Checkpoints
+from muster.replica.frontends.plain_state import pack_plain, unpack_plain
 from muster.replica.metrics import Metrics
-from muster.replica.plain_state import pack_plain, unpack_plain
-from muster.replica.rendezvous import Rendezvous
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.wire import keys
 from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run, run_all
 

@@ -176,7 +176,7 @@ class Template:
 # The constructs that infra/stack.py composes; a logical id begins with one of them.
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
-    *("Inbox", "Start", "Notify", "AlarmScheduler", "Alarm", "Turn"),
+    *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit"),
     *("Workflow", "JobEvents", "EarlyEnds", "Health", "Dashboard"),
 )
 

@@ -13,8 +13,8 @@ from tests.infra.template import Template, app_environment, run_app
 BUCKET = "arn:aws:s3:::BUCKET"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm", "Turn")
-ROLES = (*FUNCTIONS, "Workflow", "Replica", "AlarmScheduler")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Timer", "Admit")
+ROLES = (*FUNCTIONS, "Workflow", "Replica", "TimerScheduler")
 CONTROL_KEYS = [
     "control/run/plan.json",
     "control/run/replicas/0.json",
@@ -200,7 +200,7 @@ def test_a_role_of_the_deployments_own_is_the_only_one_that_attempt_can_give(tmp
     assert not [item for item in template.statements if item.role == "Replica"]
     passing = [item for item in template.statements if "iam:PassRole" in item.actions]
     assert [(item.role, item.resources) for item in passing if item.role != "Plan"] == [("Attempt", (role,))]
-    # What plan passes is for alarms, and to the scheduler only.
+    # What plan passes is for timers, and to the scheduler only.
     assert not template.allows("Plan", "iam:PassRole", role, {"iam:PassedToService": "scheduler.amazonaws.com"})
     assert template.resolve(template.body["Outputs"]["ReplicaRoleArn"]["Value"]) == role
 

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from infra.bundle import BundleError, build_bundle
 from infra.replica_package import build_replica_package
 from infra.settings import Platform
-from muster.contract.exits import ReplicaExit
+from muster.contract.run.exits import ReplicaExit
 from tests.infra.template import ROOT
 
 MIB = 1024 * 1024
@@ -97,7 +97,7 @@ def test_native_code_is_built_for_where_it_runs(aws: Path) -> None:
     assert machines == {ELF_AARCH64}
 
 
-@pytest.mark.parametrize("handler", ["plan", "attempt", "react", "stop", "settle", "alarm", "turn"])
+@pytest.mark.parametrize("handler", ["plan", "attempt", "react", "stop", "settle", "timer", "admit"])
 def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: str) -> None:
     # -S: the virtual environment cannot help.
     program = (
@@ -113,8 +113,8 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
         "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
         "MUSTER_DEFAULTS": "{}",
         "MUSTER_LAUNCHES_PER_SECOND": "10",
-        "MUSTER_ALARM_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:alarm",
-        "MUSTER_ALARM_ROLE_ARN": "arn:aws:iam::123456789012:role/alarm",
+        "MUSTER_TIMER_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:alarm",
+        "MUSTER_TIMER_ROLE_ARN": "arn:aws:iam::123456789012:role/alarm",
         "POWERTOOLS_SERVICE_NAME": "muster",
         "POWERTOOLS_METRICS_NAMESPACE": "Muster",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -160,7 +160,7 @@ def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_source
     before = first.read_bytes()
     with zipfile.ZipFile(first) as archive:
         names = set(archive.namelist())
-    assert {"__main__.py", "requirements.txt", "muster/replica/main.py", "muster/contract/plan.py"} <= names
+    assert {"__main__.py", "requirements.txt", "muster/replica/entry/main.py", "muster/contract/run/plan.py"} <= names
     assert not [name for name in names if name.startswith(("muster/control", "muster/client", "muster/local"))]
     os.utime(tmp_path / "muster" / "__init__.py", (1, 1))
     assert build_replica_package(tmp_path).read_bytes() == before

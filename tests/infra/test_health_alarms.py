@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
-from muster.contract.metrics import NAMESPACE, RERUNS_WITHIN_HOUR
+from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR
 from tests.infra.template import ROOT, Template
 from tests.infra.test_access import synthesized
 from tests.infra.test_resources import FUNCTIONS, function
@@ -52,7 +52,7 @@ def test_the_alarms_are_so_many_as_an_account_has_for_nothing(alarms: Mapping[st
 
 
 def test_what_is_not_watched_ends_as_a_dead_letter_or_as_a_failed_run(template: Template) -> None:
-    called_by_the_workflow = {"Turn"}
+    called_by_the_workflow = {"Admit"}
     for name in {*FUNCTIONS} - {name.capitalize() for name in OF_EVERY_RUN} - called_by_the_workflow:
         assert "DeadLetters" in function(template, name)["DeadLetterConfig"]["TargetArn"]
 

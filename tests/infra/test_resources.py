@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from muster.contract.source import REFRESH_DAYS
+from muster.contract.run.source_delivery import REFRESH_DAYS
 from tests.infra.template import Template, construct_name, matches
 
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Alarm", "Turn")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Timer", "Admit")
 
 
 def function(template: Template, name: str) -> dict[str, Any]:

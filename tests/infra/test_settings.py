@@ -8,7 +8,7 @@ import pytest
 
 from infra.settings import Platform, StackSettings
 from muster.contract.errors import ConfigurationError
-from muster.contract.stack_defaults import StackDefaults
+from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.access import VpcConfig
 
 

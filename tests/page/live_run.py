@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bench.sample_run import sample_run
-from muster.client.page_server import PageServer
+from muster.client.cli.page_server import PageServer
 from muster.report.make import make_page
-from muster.report.model import Page
+from muster.report.page_model import Page
 from tests.serving import serving
 
 

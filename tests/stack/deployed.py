@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
-from muster.contract.record import Record
-from muster.contract.result import Result
+from muster.contract.run.record import Record
+from muster.contract.run.result import Result
 from muster.local.local_cloud import LocalCloud
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ import signal
 import numpy as np
 
 from muster.replica.context import Context
-from muster.replica.diloco import DiLoCo
-from muster.replica.seat import take_seat
+from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.rounds.claims import take_seat
 
 ENDINGS = ("fenced", "saved", "memory", "killed")
 

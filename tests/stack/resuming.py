@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from muster.replica.context import Context
-from muster.replica.diloco import DiLoCo
+from muster.replica.frontends.array_diloco import DiLoCo
 from tests.stack import gated
 
 EACH_ENDS_ALONE = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}

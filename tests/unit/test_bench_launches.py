@@ -7,11 +7,11 @@ import pytest
 from bench.launches.pacing import launch, slots
 from bench.launches.steps import life, step_through
 from infra.settings import REARM_SECONDS_MIN, Platform, StackSettings
+from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import SpecError
-from muster.contract.failures import FailureClass
-from muster.contract.history import HISTORY_MAX
-from muster.contract.spec_reader import parse_spec
-from muster.control import clock
+from muster.contract.run.workflow_history import HISTORY_MAX
+from muster.contract.spec.spec_reader import parse_spec
+from muster.control.runtime import clock
 
 DAY = 86_400
 REARM = StackSettings().rearm_seconds

@@ -11,8 +11,8 @@ from bench.rounds.group import BUCKET, client_environment, running_group
 from bench.rounds.model import Site, flat_seconds, model_rows
 from bench.rounds.schemes import SCHEMES
 from bench.rounds.server import Server, running_server
-from muster.replica.s3_store import S3ObjectStore
-from muster.replica.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 
 
 @pytest.fixture(scope="module")

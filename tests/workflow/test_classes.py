@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from muster.contract.failures import FailureClass
-from muster.contract.result import ReplicaOutcome
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.result import ReplicaOutcome
 from muster.local.faults import CallError, LostInstance
 from tests.stack.deployed import wait_for
 

@@ -8,15 +8,15 @@ import re
 import pytest
 
 from muster.client import Muster
-from muster.contract.result import Verdict
-from muster.control.clients import TRIES
+from muster.contract.run.result import Verdict
+from muster.control.aws.clients import TRIES
 from muster.local.faults import CallError
 from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed, wait_for
 from tests.stack.listening import Listener
 
 TRAINER = "tests.stack.resuming:train"
-# A snapshot every second round: the heir has a round to replay.
+# A snapshot every second round: the continuation has a round to replay.
 MEETING = {"grace_seconds": 20.0, "timeout_seconds": 60.0, "snapshot_rounds": 2}
 
 
@@ -51,18 +51,18 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     first = stack.start(spec, "resumed")
     assert first.wait()["status"] == "FAILED"
     assert first.result().verdict is Verdict.FAILED
-    heir = stack.run("resumed-x2")
-    wait_for("the heir", lambda: executions(stack, "resumed-x2"))
+    continued_by = stack.run("resumed-x2")
+    wait_for("the continuation", lambda: executions(stack, "resumed-x2"))
     # Whoever settles the run again starts nothing: the workflow's own way, and that of the event of its end.
     stack.invoke("Settle", {"run": "resumed"})
     ended = {"executionArn": first.execution_arn, "name": "resumed", "status": "FAILED"}
     stack.invoke("Stop", {"detail": ended})
     # Nor does anybody take its jobs for those of the first.
-    wait_for("the heir's jobs", lambda: list(heir.statuses().values()) == ["InProgress"] * 2)
+    wait_for("the continuation's jobs", lambda: list(continued_by.statuses().values()) == ["InProgress"] * 2)
     swept = stack.invoke("Sweep", {"young_seconds": 0})
     assert not [job for job in (*swept["stopped"], *swept["foreign"]) if "resumed" in job]
     stack.open_gate("resumed-x2")
-    assert heir.wait()["status"] == "SUCCEEDED", heir.describe().get("cause")
+    assert continued_by.wait()["status"] == "SUCCEEDED", continued_by.describe().get("cause")
     assert executions(stack, "resumed") == ["resumed", "resumed-x2"]
     # Rounds go on: none twice, none left out, and no seat of the first run takes part in those of the second.
     rounds = commits(stack, "resumed")
@@ -71,17 +71,17 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     for number, commit in rounds.items():
         assert {member["attempt"] for member in commit["members"]} == ({1} if number <= last else {2})
     for rank in (0, 1):
-        replica = heir.result().replicas[rank]
+        replica = continued_by.result().replicas[rank]
         assert (replica.round, replica.metrics["first"]) == (6, last + 1)
         assert f"/checkpoints/resumed/r{rank}/" in str(replica.checkpoint_uri)
-    assert heir.result().parameters_identical
+    assert continued_by.result().parameters_identical
     # Each knows the other.
     turn_to(monkeypatch, stack.cloud)
     parent, child = Muster().run("resumed").status(), Muster().run("resumed-x2").status()
-    assert (parent.heir, child.parent, child.round) == ("resumed-x2", "resumed", 6)
-    assert listener.wait("Run Rerun", run="resumed")["heir"] == "resumed-x2"
+    assert (parent.continued_by, child.parent, child.round) == ("resumed-x2", "resumed", 6)
+    assert listener.wait("Run Rerun", run="resumed")["continued_by"] == "resumed-x2"
     assert listener.wait("Run Started", run="resumed-x2")["parent"] == "resumed"
-    # One heir is all that a run has.
+    # One continued_by is all that a run has.
     refused = stack.start({**spec, "resume_from": "resumed"}, "late").wait()
     assert re.search("resume_from: found 'resumed', which resumed-x2 has resumed already", refused["cause"])
 
@@ -115,7 +115,7 @@ def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack, 
     [(False, TRIES), (True, 1)],
     ids=["refused", "answer lost"],
 )
-def test_an_heir_whose_start_went_wrong_is_started_once(stack, after_effect, count):
+def test_a_continuation_whose_start_went_wrong_is_started_once(stack, after_effect, count):
     name = f"restart-{after_effect}".lower()
     fault = CallError(
         service="states", operation="StartExecution", resource=f"{name}-x2", after_effect=after_effect, count=count
@@ -125,7 +125,7 @@ def test_an_heir_whose_start_went_wrong_is_started_once(stack, after_effect, cou
     first = stack.start({**failing, "rerun": {"on": ["failed"], "max": 1}}, name)
     assert first.wait()["status"] == "FAILED"
     assert placed.fired == count
-    wait_for("the heir", lambda: executions(stack, f"{name}-x2"))
+    wait_for("the continuation", lambda: executions(stack, f"{name}-x2"))
     stack.run(f"{name}-x2").wait()
     assert executions(stack, name) == [name, f"{name}-x2"]
 

@@ -6,11 +6,11 @@ import json
 from datetime import datetime
 
 from muster.client import Muster
-from muster.client.jobs import Execution
-from muster.contract.failures import FailureClass
-from muster.contract.plan import Plan
-from muster.contract.prices import SHIPPED_PRICES
-from muster.contract.request import training_job_request
+from muster.client.aws.reported import Execution
+from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.plan import Plan
 from muster.local.faults import CapacityError
 from tests.plugins.cloud import turn_to
 from tests.plugins.stack import ROOT

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.contract.failures import FailureClass
+from muster.contract.aws.failures import FailureClass
 from tests.plugins.cloud import own_calls
 
 TRAIN = """
@@ -22,7 +22,7 @@ import numpy as np
 from helper import parameters
 import local_wheel
 import muster
-from muster.replica.diloco import DiLoCo
+from muster.replica.frontends.array_diloco import DiLoCo
 
 def train(context, *, rounds):
     values = parameters()
@@ -70,7 +70,7 @@ def code(tmp_path: Path) -> Path:
 def muster(stack, folder: Path, spec: dict[str, object], *arguments: str) -> dict[str, object]:
     path = folder.parent / "run.json"
     path.write_text(json.dumps(spec))
-    command = [sys.executable, "-m", "muster.client.cli", arguments[0], str(path), *arguments[1:], "--json"]
+    command = [sys.executable, "-m", "muster.client.cli.program", arguments[0], str(path), *arguments[1:], "--json"]
     environment = stack.cloud.environment(os.environ)
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr
@@ -120,7 +120,7 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
 
 def test_an_entrypoint_runs_in_the_source_with_what_it_requires(stack, code):
     (code / "script.py").write_text(
-        "import sys, helper, local_wheel, muster.replica.diloco\nsys.exit(int(sys.argv[1]))\n"
+        "import sys, helper, local_wheel, muster.replica.frontends.array_diloco\nsys.exit(int(sys.argv[1]))\n"
     )
     spec = {
         "name": "script",

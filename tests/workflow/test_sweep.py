@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from muster.client import Muster
-from muster.contract.plan import Plan
-from muster.contract.request import training_job_request
-from muster.contract.result import Verdict
-from muster.contract.status import JobStatus
+from muster.contract.aws.job_status import JobStatus
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.plan import Plan
+from muster.contract.run.result import Verdict
 from tests.plugins.cloud import turn_to
 
 NOW = {"young_seconds": 0}
@@ -54,7 +54,7 @@ def test_a_job_that_outlived_its_run_is_seen_and_stopped_and_no_other(stack, mon
     assert stack.invoke("Sweep", {})["stopped"] == [], "the execution of a young job may not be listed yet"
     turn_to(monkeypatch, stack.cloud)
     seen = Muster().doctor(young_seconds=0)
-    assert (seen.strays, seen.foreign) == ((over.job(0, 2),), (foreign,))
+    assert (seen.orphans, seen.foreign) == ((over.job(0, 2),), (foreign,))
     swept = stack.invoke("Sweep", NOW)
     assert (swept["stopped"], swept["foreign"], swept["troubles"]) == ([over.job(0, 2)], [foreign], [])
     over.wait_for_status(0, 2, JobStatus.STOPPED)

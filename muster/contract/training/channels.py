@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from muster.contract.errors import Problem
-from muster.contract.training.algorithm import InputMode
+from muster.contract.training.algorithm_specification import InputMode
 from muster.contract.training.section import Section
 from muster.contract.training.values import LINE, S3Uri, Says
 

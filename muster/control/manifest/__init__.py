@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from muster.control.manifest.errors import ManifestError, ManifestProblem
-from muster.control.manifest.limits import Limits
+from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
 from muster.control.manifest.resolve import ResolvedManifest, resolve_manifest
+from muster.control.manifest.search_limits import Limits
 
 __all__ = ["Limits", "ManifestError", "ManifestProblem", "ResolvedManifest", "resolve_manifest"]

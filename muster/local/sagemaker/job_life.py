@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.contract.status import JobStatus
+from muster.contract.aws.job_status import JobStatus
 from muster.local.cloud_settings import Settings
 from muster.local.faults import CapacityError, SlowStart
 from muster.local.processes.process_pool import ProcessPool

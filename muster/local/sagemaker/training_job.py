@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from muster.contract.status import JobStatus
+from muster.contract.aws.job_status import JobStatus
 from muster.local.sagemaker.request_validation import members
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def muster(*arguments: str, stdin: str = "", **environment: str) -> subprocess.C
         "COLUMNS": "100",
         "NO_COLOR": "1",
     }
-    command = [sys.executable, "-m", "muster.client.cli", *arguments]
+    command = [sys.executable, "-m", "muster.client.cli.program", *arguments]
     return subprocess.run(
         command, env=clean | environment, input=stdin, capture_output=True, text=True, timeout=60, check=False
     )
@@ -100,7 +100,7 @@ def test_a_spec_that_cannot_be_read_is_one_line(path: str, told: str) -> None:
 
 def test_help_names_the_mounted_commands_without_importing_them() -> None:
     code = (
-        "import sys; from muster.client.cli import main; sys.argv = ['muster', '--help']\n"
+        "import sys; from muster.client.cli.program import main; sys.argv = ['muster', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'boto3', 'pydantic', 'muster.local.commands.cloud_commands'} & set(sys.modules)\n"

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from muster.client.answers import RankGroup
-from muster.client.dry_run import dry_run
-from muster.client.dry_run_text import dry_run_text
-from muster.client.estimate import cost, quotas
-from muster.client.instance_types import unknown_types
-from muster.contract.prices import SHIPPED_PRICES
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec
+from muster.client.aws.instance_types import unknown_types
+from muster.client.cli.answers import RankGroup
+from muster.client.cli.dry_run_text import dry_run_text
+from muster.client.launch.dry_run import dry_run
+from muster.client.launch.estimate import cost, quotas
+from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
 
 PRICES = {"ml.m5.xlarge": 1.0, "ml.g5.xlarge": 2.0, "ml.p5.48xlarge": 50.0}
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from muster.client.execution import execution_name
-from muster.client.jobs import Execution
+from muster.client.aws.reported import Execution
+from muster.client.launch.execution_name import execution_name
 from muster.contract.errors import SpecError
 from muster.contract.names import is_run_name, numbered_run_name
-from muster.contract.spec_reader import parse_spec
-from muster.contract.start import execution_input
+from muster.contract.run.execution_input import execution_input
+from muster.contract.spec.spec_reader import parse_spec
 
 
 def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
@@ -25,7 +25,9 @@ def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
         assert len(names) >= 49  # of 29 million
         assert all(name.startswith(head) for name in names), names
         # A run that goes on from it is named after it.
-        assert all(is_run_name(heir := numbered_run_name(name, 99)) and heir == f"{name}-x99" for name in names), names
+        assert all(
+            is_run_name(continued_by := numbered_run_name(name, 99)) and continued_by == f"{name}-x99" for name in names
+        ), names
 
 
 def test_the_specs_own_name_is_kept() -> None:

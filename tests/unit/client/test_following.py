@@ -14,11 +14,11 @@ import pytest
 from botocore.config import Config
 
 from muster.client import Muster
-from muster.client import cloud as client_cloud
-from muster.client.cloud import Cloud
+from muster.client.aws import cloud as client_cloud
+from muster.client.aws.cloud import Cloud
 from muster.client.errors import BusyError
-from muster.client.log_reader import follow_lines, last_lines, read_lines
-from muster.client.logs import LogLine, LogQuery
+from muster.client.logs.log_lines import LogLine, LogQuery
+from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
 from muster.contract.names import JobName
 from muster.local.faults import CallError
 from tests.plugins.cloud import Workshop, eventually, own_calls, turn_to
@@ -60,7 +60,7 @@ def writer(workshop: Workshop) -> Writer:
 @pytest.fixture
 def reader(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     turn_to(monkeypatch, workshop.cloud)
-    monkeypatch.setattr("muster.client.log_reader.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("muster.client.logs.log_reader.POLL_SECONDS", 0.05)
     # What is beyond the patience of a call should not take a minute here.
     monkeypatch.setattr(client_cloud, "_PATIENT", Config(retries={"mode": "standard", "total_max_attempts": 1}))
     return Cloud(deploy(workshop), boto3.Session())

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muster.client.happenings import HappeningKind, Traces, happenings
-from muster.client.jobs import Execution, ExecutionStatus, Job
-from muster.contract.failures import FailureClass
+from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.client.runs.event_log import EventKind, Traces, event_log
+from muster.contract.aws.failures import FailureClass
 from muster.contract.names import JobName
-from muster.contract.record import Transition
-from muster.contract.waiting import Waiting
+from muster.contract.run.attempt import Transition
+from muster.contract.run.waiting import Waiting
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order()
         ("Restarting", 14),
         ("Training", 15),
     ]
-    told = happenings(
+    told = event_log(
         Traces(
             execution=execution,
             jobs=[job(1, 1, "Failed", ended=16), job(1, 2, "Completed", ended=50), job(0, 2, "InProgress")],
@@ -42,22 +42,22 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order()
             histories={lost: [Transition(at=at(when).isoformat(), secondary=step) for step, when in history]},
             waits=[(Waiting(0, 2, FailureClass.QUOTA), at(5))],
             rounds=[(1, at(30))],
-            heir=("digits-x2", at(61)),
+            continued_by=("digits-x2", at(61)),
         )
     )
     assert [(item.kind, item.rank, item.attempt, item.failure_class) for item in told] == [
-        (HappeningKind.RUN_STARTED, None, None, None),
-        (HappeningKind.REPLICA_WAITS, 0, 2, FailureClass.QUOTA),
-        (HappeningKind.REPLICA_LAUNCHED, 1, 1, None),
-        (HappeningKind.REPLICA_INTERRUPTED, 1, 1, None),
-        (HappeningKind.REPLICA_INTERRUPTED, 1, 1, None),
-        (HappeningKind.REPLICA_ENDED, 1, 1, FailureClass.USER_CODE),
-        (HappeningKind.REPLICA_LAUNCHED, 0, 2, None),
-        (HappeningKind.REPLICA_LAUNCHED, 1, 2, None),
-        (HappeningKind.ROUND_COMMITTED, None, None, None),
-        (HappeningKind.REPLICA_ENDED, 1, 2, None),
-        (HappeningKind.RUN_ENDED, None, None, None),
-        (HappeningKind.RUN_RERUN, None, None, None),
+        (EventKind.RUN_STARTED, None, None, None),
+        (EventKind.REPLICA_WAITS, 0, 2, FailureClass.QUOTA),
+        (EventKind.REPLICA_LAUNCHED, 1, 1, None),
+        (EventKind.REPLICA_INTERRUPTED, 1, 1, None),
+        (EventKind.REPLICA_INTERRUPTED, 1, 1, None),
+        (EventKind.REPLICA_ENDED, 1, 1, FailureClass.USER_CODE),
+        (EventKind.REPLICA_LAUNCHED, 0, 2, None),
+        (EventKind.REPLICA_LAUNCHED, 1, 2, None),
+        (EventKind.ROUND_COMMITTED, None, None, None),
+        (EventKind.REPLICA_ENDED, 1, 2, None),
+        (EventKind.RUN_ENDED, None, None, None),
+        (EventKind.RUN_RERUN, None, None, None),
     ]
     assert [item.text for item in told if item.rank == 1][:4] == [
         "replica 1 attempt 1 is launched",

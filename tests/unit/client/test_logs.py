@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from muster.client.cli.log_options import read_moment, read_ranks, read_regex
 from muster.client.errors import OptionError
-from muster.client.log_options import read_moment, read_ranks, read_regex
-from muster.client.logs import LogEvent, LogQuery, Merge
+from muster.client.logs.log_lines import LogEvent, LogQuery, Merge
 
 
 def event(number: int, at_ms: int, stream: str = "muster-digits-r0-a1/algo-1-7", message: str = "line") -> LogEvent:

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from muster.client.answers import Started
-from muster.client.log_text import printer, text_of
-from muster.client.logs import LogLine
-from muster.client.output import print_answer, print_error, visible
+from muster.client.cli.answers import Started
+from muster.client.cli.log_text import printer, text_of
+from muster.client.cli.output import print_answer, print_error, visible
+from muster.client.logs.log_lines import LogLine
 from muster.contract.errors import MusterError
 
 CLEAR = "\x1b[2J"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from muster.client import page_server
+from muster.client.cli import page_server
+from muster.client.cli.page_server import PageServer
 from muster.client.errors import PortError, UnreachableError
-from muster.client.page_server import PageServer
 from tests.page.live_run import LiveRun, served
 
 

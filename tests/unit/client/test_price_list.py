@@ -10,8 +10,8 @@ from typing import Any
 import boto3
 import pytest
 
+from muster.client.aws.price_list import listed_prices
 from muster.client.errors import DeniedError, UnreachableError
-from muster.client.price_list import listed_prices
 from tests.serving import serving
 
 

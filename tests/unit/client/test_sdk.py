@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from muster.client import Muster, MusterError, RunState, RunStatus
-from muster.client.cloud import Cloud
+from muster.client.aws.cloud import Cloud
 from muster.client.errors import (
     DeniedError,
     ForeignStackError,
@@ -23,12 +23,12 @@ from muster.client.errors import (
     UnknownRunError,
     WaitTimeoutError,
 )
-from muster.client.source import pack
-from muster.contract.commit import Commit, Member
+from muster.client.launch.source_archive import pack
+from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.contract.failures import FailureClass
 from muster.contract.layout import RunLayout
-from muster.contract.result import Result, Verdict
+from muster.contract.run.commit import Commit, Member
+from muster.contract.run.result import Result, Verdict
 from muster.local import LocalCloud
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import CallError
@@ -120,7 +120,7 @@ def test_source_is_stored_once_and_anew_only_when_it_is_old(
     stored, again = launched(f"{house.run}-2")
     assert (stored, again["source_dir"]) == (0, first["source_dir"])
     before = house.workshop.s3.head_object(Bucket=house.workshop.bucket, Key=key)
-    monkeypatch.setattr("muster.client.cloud.REFRESH_DAYS", -1)
+    monkeypatch.setattr("muster.client.aws.cloud.REFRESH_DAYS", -1)
     stored, _ = launched(f"{house.run}-3")
     after = house.workshop.s3.head_object(Bucket=house.workshop.bucket, Key=key)
     assert (stored, after["ETag"]) == (1, before["ETag"])
@@ -211,19 +211,21 @@ def test_a_rerun_is_one_run_whoever_asks_and_whatever_answer_is_lost(house: Hous
     run.cancel()
     lost = faults.add(CallError(service="states", operation="StartExecution", after_effect=True, count=2))
     with ThreadPoolExecutor(max_workers=2) as pool:
-        heirs = list(pool.map(lambda _: Muster(house.stack).run(house.run).rerun().name, range(2)))
-    assert (heirs, lost.fired) == ([f"{house.run}-x2"] * 2, 2)
-    assert sorted(item.run for item in house.muster.list()) == [house.run, heirs[0]]
+        continuations = list(pool.map(lambda _: Muster(house.stack).run(house.run).rerun().name, range(2)))
+    assert (continuations, lost.fired) == ([f"{house.run}-x2"] * 2, 2)
+    assert sorted(item.run for item in house.muster.list()) == [house.run, continuations[0]]
 
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_rerun_is_the_run_that_the_policy_has_just_started(house: House, ended: bool) -> None:
-    run, heir = house.muster.launch(house.spec), f"{house.run}-x2"
+    run, continued_by = house.muster.launch(house.spec), f"{house.run}-x2"
     run.cancel()
-    started = house.muster.launch({**house.spec, "name": heir, "resume_from": house.run, "max_runtime_seconds": 60})
+    started = house.muster.launch(
+        {**house.spec, "name": continued_by, "resume_from": house.run, "max_runtime_seconds": 60}
+    )
     if ended:
         started.cancel()
-    assert run.rerun().name == heir
+    assert run.rerun().name == continued_by
 
 
 def test_a_rerun_takes_no_run_of_somebody_else(house: House) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from muster.client import source
-from muster.client.dry_run import dry_run
-from muster.client.source import pack
+from muster.client.launch import source_archive as source
+from muster.client.launch.dry_run import dry_run
+from muster.client.launch.source_archive import pack
 from muster.contract.errors import SpecError
-from muster.contract.source import source_key
-from muster.contract.spec_reader import parse_spec
-from muster.replica.unpack import unpack
+from muster.contract.run.source_delivery import source_key
+from muster.contract.spec.spec_reader import parse_spec
+from muster.replica.entry.unpack import unpack
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from muster.client.spec_template import spec_template
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec_text
+from muster.client.cli.spec_template import spec_template
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec_text
 
 TRAINER = "my_package.training:train"
 

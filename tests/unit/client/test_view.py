@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muster.client.jobs import Execution, ExecutionStatus, Job
-from muster.client.layout import HEADINGS, lay_out
-from muster.client.progress import advance
-from muster.client.status import Progress, RunState, RunStatus, run_status
-from muster.client.view import Row, changes, elapsed, headline, select
-from muster.contract.commit import Commit, Member
-from muster.contract.failures import FailureClass
+from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.client.cli.columns import HEADINGS, lay_out
+from muster.client.cli.view import Row, changes, elapsed, headline, select
+from muster.client.runs.progress import advance
+from muster.client.runs.run_status import Progress, RunState, RunStatus, run_status
+from muster.contract.aws.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
-from muster.contract.result import Result, Verdict
-from muster.contract.waiting import Waiting
+from muster.contract.run.commit import Commit, Member
+from muster.contract.run.result import Result, Verdict
+from muster.contract.run.waiting import Waiting
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 NO_PROGRESS = Progress()
@@ -103,10 +103,10 @@ def test_a_replica_without_quota_is_shown_as_waiting_for_it_until_it_has_a_job()
     assert rows(look(job(0), failed, waiting=(second,)))[1].status == "waiting for quota"
 
 
-def test_a_run_that_waits_for_its_turn_says_behind_whom() -> None:
+def test_a_run_that_waits_for_its_turn_names_the_runs_ahead() -> None:
     waits = look().model_copy(update={"behind": ("a", "b", "c", "d")})
-    assert "waiting for its turn behind b, c, d and 1 more" in headline(waits)
-    assert "run digits waiting for its turn behind b, c, d and 1 more" in list(changes(look(), waits))
+    assert "queued behind b, c, d and 1 more" in headline(waits)
+    assert "run digits queued behind b, c, d and 1 more" in list(changes(look(), waits))
     assert list(changes(waits, look())) == []
 
 
@@ -206,9 +206,9 @@ def test_elapsed_time_stops_with_the_run() -> None:
 
 
 def test_a_run_that_goes_on_says_where_and_from_what() -> None:
-    ended = look(execution="FAILED", ended_after=10).model_copy(update={"heir": "digits-x2"})
+    ended = look(execution="FAILED", ended_after=10).model_copy(update={"continued_by": "digits-x2"})
     assert headline(ended).endswith("goes on as digits-x2")
-    assert list(changes(ended.model_copy(update={"heir": None}), ended)) == ["run digits goes on as digits-x2"]
+    assert list(changes(ended.model_copy(update={"continued_by": None}), ended)) == ["run digits goes on as digits-x2"]
     assert headline(look().model_copy(update={"parent": "digits"})).endswith("resumes digits")
 
 

@@ -1,5 +1,13 @@
-from muster.contract.events import EVENT_VERSION, OUT, ReplicaLaunched, RunFailed, RunStopped, RunSucceeded, run_ended
-from muster.contract.result import Result, Verdict
+from muster.contract.run.events import (
+    EVENT_VERSION,
+    OUT,
+    ReplicaLaunched,
+    RunFailed,
+    RunStopped,
+    RunSucceeded,
+    run_ended,
+)
+from muster.contract.run.result import Result, Verdict
 
 LAUNCHED = ReplicaLaunched(at="2026-01-01T00:00:00.000Z", run="night", rank=3, attempt=2, job="muster-night-r3-a2")
 

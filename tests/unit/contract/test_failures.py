@@ -1,8 +1,8 @@
 import pytest
 
-from muster.contract.exits import ReplicaExit, read_exit, told
-from muster.contract.failures import FailureClass, JobEnd, classify_end, classify_request_error, explained
-from muster.contract.status import JobStatus
+from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, classify_request_error, explained
+from muster.contract.aws.job_status import JobStatus
+from muster.contract.run.exits import ReplicaExit, read_exit, told
 
 C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
 

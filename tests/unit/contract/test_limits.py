@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.spec_reader import parse_spec
+from muster.contract.spec.spec_reader import parse_spec
 from tests.unit.contract.test_request_model import refusals, requests
 
 BASE = {"replicas": 4, "image": "image:1"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.contract.spec_reader import parse_spec
+from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.ranks import parse_ranks, show_ranks
 from tests.unit.contract.test_limits import channel
 from tests.unit.contract.test_request_model import requests

@@ -5,10 +5,10 @@ import pytest
 
 from muster.contract.errors import DocumentError
 from muster.contract.names import TAG_PLAN
-from muster.contract.plan import Place, Plan
-from muster.contract.request import job_tags, training_job_request
-from muster.contract.run_document import RunDocument
-from muster.contract.spec_reader import parse_spec
+from muster.contract.run.job_request import job_tags, training_job_request
+from muster.contract.run.plan import Place, Plan
+from muster.contract.run.run_document import RunDocument
+from muster.contract.spec.spec_reader import parse_spec
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
 # A plan as the first release wrote it. Never regenerate it: runs that were planned then are read by today's code.

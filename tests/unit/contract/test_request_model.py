@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from muster.contract.errors import SpecError
-from muster.contract.plan import Place, Plan
-from muster.contract.request import training_job_request
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.plan import Place, Plan
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import LEFT_OUT
 from muster.local.sagemaker.documented_limits import documented_violations
 from muster.local.sagemaker.request_validation import operation_model, violations

@@ -3,18 +3,18 @@ from __future__ import annotations
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.run_limits import RUN_MAX_SECONDS, Alarm
-from muster.contract.spec_reader import parse_spec
+from muster.contract.spec.run_limits import RUN_MAX_SECONDS, Timer
+from muster.contract.spec.spec_reader import parse_spec
 
 RUN = {"replicas": 4, "trainer": "m:f"}
 
 
 def test_alarms_ring_for_what_the_spec_limits_and_for_nothing_else():
-    assert parse_spec(RUN).alarms() == {}
+    assert parse_spec(RUN).timers() == {}
     gate = {"replicas": 4, "within_seconds": 600}
-    assert parse_spec({**RUN, "launch_gate": gate, "deadline_seconds": RUN_MAX_SECONDS}).alarms() == {
-        Alarm.LAUNCH_GATE: 600,
-        Alarm.DEADLINE: RUN_MAX_SECONDS,
+    assert parse_spec({**RUN, "launch_gate": gate, "deadline_seconds": RUN_MAX_SECONDS}).timers() == {
+        Timer.LAUNCH_GATE: 600,
+        Timer.DEADLINE: RUN_MAX_SECONDS,
     }
 
 

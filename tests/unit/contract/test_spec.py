@@ -2,11 +2,11 @@ import json
 
 import pytest
 
+from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import SpecError
-from muster.contract.failures import FailureClass
 from muster.contract.names import RUN_MAX
-from muster.contract.spec import DEFAULT_BUDGETS, DEPTH_MAX, SPEC_BYTES_MAX, Spec
-from muster.contract.spec_reader import parse_spec, parse_spec_text
+from muster.contract.spec.spec import DEFAULT_BUDGETS, DEPTH_MAX, SPEC_BYTES_MAX, Spec
+from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
 
 GOOD = {"replicas": 4, "trainer": "package.module:train"}
 

@@ -6,8 +6,8 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
-from muster.contract.spec_reader import parse_spec
-from muster.contract.spending import attempt_usd, end_mark, launch_mark, spent_usd
+from muster.contract.run.spending import attempt_usd, end_mark, launch_mark, spent_usd
+from muster.contract.spec.spec_reader import parse_spec
 
 RUN = RunLayout("run")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

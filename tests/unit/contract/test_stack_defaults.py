@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.plan import Place, Plan
-from muster.contract.request import training_job_request
-from muster.contract.spec import Spec
-from muster.contract.spec_reader import parse_spec
-from muster.contract.stack_defaults import StackDefaults
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.plan import Place, Plan
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.access import VpcConfig
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234"

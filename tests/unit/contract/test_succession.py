@@ -6,17 +6,18 @@ from typing import Any, get_args
 
 import pytest
 
-from muster.contract.failures import FailureClass
-from muster.contract.lineage import Lineage
+from muster.contract.aws.failures import FailureClass
 from muster.contract.names import RUN_MAX, is_run_name, numbered_run_name
-from muster.contract.plan import Place, Plan
-from muster.contract.request import training_job_request
-from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.run_document import RunDocument
-from muster.contract.spec import DEFAULT_BUDGETS, RerunCause
-from muster.contract.spec_reader import parse_spec, parse_spec_text
-from muster.contract.start import execution_input
-from muster.contract.succession import descend, next_run
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.continuation import descend, next_run
+from muster.contract.run.execution_input import execution_input
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.lineage import Lineage
+from muster.contract.run.plan import Place, Plan
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.run_document import RunDocument
+from muster.contract.spec.spec import DEFAULT_BUDGETS, RerunCause
+from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
 SECOND = Lineage(parent="run", root="run", generation=1, attempts_before=3)
@@ -29,9 +30,7 @@ def plan(run: str = "run", lineage: Lineage | None = None, **fields: Any) -> Pla
 
 def replica(rank: int, attempts: int, failure_class: FailureClass | None) -> ReplicaResult:
     made = [
-        AttemptResult(
-            attempt=n, job=f"j{n}", launched_at="", status="Failed", secondary="", failure_class=failure_class
-        )
+        Attempt(attempt=n, job=f"j{n}", launched_at="", status="Failed", secondary="", failure_class=failure_class)
         for n in range(1, attempts + 1)
     ]
     outcome = ReplicaOutcome.SUCCEEDED if failure_class is None else ReplicaOutcome.FAILED
@@ -87,20 +86,20 @@ def test_attempts_count_on_over_the_runs_so_that_every_older_process_is_fenced()
     assert descend(plan(), result(damaged)).attempts_before >= 999
 
 
-def test_an_heir_meets_and_saves_where_the_first_run_did_and_has_jobs_of_its_own() -> None:
-    heir = plan("run-x2", SECOND)
-    request = training_job_request(heir, 1, 2)
+def test_a_continuation_meets_and_saves_where_the_first_run_did_and_has_jobs_of_its_own() -> None:
+    continued_by = plan("run-x2", SECOND)
+    request = training_job_request(continued_by, 1, 2)
     assert request["TrainingJobName"] == "muster-run-x2-r1-a2"
     assert request["Environment"]["MUSTER_ATTEMPT"] == "5"
     assert request["CheckpointConfig"]["S3Uri"] == "s3://bucket/checkpoints/run/r1"
-    document = RunDocument.of(heir)
+    document = RunDocument.of(continued_by)
     assert (document.rendezvous_uri, document.run, document.meeting) == ("s3://bucket/rendezvous/run/", "run-x2", "run")
     own = RunDocument.of(plan())
     assert (own.root, own.meeting) == (None, "run")
     assert plan().digest != plan("run", SECOND).digest
 
 
-def test_the_name_of_an_heir_can_be_a_run_s_whatever_the_first_is_called() -> None:
+def test_the_name_of_a_continuation_can_be_a_run_s_whatever_the_first_is_called() -> None:
     assert numbered_run_name("digits", 2) == "digits-x2"
     names = [numbered_run_name("a" * RUN_MAX, number) for number in (2, 3, 21)]
     assert len(set(names)) == 3

@@ -6,8 +6,9 @@ import pytest
 
 from bench.sample_run import sample_run
 from muster.contract.names import REPLICAS_MAX
-from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.control.ending import ending
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.control.execution_output import ending
 
 PLAN = sample_run(2, 1).plan
 RESULT_URI, PAGE_URI = "s3://bucket/control/sample/result.json", "s3://bucket/control/sample/report.html"
@@ -15,8 +16,8 @@ RESULT_URI, PAGE_URI = "s3://bucket/control/sample/result.json", "s3://bucket/co
 ERROR_MAX, CAUSE_MAX = 256, 32_768
 
 
-def attempt(number: int, reason: str = "") -> AttemptResult:
-    return AttemptResult(
+def attempt(number: int, reason: str = "") -> Attempt:
+    return Attempt(
         attempt=number, job=f"job-a{number}", launched_at="t", status="Failed", secondary="Failed", reason=reason
     )
 
@@ -65,9 +66,9 @@ def test_the_cause_of_one_that_failed_says_why_first_and_then_where_to_look(verd
     assert where.endswith("muster rerun sample goes on from the last committed round.")
 
 
-def test_a_run_that_goes_on_names_its_heir_and_one_without_a_page_has_no_link_to_it():
+def test_a_run_that_goes_on_names_its_continuation_and_one_without_a_page_has_no_link_to_it():
     answer = ending(PLAN, result(Verdict.FAILED), RESULT_URI, None, "sample-x2")
-    assert answer["heir"] == "sample-x2"
+    assert answer["continued_by"] == "sample-x2"
     assert answer["cause"].endswith("\nIt goes on as sample-x2.")
     assert "page" not in {*answer, *answer["links"]}
     assert "Page" not in answer["cause"]

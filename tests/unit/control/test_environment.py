@@ -1,15 +1,15 @@
 import pytest
 
 from muster.contract.errors import ConfigurationError
-from muster.control.environment import FunctionEnvironment, PlanEnvironment
-from muster.control.function import read_environment
+from muster.control.runtime.function import read_environment
+from muster.control.runtime.function_settings import FunctionEnvironment, PlanEnvironment
 
 GOOD = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus", "PATH": "/bin"}
 ROLE = {
     "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::000000000000:role/replica",
     "MUSTER_LAUNCHES_PER_SECOND": "10",
-    "MUSTER_ALARM_FUNCTION_ARN": "arn:aws:lambda:us-east-1:000000000000:function:alarm",
-    "MUSTER_ALARM_ROLE_ARN": "arn:aws:iam::000000000000:role/alarm",
+    "MUSTER_TIMER_FUNCTION_ARN": "arn:aws:lambda:us-east-1:000000000000:function:timer",
+    "MUSTER_TIMER_ROLE_ARN": "arn:aws:iam::000000000000:role/timer",
     "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
     "MUSTER_DEFAULTS": "{}",
 }

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from muster.control.function import measure
+from muster.control.runtime.function import measure
 
 
 def test_a_measured_value_is_one_series_whichever_function_measures(capsys, monkeypatch):

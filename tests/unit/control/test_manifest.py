@@ -19,7 +19,7 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
-from muster.contract.run_document import Manifest
+from muster.contract.run.run_document import Manifest
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, ResolvedManifest, resolve_manifest
 from tests.serving import serving
 

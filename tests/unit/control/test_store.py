@@ -8,9 +8,10 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from muster.contract.errors import ConflictError, DocumentError
-from muster.contract.record import Attempt, Record
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Record
+from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
-from muster.control.store import Store
 
 
 @pytest.fixture

@@ -9,17 +9,18 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from muster.contract.failures import FailureClass
-from muster.contract.fence import Fence
-from muster.contract.plan import Place, Plan
-from muster.contract.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.spec_reader import parse_spec
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.fence import Fence
+from muster.contract.run.plan import Place, Plan
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.spec.spec_reader import parse_spec
 from muster.control.active_run import ActiveRun
-from muster.control.bus import Bus
+from muster.control.aws.bus import Bus
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
-from muster.control.jobs import Jobs
-from muster.control.store import Store
-from muster.control.succession import Succession
+from muster.control.rerun_policy import Succession
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -29,7 +30,7 @@ LOST = ReplicaResult(
     rank=0,
     outcome=ReplicaOutcome.FAILED,
     attempts=(
-        AttemptResult(
+        Attempt(
             attempt=1,
             job="job",
             launched_at="",
@@ -90,7 +91,7 @@ def ceiling_reached(run: ActiveRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "heir"),
+    ("before", "continued_by"),
     [
         (nothing, "run-x2"),
         (stopped_for_another_reason, "run-x2"),
@@ -100,12 +101,12 @@ def ceiling_reached(run: ActiveRun) -> None:
     ],
 )
 def test_a_run_that_one_of_its_limits_has_ended_is_not_followed(
-    run: ActiveRun, before: Callable[[ActiveRun], None], heir: str | None
+    run: ActiveRun, before: Callable[[ActiveRun], None], continued_by: str | None
 ) -> None:
     before(run)
     states = boto3.client("stepfunctions", region_name=REGION)
     succession = Succession(states, Bus(boto3.client("events", region_name=REGION), "default"))
-    assert succession.follow(run, FAILED) == heir
+    assert succession.follow(run, FAILED) == continued_by
     machine = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:machine"
     started = [found["name"] for found in states.list_executions(stateMachineArn=machine)["executions"]]
-    assert started == ([heir] if heir else [])
+    assert started == ([continued_by] if continued_by else [])

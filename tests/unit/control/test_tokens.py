@@ -2,10 +2,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muster.contract.history import WAIT_PIECE_SECONDS
-from muster.contract.record import Decision, Next
-from muster.control import clock
-from muster.control.tokens import remaining_delay, workflow_state
+from muster.contract.run.record import Decision, Next
+from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
+from muster.control.aws.tokens import remaining_delay, workflow_state
+from muster.control.runtime import clock
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from docs.generate import BEGIN, DOCS, END, budget_table, pages, spec_reference
-from muster.contract.events import OUT
-from muster.contract.failures import FailureClass
-from muster.contract.spec import DEFAULT_BUDGETS, Spec
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.events import OUT
+from muster.contract.spec.spec import DEFAULT_BUDGETS, Spec
 
 
 def test_the_generated_pages_are_up_to_date() -> None:

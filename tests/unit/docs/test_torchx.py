@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.generate import DOCS
-from muster.contract.spec import Spec
+from muster.contract.spec.spec import Spec
 
 # The options in the order of TorchX's own documentation.
 OPTIONS = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.contract.status import JobStatus
+from muster.contract.aws.job_status import JobStatus
 from muster.local.sagemaker.training_job import Change, Job, Secondary
 from tests.unit.local.samples import REQUEST
 

@@ -12,18 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.contract.commit import Commit
-from muster.replica import agreement, keys, reduction
-from muster.replica.codec import Floats
-from muster.replica.diloco import DiLoCo
-from muster.replica.exchange import Outcome
-from muster.replica.local_store import LocalStore
-from muster.replica.meeting import Meeting
+from muster.contract.run.commit import Commit
+from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
-from muster.replica.outer import GlobalState, Outer
-from muster.replica.rendezvous import Rendezvous
-from muster.replica.roll_call import Quorum
-from muster.replica.transport import Bytes, Part, Store
+from muster.replica.rounds import agreement, reduction
+from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import Meeting
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.transport import Bytes, Part, Store
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import Floats
 from tests.rendezvous_keys import is_like
 
 RUN = "test"

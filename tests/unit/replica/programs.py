@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from muster.replica.context import Context
-from muster.replica.diloco import DiLoCo
 from muster.replica.errors import StoppedError
+from muster.replica.frontends.array_diloco import DiLoCo
 from tests.unit.replica.peers import gradient_of
 
 COUNT = 300

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.replica.algorithm import Algorithm, Turn, eager_estimate, mixed
-from muster.replica.diloco import DiLoCo
+from muster.replica.algorithms.algorithm import Algorithm, Turn, eager_estimate, mixed
+from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import AlgorithmError
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import METRICS_MAX, Metrics
-from muster.replica.outer import GlobalState, Nesterov, Outer
-from muster.replica.rendezvous import Rendezvous
+from muster.replica.rounds.rendezvous import Rendezvous
 from tests.unit.replica.peers import Run, gradient_of, run_all, wait_until
 
 COUNT = 103

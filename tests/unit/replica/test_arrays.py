@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.replica.codec import Floats
-from muster.replica.diloco import DiLoCo
 from muster.replica.errors import ParametersError
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.wire.binary_format import Floats
 from tests.unit.replica.peers import Run
 
 # A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.contract.document import Document
-from muster.replica.blocks import BLOCK_ELEMENTS_MAX, BLOCK_ELEMENTS_MIN, SHARD_BYTES_AIM, Blocks
-from muster.replica.codec import (
+from muster.replica.codecs.base import MAGNITUDE_MAX
+from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
     Floats,
@@ -20,7 +20,7 @@ from muster.replica.codec import (
     encode,
     object_bytes,
 )
-from muster.replica.codecs.base import MAGNITUDE_MAX
+from muster.replica.wire.blocks import BLOCK_ELEMENTS_MAX, BLOCK_ELEMENTS_MIN, SHARD_BYTES_AIM, Blocks
 
 KEY = "states/00000003"
 

@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.contract.document import Document
-from muster.replica import keys
-from muster.replica.blocks import BLOCK_ELEMENTS_MAX, CHECKSUM_BYTES, PIECE_ELEMENTS, Blocks
-from muster.replica.codec import HEADER_BYTES, CodecError, Floats, byte_range, decode_blocks, encode, object_bytes
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither
 from muster.replica.codecs.feedback import ErrorFeedback
 from muster.replica.codecs.scales import SCALE_MIN
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import (
+    HEADER_BYTES,
+    CodecError,
+    Floats,
+    byte_range,
+    decode_blocks,
+    encode,
+    object_bytes,
+)
+from muster.replica.wire.blocks import BLOCK_ELEMENTS_MAX, CHECKSUM_BYTES, PIECE_ELEMENTS, Blocks
 
 KEY = keys.reduced(1, 0, 0)
 NAMES = ["fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128"]

@@ -14,7 +14,7 @@ from examples.digits.model import Classifier
 from examples.digits.trainer import train
 from muster.replica.context import Context
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
+from muster.replica.rounds.rendezvous import Rendezvous
 from tests.unit.replica.peers import Run
 
 

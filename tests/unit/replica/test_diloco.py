@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.replica.codec import Floats
-from muster.replica.diloco import DiLoCo
+from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import ParametersError
-from muster.replica.history import last_committed
-from muster.replica.keys import commit
-from muster.replica.local_store import LocalStore
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
-from muster.replica.outer import GlobalState, Nesterov, Outer
-from muster.replica.rendezvous import Rendezvous
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_history import last_committed
+from muster.replica.store.local_store import LocalStore
+from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.keys import commit
 from tests.unit.replica.peers import Run
 
 

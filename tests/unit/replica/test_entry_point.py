@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.contract.exits import ReplicaExit
-from muster.contract.run_document import Manifest, RunDocument
-from muster.replica import keys
+from muster.contract.run.exits import ReplicaExit
+from muster.contract.run.run_document import Manifest, RunDocument
+from muster.replica.wire import keys
 from tests.unit.replica.peers import Run, wait_until
 
 PROGRAMS = "tests.unit.replica.programs"
@@ -287,6 +287,6 @@ def test_a_trainer_without_memory_says_so_and_what_helps(containers: Containers,
 
 def test_starting_loads_no_cloud_sdk_and_no_data_science_stack() -> None:
     heavy = ["boto3", "botocore", "pandas", "sklearn", "scipy", "torch", "obstore"]
-    code = f"import sys, muster.replica.main; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, muster.replica.entry.main; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"

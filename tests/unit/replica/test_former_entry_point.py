@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from muster.contract.exits import ReplicaExit
-from muster.contract.run_document import Manifest
+from muster.contract.run.exits import ReplicaExit
+from muster.contract.run.run_document import Manifest
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = "tests.unit.replica.programs"
@@ -21,7 +21,7 @@ PROGRAMS = "tests.unit.replica.programs"
 def start(base: Path, *flags: str, **variables: str) -> subprocess.Popen[str]:
     base.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "muster.replica.former", *flags],
+        [sys.executable, "-m", "muster.replica.legacy", *flags],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "SAGEMAKER_BASE_DIR": str(base), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.contract.commit import Commit, Member
-from muster.replica.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
+from muster.contract.run.commit import Commit, Member
+from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
 
 LONGEST = 600.0
 BEGAN = datetime(2026, 11, 21, tzinfo=UTC)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.replica.blocks import Blocks
-from muster.replica.codec import HEADER_BYTES, CodecError, byte_range, encode
-from muster.replica.headers import Claim
-from muster.replica.incoming import READ_TRIES, Incoming, Records, decode_incoming
+from muster.replica.wire.binary_format import HEADER_BYTES, CodecError, byte_range, encode
+from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.headers import Claim
+from muster.replica.wire.stream_decoder import READ_TRIES, Incoming, Records, decode_incoming
 
 KEY = "contributions/1"
 COUNT = 300_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica import blocks, keys
+from muster.replica.wire import blocks, keys
 from tests.rendezvous_keys import is_like, of_round
 from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended
 

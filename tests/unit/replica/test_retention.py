@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from muster.contract.commit import Commit, Exclusion, Member
-from muster.replica import keys
-from muster.replica.local_store import LocalStore
-from muster.replica.retention import horizon
-from muster.replica.transport import StoreDeniedError
+from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.replica.rounds.retention import horizon
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.transport import StoreDeniedError
+from muster.replica.wire import keys
 from tests.unit.replica.peers import Faults, FaultyStore, Run, all_ended
 
 

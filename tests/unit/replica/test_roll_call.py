@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from muster.contract.commit import Commit, Exclusion, Member
-from muster.replica.roll_call import Decision, Quorum, RollCall
+from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.replica.rounds.quorum import Decision, Quorum, RollCall
 
 GRACE = 10.0
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica import keys
 from muster.replica.errors import FencedError, RendezvousError
-from muster.replica.local_store import LocalStore
-from muster.replica.seat import Seat, check_seat, renew_seat, take_seat
-from muster.replica.transport import ObjectExistsError, Store
+from muster.replica.rounds.claims import Seat, check_seat, renew_seat, take_seat
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.transport import ObjectExistsError, Store
+from muster.replica.wire import keys
 from tests.unit.replica.peers import RUN, Faults, FaultyStore
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.replica import keys, snapshots
+from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
-from muster.replica.history import latest_state
-from muster.replica.outer import GlobalState
-from muster.replica.snapshots import Snapshots
-from muster.replica.transport import ObjectMissingError
+from muster.replica.rounds import snapshots
+from muster.replica.rounds.round_history import latest_state
+from muster.replica.rounds.snapshots import Snapshots
+from muster.replica.store.transport import ObjectMissingError
+from muster.replica.wire import keys
 from tests.unit.replica.peers import Run
 
 COUNT = 1_000

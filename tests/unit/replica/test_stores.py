@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from muster.local import LocalCloud
-from muster.replica import s3_store
-from muster.replica.local_store import LocalStore
-from muster.replica.s3_store import TRIES, S3ObjectStore
-from muster.replica.transport import (
+from muster.replica.store import s3_store
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.s3_store import TRIES, S3ObjectStore
+from muster.replica.store.transport import (
     ObjectExistsError,
     ObjectMissingError,
     Store,
@@ -237,7 +237,7 @@ def test_a_stream_brings_what_reading_does(store: Store) -> None:
 
 
 def test_a_stream_that_breaks_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.replica.s3_store.STREAM_BYTES", 4)
+    monkeypatch.setattr("muster.replica.store.s3_store.STREAM_BYTES", 4)
 
     body = b"0123456789abcdef"
 

@@ -15,9 +15,9 @@ pytest.importorskip("torch", reason="make test installs it")
 import torch
 
 from muster.replica.errors import ParametersError
+from muster.replica.frontends.torch_diloco import DiLoCo, LocalSGD
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
-from muster.replica.torch import DiLoCo, LocalSGD
+from muster.replica.rounds.rendezvous import Rendezvous
 from tests.unit.replica.peers import Run, run_all
 
 

@@ -15,12 +15,12 @@ pytest.importorskip("torchft.local_sgd", reason="make test installs it")
 import torch
 from torchft import local_sgd
 
-from muster.replica import keys
 from muster.replica.errors import AlgorithmError, StoppedError
+from muster.replica.frontends.torch_diloco import DiLoCo
+from muster.replica.frontends.torchft_manager import Manager
 from muster.replica.metrics import Metrics
-from muster.replica.rendezvous import Rendezvous
-from muster.replica.torch import DiLoCo
-from muster.replica.torchft import Manager
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.wire import keys
 from tests.unit.replica.peers import Run, missing_only_in, run_all, wait_until
 from tests.unit.replica.test_torch import together
 

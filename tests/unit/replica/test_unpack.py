@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica import unpack as module
-from muster.replica.unpack import ArchiveError, unpack
+from muster.replica.entry import unpack as module
+from muster.replica.entry.unpack import ArchiveError, unpack
 
 
 def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:

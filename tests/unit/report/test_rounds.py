@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.contract.commit import Commit, Exclusion, Member
-from muster.report.model import MetricView
+from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.report.page_model import MetricView
 from muster.report.rounds import CELLS_MAX, METRICS_MAX, RoundTable, chosen
 
 START = "2026-05-04T03:00:00.000Z"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from muster.client.status import ReplicaStatus, RunState
-from muster.contract.failures import FailureClass
+from muster.client.runs.run_status import ReplicaStatus, RunState
+from muster.contract.aws.failures import FailureClass
 from muster.torchx.states import replica_state
 
 

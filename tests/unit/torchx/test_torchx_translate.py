@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import SpecError
-from muster.contract.failures import FailureClass
-from muster.contract.spec import Spec
+from muster.contract.spec.spec import Spec
+from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, run_name, spec_of
 from muster.torchx.command import ARGUMENT_MAX, RANK, SHELL, LongCommandError, of_one_node, shell_arguments
 from muster.torchx.options import FORMER, REFUSED, Texts, Values
-from muster.torchx.translate import TAG_ROLE, Application, OptionsError, run_name, spec_of
 from tests.unit.docs.test_torchx import OPTIONS
 
 ECHO = (sys.executable, "-c", "import os, sys; print(repr(sys.argv[1:]), repr(os.environ.get('SAID')))")

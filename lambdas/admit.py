@@ -1,0 +1,27 @@
+"""Admit: a run joins the queue of a stack that caps its concurrent replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.control.admission import AdmitRequest, admit
+from muster.control.control_plane import ControlPlane
+from muster.control.runtime.function import logger, metrics, read_event
+
+_plane = ControlPlane.from_environment("s3", "stepfunctions")
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: object) -> dict[str, bool]:
+    """Always answers; the workflow learns of its admission through its task token."""
+    request = read_event(AdmitRequest, event)
+    logger.append_keys(run_id=request.run)
+    try:
+        admitted = admit(_plane, request)
+    except Exception as error:
+        logger.exception("failed")
+        _plane.tokens.fail(request.token, error)
+        return {"admitted": False}
+    logger.info("queued", extra={"admitted": admitted})
+    return {"admitted": admitted}

@@ -1,0 +1,24 @@
+"""Timer: it is time for the launch gate or the deadline of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.control.control_plane import ControlPlane
+from muster.control.runtime.function import count, logger, metrics, read_event
+from muster.control.timers import Fired, TimerRequest, fire
+
+_plane = ControlPlane.from_environment("s3", "sagemaker")
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: object) -> dict[str, str]:
+    """What came of it. Lambda calls again after an error."""
+    request = read_event(TimerRequest, event)
+    logger.append_keys(run_id=request.run)
+    fired = fire(_plane.runs.find(request.run), request.timer)
+    logger.info("timer", extra={"timer": request.timer.value, "fired": fired.value})
+    if fired is Fired.STOPPED:
+        count("RunStopping")
+    return {"timer": fired.value}

@@ -1,0 +1,1 @@
+"""The client's calls to AWS, and AWS's errors in Muster's terms."""

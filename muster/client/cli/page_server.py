@@ -1,0 +1,105 @@
+"""A run's page, served to the browser of this machine and kept up to date."""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import Any, NamedTuple
+
+from muster.client.errors import PortError, os_reason
+from muster.client.runs.live_page import PageSource
+from muster.contract.errors import MusterError
+from muster.report.page_model import Page
+from muster.report.render import page_json, render
+
+# However many windows are open, the cloud is asked once in this time.
+LOOK_SECONDS = 2.0
+_HOST = "127.0.0.1"
+
+
+class _Look(NamedTuple):
+    page: Page
+    tag: str
+    at: float
+
+
+# The standard library's server on purpose: with Starlette two routes take as much code, and the `client` extra of every
+# user who only launches runs would grow by three packages: Starlette, anyio and a server.
+class PageServer(ThreadingHTTPServer):
+    """Serves `/` and `/data.json` on the loopback interface alone.
+
+    A name that a foreign site has turned to this address is refused, so that no other page can read this one.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, source: PageSource, port: int = 0) -> None:
+        """Port 0 is a free one.
+
+        Raises:
+            PortError: the port is taken.
+        """
+        try:
+            super().__init__((_HOST, port), _Handler)
+        except OSError as error:
+            raise PortError(port, os_reason(error)) from error
+        self._source = source
+        self._lock = Lock()
+        self._latest: _Look | None = None
+        self.hosts = {f"{_HOST}:{self.server_port}", f"localhost:{self.server_port}"}
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the page."""
+        return f"http://{_HOST}:{self.server_port}/"
+
+    def look(self) -> _Look:
+        """The page as it was at most `LOOK_SECONDS` ago."""
+        with self._lock:
+            if self._latest is None or time.monotonic() - self._latest.at > LOOK_SECONDS:
+                page = self._source.look()
+                self._latest = _Look(page, self._source.tag, time.monotonic())
+            return self._latest
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+
+    def do_GET(self) -> None:
+        """The page, its data, or a refusal."""
+        if self.headers.get("Host") not in self.server.hosts:
+            self._answer(HTTPStatus.FORBIDDEN, b"another host's page\n", "text/plain")
+        elif self.path not in {"/", "/data.json"}:
+            self._answer(HTTPStatus.NOT_FOUND, b"not found\n", "text/plain")
+        else:
+            try:
+                look = self.server.look()
+            except MusterError as error:
+                self._answer(HTTPStatus.BAD_GATEWAY, f"{error}\n".encode(), "text/plain; charset=utf-8")
+                return
+            self._show(look)
+
+    def _show(self, look: _Look) -> None:
+        tag = f'"{look.tag}"'
+        if self.path == "/":
+            self._answer(HTTPStatus.OK, render(look.page, live=True), "text/html; charset=utf-8")
+        elif self.headers.get("If-None-Match") == tag:
+            self._answer(HTTPStatus.NOT_MODIFIED, b"", "application/json", tag)
+        else:
+            self._answer(HTTPStatus.OK, page_json(look.page).encode(), "application/json", tag)
+
+    def _answer(self, status: HTTPStatus, body: bytes, kind: str, tag: str | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if tag is not None:
+            self.send_header("ETag", tag)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
+        """Requests are not worth a line on the terminal."""

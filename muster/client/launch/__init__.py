@@ -1,0 +1,1 @@
+"""From a spec to an execution: dry run, estimate, source archive, name."""

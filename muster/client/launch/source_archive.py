@@ -1,0 +1,104 @@
+"""Packing a folder of source code: the same files give the same archive, whoever packs them, where and when."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from muster.client.launch.ignore import IGNORE_FILE, Ignored
+from muster.contract.errors import Problem, SpecError
+from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_FILES_MAX, source_key
+
+_LEVEL = 6
+
+
+@dataclass(frozen=True)
+class PackedSource:
+    """An archive of source code, named by the digest of its tar stream: compressors differ, what they hold does not."""
+
+    files: int
+    tar: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the tar stream, in hexadecimal digits."""
+        return hashlib.sha256(self.tar).hexdigest()
+
+    @property
+    def key(self) -> str:
+        """Where the archive lies in the stack's bucket."""
+        return source_key(self.digest)
+
+    def compressed(self) -> bytes:
+        """The archive as it is stored."""
+        return gzip.compress(self.tar, _LEVEL, mtime=0)
+
+
+def pack(folder: Path) -> PackedSource:
+    """Pack the files below `folder`, sorted, without owners and times.
+
+    Raises:
+        SpecError: it is no folder, is empty or too large, or holds what is no file; names what to do.
+    """
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        remedy = "name a folder; it is looked for beside the spec's file"
+        raise _refused(remedy, f"{found} at {folder}")
+    files = list(_files(folder))
+    _check_size(folder, files)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for relative in files:
+            path = folder / relative
+            body = path.read_bytes()
+            member = tarfile.TarInfo(relative)
+            member.size = len(body)
+            member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            tar.addfile(member, io.BytesIO(body))
+    return PackedSource(len(files), packed.getvalue())
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """The paths of all files to be packed, relative to `folder`, sorted."""
+    ignored = Ignored.of(folder)
+    root = folder.resolve()
+    found: list[str] = []
+    for place, folders, names in os.walk(folder):
+        here = Path(place).relative_to(folder)
+        folders[:] = [name for name in folders if not ignored.covers((here / name).as_posix(), folder=True)]
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        for name in (*names, *links):
+            relative = (here / name).as_posix()
+            if ignored.covers(relative):
+                continue
+            path = Path(place, name)
+            if not path.is_file() or not path.resolve().is_relative_to(root):
+                remedy = f"remove it, copy what it points to, or list it in {IGNORE_FILE}"
+                raise _refused(remedy, f"{relative}, no file of this folder")
+            found.append(relative)
+    yield from sorted(found)
+
+
+def _check_size(folder: Path, files: list[str]) -> None:
+    remedy = f"list in {IGNORE_FILE} what is no code; bring data through input_data_config"
+    if not files:
+        raise _refused(remedy, f"no file in {folder} but what is left out")
+    if len(files) > SOURCE_FILES_MAX:
+        raise _refused(remedy, f"{len(files):,} files", f"at most {SOURCE_FILES_MAX:,}")
+    sizes = {relative: (folder / relative).stat().st_size for relative in files}
+    total = sum(sizes.values())
+    if total > SOURCE_BYTES_MAX:
+        largest = max(sizes, key=lambda relative: sizes[relative])
+        found = f"{total:,} bytes, of which {largest} has {sizes[largest]:,}"
+        raise _refused(remedy, found, f"at most {SOURCE_BYTES_MAX:,} bytes")
+
+
+def _refused(remedy: str, found: str, allowed: str = "") -> SpecError:
+    return SpecError([Problem("source_dir", found, remedy, allowed)])

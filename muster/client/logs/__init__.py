@@ -1,0 +1,1 @@
+"""The lines that replicas write, read from CloudWatch Logs."""

@@ -1,0 +1,245 @@
+"""What a run looks like at one moment: a closed document, made of what the cloud reported by pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pydantic import Field
+
+from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
+from muster.contract.document import Document
+from muster.contract.run.result import Result, Verdict
+from muster.contract.run.waiting import Waiting
+
+# Secondary statuses in which the container does not run yet, or, after an interruption of spot, not any more.
+_NOT_TRAINING = {*BEFORE_TRAINING, "Interrupted", "Restarting"}
+# None says that a replica's own work went wrong: a user, or Muster with the rest of the run, stopped it.
+_STOPS = {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
+
+
+class RunState(StrEnum):
+    """Where a run stands. `stopping` is not an end: its jobs may still save their work."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the run can never change again."""
+        return self not in {RunState.RUNNING, RunState.STOPPING}
+
+
+class ReplicaState(StrEnum):
+    """Where a replica stands, in the words that schedulers and executors have in common."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it can never change again."""
+        return self not in {ReplicaState.PENDING, ReplicaState.RUNNING}
+
+
+class ReplicaStatus(Document):
+    """One replica: its latest attempt's job, and how far it has come."""
+
+    rank: int
+    attempt: int = Field(default=0, description="0 before the first launch")
+    job: str | None = None
+    status: str | None = Field(default=None, description="of the latest attempt's job; none before the first")
+    secondary: str = ""
+    waiting_for: FailureClass | None = Field(
+        default=None, description="what the next attempt waits for, where its launch was refused for now"
+    )
+    round: int | None = Field(default=None, description="the latest round it took part in")
+    metrics: dict[str, float] = Field(default_factory=dict)
+    ends: tuple[FailureClass | None, ...] = Field(
+        default=(), description="why each ended attempt did not succeed, oldest first; none where not known"
+    )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether, in a run that goes on, no program of it runs: before its launch, its start, or its next attempt."""
+        between = {None, JobStatus.FAILED, JobStatus.STOPPED}
+        return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _NOT_TRAINING)
+
+    def state_in(self, run: RunState) -> ReplicaState:
+        """Where it stands in a run that is in this state.
+
+        A failure is one only once the run has ended: until then another attempt may follow. A job that a limit of its
+        own has stopped has failed.
+        """
+        if self.status == JobStatus.COMPLETED:
+            return ReplicaState.SUCCEEDED
+        if not run.is_terminal:
+            return ReplicaState.PENDING if self.is_waiting else ReplicaState.RUNNING
+        cause = self.ends[-1] if self.ends else None
+        stopped = self.status in {None, JobStatus.STOPPED} and cause in _STOPS
+        return ReplicaState.CANCELLED if stopped else ReplicaState.FAILED
+
+
+class RunStatus(Document):
+    """A run at one moment."""
+
+    run: str
+    state: RunState
+    reason: str = ""
+    started_at: str
+    ended_at: str | None = None
+    behind: tuple[str, ...] | None = Field(
+        default=None, description="the runs ahead of it in the run queue; none when it is not queued"
+    )
+    round: int | None = Field(default=None, description="the latest round that was committed")
+    excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
+    reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
+    parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
+    continued_by: str | None = Field(default=None, description="the run that goes on where this one has ended")
+    awaits_continuation: bool = Field(
+        default=False, description="whether the rerun policy asks for a run that goes on, which is about to start"
+    )
+    page: str | None = Field(default=None, description="where the page of the settled run lies, s3://…")
+    replicas: tuple[ReplicaStatus, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the commits seen so far tell: the latest round, and each replica's own latest with its metrics."""
+
+    round: int | None = None
+    excluded: int = 0
+    rounds: Mapping[int, int] = field(default_factory=dict)
+    metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
+
+
+def settled_progress(progress: Progress, result: Result) -> Progress:
+    """`progress` with the last word: what the replicas' manifests say of the end."""
+    told = [replica for replica in result.replicas if replica.round is not None]
+    return Progress(
+        round=progress.round,
+        excluded=progress.excluded,
+        rounds={**progress.rounds, **{replica.rank: replica.round for replica in told if replica.round is not None}},
+        metrics={**progress.metrics, **{replica.rank: replica.metrics for replica in told if replica.metrics}},
+    )
+
+
+def run_status(
+    run: str,
+    *,
+    execution: Execution,
+    jobs: Sequence[Job],
+    failures: Mapping[str, FailureClass | None],
+    progress: Progress,
+    result: Result | None,
+    now: datetime,
+    waiting: Iterable[Waiting] = (),
+    behind: tuple[str, ...] | None = None,
+    continued_by: str | None = None,
+    awaits_continuation: bool = False,
+    page: str | None = None,
+) -> RunStatus:
+    """The status of `run` at `now`.
+
+    `failures` holds the class of each ended job that is known, by the job's name; `waiting` the marks of attempts whose
+    launch was refused at some time.
+    """
+    waits = {mark.rank: mark for mark in sorted(waiting)}
+    by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
+    for job in sorted(jobs, key=lambda job: job.name.attempt):
+        by_rank.setdefault(job.name.rank, []).append(job)
+    replicas = tuple(
+        _replica(rank, attempts, failures, progress, waits.get(rank)) for rank, attempts in sorted(by_rank.items())
+    )
+    return RunStatus(
+        run=run,
+        state=_state(execution, jobs, result, now),
+        reason=_reason(execution, result),
+        started_at=execution.started_at.isoformat(),
+        ended_at=execution.ended_at.isoformat() if execution.ended_at else None,
+        behind=behind,
+        round=progress.round,
+        excluded=progress.excluded,
+        reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
+        parent=execution.parent,
+        continued_by=continued_by,
+        awaits_continuation=awaits_continuation,
+        page=page,
+        replicas=replicas,
+    )
+
+
+def _replica(
+    rank: int,
+    attempts: Sequence[Job],
+    failures: Mapping[str, FailureClass | None],
+    progress: Progress,
+    mark: Waiting | None,
+) -> ReplicaStatus:
+    latest = attempts[-1] if attempts else None
+    # A mark stays; the job that it waited for is later than it.
+    waits = mark is not None and (latest is None or latest.name.attempt < mark.attempt)
+    return ReplicaStatus(
+        rank=rank,
+        attempt=latest.name.attempt if latest else 0,
+        job=str(latest.name) if latest else None,
+        status=latest.status if latest else None,
+        secondary=latest.secondary if latest else "",
+        waiting_for=mark.failure_class if mark is not None and waits else None,
+        round=progress.rounds.get(rank),
+        metrics=progress.metrics.get(rank, {}),
+        ends=tuple(failures.get(str(job.name)) for job in attempts if is_failure(job)),
+    )
+
+
+def is_failure(job: Job) -> bool:
+    """Whether the job ended otherwise than completed."""
+    return job.has_ended and job.status != JobStatus.COMPLETED
+
+
+_OF_VERDICT = {
+    Verdict.SUCCEEDED: RunState.SUCCEEDED,
+    Verdict.FAILED: RunState.FAILED,
+    Verdict.STOPPED: RunState.STOPPED,
+}
+_OF_EXECUTION = {
+    ExecutionStatus.RUNNING: RunState.RUNNING,
+    ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
+    ExecutionStatus.ABORTED: RunState.STOPPED,
+}
+# Lambda: an asynchronous invocation lasts 15 minutes and is retried twice; a settlement later than that has failed.
+_SETTLED_WITHIN = timedelta(minutes=50)
+
+
+def execution_state(status: ExecutionStatus) -> RunState:
+    """The state of a run of which no more is known than its execution's status; `stopping` then shows as its end."""
+    return _OF_EXECUTION.get(status, RunState.FAILED)
+
+
+def _state(execution: Execution, jobs: Sequence[Job], result: Result | None, now: datetime) -> RunState:
+    if execution.ended_at is None:
+        return RunState.RUNNING
+    if any(not job.has_ended for job in jobs):
+        return RunState.STOPPING
+    if result is not None:
+        return _OF_VERDICT[result.verdict]
+    # An execution that was cut off is settled once its jobs have ended; one that never had a job never is.
+    if jobs and now - execution.ended_at < _SETTLED_WITHIN:
+        return RunState.STOPPING
+    return execution_state(execution.status)
+
+
+def _reason(execution: Execution, result: Result | None) -> str:
+    if result:
+        return result.reason
+    return ": ".join(part for part in (execution.error, execution.cause) if part)

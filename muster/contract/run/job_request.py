@@ -1,0 +1,85 @@
+"""The CreateTrainingJob request of an attempt: a pure function of the plan, so a dry run shows exactly what is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.contract import names
+from muster.contract.layout import s3_uri
+from muster.contract.names import JobName
+from muster.contract.run.plan import Plan
+from muster.contract.run.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_RANK, ENV_RUN
+from muster.contract.run.source_delivery import BOOTSTRAP
+from muster.contract.spec.spec import Spec
+from muster.contract.training.channels import Channel, channels_request
+from muster.contract.training.source_channels import delivery_channels
+
+REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
+
+
+def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> dict[str, Any]:
+    """The request that launches attempt `attempt` of replica `rank`.
+
+    `shortages` is how many earlier attempts found no capacity or no quota: each moves on to the next fallback type.
+    """
+    spec, place, layout = plan.spec.of_rank(rank), plan.place, plan.layout
+    checkpoints = s3_uri(place.bucket, plan.meeting.checkpoints(rank).rstrip("/"))
+    request = {
+        "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
+        "RoleArn": spec.role_arn or place.role_arn,
+        "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments),
+        "HyperParameters": spec.hyper_parameters,
+        "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
+        "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
+        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.meeting.run}/r{rank}"),
+        "ResourceConfig": spec.resource_request(shortages),
+        "StoppingCondition": spec.stopping_request(),
+        "EnableManagedSpotTraining": spec.spot,
+        "RetryStrategy": spec.retry_strategy and spec.retry_strategy.request(),
+        **spec.access_request(),
+        **spec.observation_request(),
+        "Environment": {
+            **spec.environment,
+            ENV_DOCUMENT: s3_uri(place.bucket, layout.document),
+            ENV_RUN: plan.run,
+            ENV_RANK: str(rank),
+            ENV_ATTEMPT: str(plan.claim_number(attempt)),
+        },
+        "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
+    }
+    # An empty InputDataConfig would be refused: what says nothing is left out. False says something.
+    return {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
+
+
+def output_uri(plan: Plan) -> str:
+    """Below which SageMaker makes one folder per job: S3OutputPath of every request of the run."""
+    return str(plan.spec.output_request(s3_uri(plan.place.bucket, plan.layout.output.rstrip("/")))["S3OutputPath"])
+
+
+def _delivery(plan: Plan) -> list[Channel]:
+    uri, package = plan.spec.source_dir, plan.place.package_uri
+    return [] if uri is None or package is None else delivery_channels(uri, package)
+
+
+def _entrypoint(spec: Spec) -> list[str] | None:
+    """The program: the user's, the replica's for a trainer, or an algorithm's own."""
+    if spec.source_dir is not None:
+        return [*BOOTSTRAP, *(spec.entrypoint or [])]
+    if spec.entrypoint is not None:
+        return spec.entrypoint
+    return REPLICA_ENTRYPOINT if spec.trainer is not None else None
+
+
+def job_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:
+    """The tags of an attempt's job: the user's, and our own."""
+    return {**plan.spec.tags, **own_tags(plan, rank, attempt)}
+
+
+def own_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:
+    """The tags by which we know a job as this run's."""
+    return {
+        names.TAG_RUN: plan.run,
+        names.TAG_RANK: str(rank),
+        names.TAG_ATTEMPT: str(attempt),
+        names.TAG_PLAN: plan.digest,
+    }

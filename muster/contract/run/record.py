@@ -1,0 +1,54 @@
+"""The control plane's memory of one replica. Holds the task token: it never leaves `control/`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.contract.document import Document
+from muster.contract.run.attempt import Attempt
+
+RECORD_VERSION = 1
+
+
+class Next(StrEnum):
+    """What follows the end of an attempt. The workflow branches on it.
+
+    STOP is what the workflow does when the loss of a replica costs the run its quorum. It depends on the other
+    replicas, so a record never holds it.
+    """
+
+    DONE = "done"
+    RERUN = "rerun"
+    FAIL = "fail"
+    STOP = "stop"
+
+
+class Decision(Document):
+    """What the end of an attempt means for its replica, and what the workflow does about it."""
+
+    next: Next
+    attempt: int = Field(ge=1, description="the attempt that ended; for a rerun, the one to launch")
+    lost: bool = Field(default=False, description="whether the replica failed without a rerun left")
+    delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the end to the launch")
+    decided_at: str = ""
+    reason: str = ""
+
+
+class Record(Document):
+    """The state of a replica. Every write is a compare-and-swap on the object's ETag."""
+
+    version: Annotated[int, Field(ge=RECORD_VERSION, le=RECORD_VERSION)] = RECORD_VERSION
+    run: str
+    rank: int = Field(ge=0)
+    token: str
+    armed_at: str = Field(description="when the workflow made the token: a later one replaces it")
+    attempts: tuple[Attempt, ...] = Field(min_length=1)
+    decision: Decision | None = None
+
+    @property
+    def current(self) -> Attempt:
+        """The latest attempt, which alone may change."""
+        return self.attempts[-1]

@@ -1,0 +1,71 @@
+"""What a replica is told of its run: a document in the bucket, because 200 KiB of arguments fit nowhere else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from muster.contract.document import Document
+from muster.contract.layout import s3_uri
+from muster.contract.run.plan import Plan
+
+RUN_DOCUMENT_VERSION = 1
+
+# The environment of every replica. RANK and WORLD_SIZE are left to torch, whose env:// rendezvous would read them.
+ENV_DOCUMENT = "MUSTER_DOCUMENT"
+ENV_RUN = "MUSTER_RUN"
+ENV_RANK = "MUSTER_RANK"
+ENV_ATTEMPT = "MUSTER_ATTEMPT"
+
+
+class RunDocument(Document):
+    """The run as its replicas see it: no token, no record, nothing of the control plane."""
+
+    version: Annotated[int, Field(ge=RUN_DOCUMENT_VERSION, le=RUN_DOCUMENT_VERSION)] = RUN_DOCUMENT_VERSION
+    run: str
+    plan_digest: str
+    replicas: int = Field(ge=1)
+    trainer: str | None = None
+    kwargs: dict[str, JsonValue]
+    rendezvous_uri: str
+    min_participants: int = Field(ge=1)
+    grace_seconds: float = Field(ge=0)
+    timeout_seconds: float = Field(gt=0)
+    snapshot_rounds: int = Field(default=10, ge=1)
+    root: str | None = Field(default=None, description="the run whose rendezvous goes on here; this one's own if none")
+
+    @classmethod
+    def of(cls, plan: Plan) -> RunDocument:
+        """The document of a plan."""
+        return cls(
+            run=plan.run,
+            plan_digest=plan.digest,
+            replicas=plan.spec.replicas,
+            trainer=plan.spec.trainer,
+            kwargs=plan.spec.kwargs,
+            rendezvous_uri=s3_uri(plan.place.bucket, plan.meeting.rendezvous),
+            min_participants=plan.spec.min_participants,
+            grace_seconds=plan.spec.rendezvous.grace_seconds,
+            timeout_seconds=plan.spec.rendezvous.timeout_seconds,
+            snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
+            root=plan.lineage.root if plan.lineage else None,
+        )
+
+    @property
+    def meeting(self) -> str:
+        """The name under which the replicas meet and save."""
+        return self.root or self.run
+
+
+class Manifest(Document):
+    """What a replica leaves behind in `output/data/manifest.json`; SageMaker packs it into output.tar.gz.
+
+    `checkpoint_s3_bucket` is the name under which existing resolvers look for the checkpoint's URI.
+    """
+
+    version: Annotated[int, Field(ge=1, le=1)] = 1
+    checkpoint_s3_bucket: str
+    round: int = Field(ge=0)
+    checksum: str
+    metrics: dict[str, float] = Field(default_factory=dict)

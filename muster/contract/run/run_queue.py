@@ -1,0 +1,75 @@
+"""The run queue of a stack that caps its concurrent replicas. One small document, pure rules.
+
+First come, first served: smaller runs do not overtake one that waits for many replicas, or it would never start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.contract.document import Document
+
+QUEUE_VERSION = 1
+QUEUE_KEY = "queue/replicas.json"
+"""Clients may read it: it names runs and nothing secret."""
+
+
+class QueuedRun(Document):
+    """One run that has its replicas, or waits for them."""
+
+    run: str
+    execution_arn: str
+    replicas: int = Field(ge=1)
+    asked_at: str
+    admitted: bool = False
+
+
+class QueueToken(Document):
+    """The task token of a queued run; it lies under `control/`."""
+
+    token: str
+
+
+class Queue(Document):
+    """All runs that are admitted or wait, in the order in which they asked."""
+
+    version: Annotated[int, Field(ge=QUEUE_VERSION, le=QUEUE_VERSION)] = QUEUE_VERSION
+    runs: tuple[QueuedRun, ...] = ()
+
+    def asked(self, queued: QueuedRun, cap: int) -> Queue:
+        """With one more run at the end, unless it has asked before."""
+        known = any(other.execution_arn == queued.execution_arn for other in self.runs)
+        return self._admitting(self.runs if known else (*self.runs, queued), cap)
+
+    def without(self, execution_arns: Collection[str], cap: int) -> Queue:
+        """Without runs that have ended; the runs that fit now are admitted."""
+        return self._admitting(tuple(queued for queued in self.runs if queued.execution_arn not in execution_arns), cap)
+
+    def is_admitted(self, execution_arn: str) -> bool:
+        """Whether the run may launch its replicas."""
+        return any(queued.admitted for queued in self.runs if queued.execution_arn == execution_arn)
+
+    def before(self, run: str) -> tuple[str, ...] | None:
+        """The runs behind which `run` waits; None when it does not wait."""
+        place = next((index for index, queued in enumerate(self.runs) if queued.run == run), None)
+        if place is None or self.runs[place].admitted:
+            return None
+        return tuple(queued.run for queued in self.runs[:place])
+
+    def _admitting(self, runs: tuple[QueuedRun, ...], cap: int) -> Queue:
+        used = sum(queued.replicas for queued in runs if queued.admitted)
+        after = []
+        blocked = False
+        for queued in runs:
+            if not queued.admitted and not blocked:
+                # Where the cap was lowered below a run that waits, it starts alone rather than never.
+                blocked = used > 0 and used + queued.replicas > cap
+                if not blocked:
+                    used += queued.replicas
+                    after.append(queued.model_copy(update={"admitted": True}))
+                    continue
+            after.append(queued)
+        return self.model_copy(update={"runs": tuple(after)})

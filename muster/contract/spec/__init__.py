@@ -1,0 +1,1 @@
+"""What a user writes: the spec, its reader, and what a stack gives to specs that leave it out."""

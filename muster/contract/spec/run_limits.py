@@ -1,0 +1,76 @@
+"""What a run as a whole may take: how soon its replicas must be at work, and how long it may last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+from pydantic import Field
+
+from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.document import Document
+from muster.contract.errors import Problem
+from muster.contract.names import REPLICAS_MAX
+
+# Step Functions: a Standard execution lives at most a year.
+RUN_MAX_SECONDS = 31_536_000
+
+
+class Timer(StrEnum):
+    """A moment of a run at which somebody has to look."""
+
+    LAUNCH_GATE = "launch-gate"
+    DEADLINE = "deadline"
+
+
+class LaunchGate(Document):
+    """How many replicas must be at work within what time; else the run is stopped: half a gang burns money."""
+
+    replicas: int = Field(ge=1, le=REPLICAS_MAX, description="so many must be training by then, or be done")
+    within_seconds: int = Field(
+        ge=1, le=RUN_MAX_SECONDS, description="from the run's launch; timers are a minute late at most"
+    )
+
+
+class LimitFields(Document):
+    """The limits of a run."""
+
+    launch_gate: LaunchGate | None = Field(
+        default=None, description="how many replicas must be at work within what time, or all are stopped"
+    )
+    deadline_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=RUN_MAX_SECONDS,
+        description="so long after its launch the run is stopped, whatever its replicas do",
+    )
+
+    cost_ceiling_usd: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_000_000_000,
+        description="dollars for instances, by the shipped price table: once they are spent, nothing is rerun",
+    )
+
+    def limit_problems(self, replicas: int, instance_types: Iterable[str]) -> Iterator[Problem]:
+        """How the limits disagree with the run; `instance_types` are all that a replica may come to run on."""
+        if self.cost_ceiling_usd is not None:
+            prices = SHIPPED_PRICES
+            for name in sorted({name for name in instance_types if name not in prices.usd_per_hour}):
+                allowed = f"a type in the price table of {prices.as_of}"
+                yield Problem("cost_ceiling_usd", f"{name}, whose price is not known", "leave it out", allowed)
+        gate = self.launch_gate
+        if gate is not None and gate.replicas > replicas:
+            allowed = f"at most replicas ({replicas})"
+            yield Problem("launch_gate.replicas", str(gate.replicas), "lower it", allowed)
+        if gate is not None and self.deadline_seconds is not None and gate.within_seconds >= self.deadline_seconds:
+            allowed = f"less than deadline_seconds ({self.deadline_seconds})"
+            yield Problem("launch_gate.within_seconds", str(gate.within_seconds), "lower it", allowed)
+
+    def timers(self) -> dict[Timer, int]:
+        """What rings when, in seconds after the launch."""
+        wanted = {
+            Timer.LAUNCH_GATE: self.launch_gate.within_seconds if self.launch_gate else None,
+            Timer.DEADLINE: self.deadline_seconds,
+        }
+        return {timer: seconds for timer, seconds in wanted.items() if seconds is not None}

@@ -1,0 +1,69 @@
+"""What a stack gives to specs that do not say it themselves."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from muster.contract.document import Document
+from muster.contract.errors import Problem
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.training.access import VpcConfig
+from muster.contract.training.resources import has_own_disks
+from muster.contract.training.values import Image, InstanceType, KmsKeyId, TagKey, TagValue
+
+
+class StackDefaults(Document):
+    """The defaults of a deployment. What a spec says itself stands; only its tags are joined with the stack's."""
+
+    image: Image | None = None
+    instance_type: InstanceType | None = None
+    vpc_config: VpcConfig | None = None
+    kms_key_id: KmsKeyId | None = None
+    tags: dict[TagKey, TagValue] = Field(default_factory=dict)
+
+    def problems(self, spec: Spec) -> list[Problem]:
+        """What neither the spec nor the stack says, and a training job needs."""
+        if spec.image or self.image or spec.algorithm_name:
+            return []
+        remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
+        return [Problem("image", "neither an image nor a default of the stack", remedy)]
+
+    def complete(self, spec: Spec) -> Spec:
+        """The spec with the defaults written out.
+
+        Raises:
+            SpecError: a default disagrees with what the spec says (a fallback that is the default type, too many tags).
+        """
+        update = {
+            "image": self._image(spec),
+            "instance_type": self._instance_type(spec),
+            "vpc_config": spec.vpc_config or self.vpc_config,
+            "tags": {**self.tags, **spec.tags},
+        }
+        completed = spec.model_copy(update={name: value for name, value in update.items() if value})
+        if self.kms_key_id is not None:
+            completed = _encrypted(completed, self.kms_key_id)
+        # A copy is not validated: what the spec and the stack say together is read as if the user had written it.
+        return completed if completed == spec else parse_spec(completed.model_dump(mode="json", exclude_unset=True))
+
+    def _image(self, spec: Spec) -> str | None:
+        return spec.image or (self.image if spec.algorithm_name is None else None)
+
+    def _instance_type(self, spec: Spec) -> str | None:
+        return spec.instance_type or (self.instance_type if spec.instance_preferences is None else None)
+
+
+def _encrypted(spec: Spec, key: str) -> Spec:
+    """The spec with `key` for its volumes, where SageMaker takes one, and for its results."""
+    # SageMaker chooses among preferences by itself, so that all of them must take the key.
+    types = spec.instance_types
+    refused = any(map(has_own_disks, types)) if spec.instance_preferences else all(map(has_own_disks, types))
+    volume = spec.volume_kms_key_id or (None if refused else key)
+    output = spec.output_data_config
+    return spec.model_copy(
+        update={
+            **({"volume_kms_key_id": volume} if volume else {}),
+            "output_data_config": output.model_copy(update={"kms_key_id": output.kms_key_id or key}),
+        }
+    )

@@ -1,0 +1,1 @@
+"""Adapters to AWS: one class per service, every call safe to repeat."""

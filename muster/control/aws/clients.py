@@ -1,0 +1,82 @@
+"""The AWS clients of the functions: one kind of each, with the control plane's retries."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, Self
+
+import boto3
+from botocore.config import Config
+
+from muster.control.aws.timer_schedules import SchedulerClient
+from muster.control.runtime.parallel import PARALLEL
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sns import SNSClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+# With exponential back-off and full jitter between them: about 15 s on average, 31 s at most. What lasts longer goes
+# back to the workflow, which waits for less money than a function does.
+TRIES = 6
+_CONFIG = Config(
+    retries={"mode": "standard", "total_max_attempts": TRIES},
+    connect_timeout=5,
+    read_timeout=30,
+    max_pool_connections=PARALLEL,
+    # Checksums where S3 demands them; our documents are verified by their own parser.
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
+
+
+# An event is worth a second try and no long wait: the run does not depend on it.
+_CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=10)
+
+
+Service = Literal["s3", "sagemaker", "stepfunctions", "events", "scheduler", "sns"]
+
+
+class Clients:
+    """One client of each service, made when it is first used, and kept."""
+
+    @classmethod
+    def opened(cls, *services: Service) -> Self:
+        """With the clients of `services` made already: a function makes its own before its first event."""
+        clients = cls()
+        for service in services:
+            getattr(clients, service)
+        return clients
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """S3."""
+        return boto3.client("s3", config=_CONFIG)
+
+    @cached_property
+    def sagemaker(self) -> SageMakerClient:
+        """SageMaker."""
+        return boto3.client("sagemaker", config=_CONFIG)
+
+    @cached_property
+    def stepfunctions(self) -> SFNClient:
+        """Step Functions."""
+        return boto3.client("stepfunctions", config=_CONFIG)
+
+    @cached_property
+    def events(self) -> EventBridgeClient:
+        """EventBridge, for putting events."""
+        return boto3.client("events", config=_CONFIG_FOR_EVENTS)
+
+    @cached_property
+    def scheduler(self) -> SchedulerClient:
+        """EventBridge Scheduler."""
+        client: SchedulerClient = boto3.client("scheduler", config=_CONFIG)
+        return client
+
+    @cached_property
+    def sns(self) -> SNSClient:
+        """SNS."""
+        return boto3.client("sns", config=_CONFIG)

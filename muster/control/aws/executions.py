@@ -1,0 +1,78 @@
+"""The executions of our state machine: one per run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from muster.contract.errors import RunNameTakenError
+from muster.contract.names import run_name
+from muster.control.aws.aws_errors import error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+    from mypy_boto3_stepfunctions.literals import ExecutionStatusType
+
+
+@dataclass(frozen=True)
+class Execution:
+    """An execution as ListExecutions shows it."""
+
+    name: str
+    arn: str
+    status: str
+    ended_at: datetime | None
+
+
+def state_machine_of(execution_arn: str) -> str:
+    """The ARN of the state machine that an execution is of."""
+    return execution_arn.rpartition(":")[0].replace(":execution:", ":stateMachine:", 1)
+
+
+class Executions:
+    """The executions of one state machine."""
+
+    def __init__(self, stepfunctions: SFNClient, state_machine_arn: str) -> None:
+        self._stepfunctions = stepfunctions
+        self._machine = state_machine_arn
+
+    def start(self, name: str, document: str) -> bool:
+        """Start the run `name` with the input `document`. False: this very run had been started before.
+
+        Raises:
+            RunNameTakenError: the name belongs to a run with another input.
+        """
+        try:
+            self._stepfunctions.start_execution(stateMachineArn=self._machine, name=name, input=document)
+        except ClientError as error:
+            if error_code(error) != "ExecutionAlreadyExists":
+                raise
+            arn = f"{self._machine.replace(':stateMachine:', ':execution:', 1)}:{name}"
+            if self._stepfunctions.describe_execution(executionArn=arn).get("input") != document:
+                raise RunNameTakenError(name, arn) from error
+            return False
+        return True
+
+    def live_runs(self) -> set[str]:
+        """The names of the runs whose executions run."""
+        return {run_name(execution.name) for execution in self._listed("RUNNING")}
+
+    def ended(self, statuses: Iterable[ExecutionStatusType], since: datetime) -> list[Execution]:
+        """The executions that ended in one of `statuses` at or after `since`; the first to end comes first."""
+        found = [execution for status in statuses for execution in self._listed(status)]
+        recent = ((execution.ended_at, execution) for execution in found)
+        dated = [(at, execution) for at, execution in recent if at is not None and at >= since]
+        return [execution for _, execution in sorted(dated, key=lambda pair: pair[0])]
+
+    def _listed(self, status: ExecutionStatusType) -> Iterator[Execution]:
+        # ListExecutions: at most 1,000 a page; Step Functions forgets an execution 90 days after its end.
+        pages = self._stepfunctions.get_paginator("list_executions").paginate(
+            stateMachineArn=self._machine, statusFilter=status
+        )
+        for page in pages:
+            for item in page["executions"]:
+                yield Execution(item["name"], item["executionArn"], item["status"], item.get("stopDate"))

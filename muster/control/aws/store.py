@@ -1,0 +1,142 @@
+"""Objects with compare-and-swap: the one way in which the control plane reads and writes the bucket.
+
+S3 is strongly consistent and decides conditional writes: `If-None-Match: *` lets one creator win, `If-Match` lets one
+writer win. 412 is a lost race; 409 means that two conditional writes met, and the loser may try again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from muster.contract.errors import ConflictError
+from muster.contract.layout import s3_uri
+from muster.control.aws.aws_errors import error_code, http_status
+from muster.control.runtime import clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_TRIES = 20
+_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An object's bytes and the ETag that a replacement must name."""
+
+    body: bytes
+    etag: str
+
+
+class Store:
+    """The control plane's view of one bucket."""
+
+    def __init__(self, s3: S3Client, bucket: str) -> None:
+        self.s3 = s3
+        self.bucket = bucket
+
+    def uri(self, key: str) -> str:
+        """`s3://bucket/key`."""
+        return s3_uri(self.bucket, key)
+
+    def get(self, key: str) -> Stored | None:
+        """The object, or None where there is none. A denial is an error, never an absence."""
+        try:
+            answer = self.s3.get_object(Bucket=self.bucket, Key=key)
+        except ClientError as error:
+            if error_code(error) == "NoSuchKey":
+                return None
+            raise
+        return Stored(answer["Body"].read(), answer["ETag"])
+
+    def head(self, key: str, most: int) -> bytes | None:
+        """The first `most` bytes of an object that a replica wrote, or None where there are none."""
+        try:
+            answer = self.s3.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=0-{most - 1}")
+        except ClientError as error:
+            # An empty object has no first byte.
+            if error_code(error) in {"NoSuchKey", "InvalidRange"}:
+                return None
+            raise
+        return answer["Body"].read()
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """The keys under `prefix` in order; 1,000 to a call."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        for page in pages:
+            for item in page.get("Contents", []):
+                yield item["Key"]
+
+    def create(self, key: str, body: bytes, content_type: str = "application/json") -> bool:
+        """Write an object that must not exist yet. False when it does: somebody was first."""
+
+        def put() -> None:
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type)
+
+        return self._conditional(key, put)
+
+    def replace(self, key: str, body: bytes, etag: str) -> bool:
+        """Write over the version named by `etag`. False when it is no longer the current one."""
+
+        def put() -> None:
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType="application/json")
+
+        return self._conditional(key, put)
+
+    def count(self, prefix: str) -> int:
+        """How many objects lie under `prefix`."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return sum(page["KeyCount"] for page in pages)
+
+    def listed(self, prefix: str) -> list[tuple[str, datetime]]:
+        """The keys under `prefix`, each with the time at which its object was made."""
+        # ListObjectsV2: at most 1,000 keys a page.
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return [(item["Key"], item["LastModified"]) for page in pages for item in page.get("Contents", [])]
+
+    def attempts(self, what: str) -> _Attempts:
+        """Rounds of a read-change-write loop, with a growing, jittered pause between them.
+
+        Raises:
+            ConflictError: after the last one.
+        """
+        return _Attempts(what)
+
+    def _conditional(self, key: str, put: Callable[[], None]) -> bool:
+        for _ in self.attempts(self.uri(key)):
+            try:
+                put()
+            except ClientError as error:
+                if http_status(error) == 412:
+                    return False
+                if http_status(error) != 409:
+                    raise
+            else:
+                return True
+        raise AssertionError  # attempts() ends by raising
+
+
+class _Attempts:
+    """Iterates until the caller leaves the loop or patience ends."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __iter__(self) -> _Attempts:
+        self._count = 0
+        return self
+
+    def __next__(self) -> int:
+        if self._count == _TRIES:
+            message = f"{self._what} was written by others {_TRIES} times in a row; it is tried again later"
+            raise ConflictError(message)
+        if self._count:
+            clock.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(self._count, 5)))  # noqa: S311 - jitter
+        self._count += 1
+        return self._count

@@ -1,0 +1,55 @@
+"""Setting a run's timers: EventBridge Scheduler calls a function once, and nothing runs or costs until then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from botocore.exceptions import ClientError
+
+from muster.contract.document import canonical_json
+from muster.contract.spec.run_limits import Timer
+from muster.control.aws.aws_errors import error_code
+from muster.control.runtime import clock
+
+
+class SchedulerClient(Protocol):
+    """What Muster uses of EventBridge Scheduler."""
+
+    def create_schedule(self, **request: Any) -> Any:
+        """CreateSchedule."""
+
+
+class Timers:
+    """Timers of runs. `function_arn` is called under `role_arn`."""
+
+    def __init__(self, scheduler: SchedulerClient, function_arn: str, role_arn: str, prefix: str) -> None:
+        self._scheduler = scheduler
+        self._function_arn = function_arn
+        self._role_arn = role_arn
+        self._prefix = prefix
+
+    def set(self, run: str, timers: Mapping[Timer, int]) -> None:
+        """Let each timer fire after so many seconds. One that was set before stays as it is."""
+        now = clock.utc_now()
+        for timer, seconds in timers.items():
+            self._set(run, timer, now + timedelta(seconds=seconds))
+
+    def _set(self, run: str, timer: Timer, at: datetime) -> None:
+        try:
+            self._scheduler.create_schedule(
+                # At most 64 characters; unique in its group, which is the default one.
+                Name=f"{self._prefix}-{run}-{timer}",
+                ScheduleExpression=f"at({at:%Y-%m-%dT%H:%M:%S})",
+                FlexibleTimeWindow={"Mode": "OFF"},
+                ActionAfterCompletion="DELETE",
+                Target={
+                    "Arn": self._function_arn,
+                    "RoleArn": self._role_arn,
+                    "Input": canonical_json({"run": run, "timer": timer}).decode(),
+                },
+            )
+        except ClientError as error:
+            if error_code(error) != "ConflictException":
+                raise

@@ -1,0 +1,88 @@
+"""Task tokens: how a decision reaches the workflow that waits for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from botocore.exceptions import ClientError
+from pydantic import Field
+
+from muster.contract.document import canonical_json
+from muster.contract.run.record import Decision
+from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
+from muster.control.aws.aws_errors import error_code, is_passing
+from muster.control.runtime import clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+# The task has timed out, was completed before, or its execution is over: the next arming of the attempt finds the
+# decision in the record. All three are one event to us, and AWS tells them apart by neither code nor wording.
+_GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
+
+# SendTaskFailure: error 256 and cause 32,768 characters.
+_ERROR_MAX = 256
+_CAUSE_MAX = 32_768
+
+
+# Step Functions: a task token has at most 2,048 characters.
+Token = Annotated[str, Field(min_length=1, max_length=2_048)]
+
+
+class Tokens:
+    """Completes the tasks of waiting workflows."""
+
+    def __init__(self, stepfunctions: SFNClient) -> None:
+        self._stepfunctions = stepfunctions
+
+    def complete(self, token: str, run: str, rank: int, decision: Decision) -> bool:
+        """Hand `decision` to the workflow. False when no task waits on the token any more."""
+        text = canonical_json(workflow_state(run, rank, decision)).decode()
+        return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=text))
+
+    def release(self, token: str) -> bool:
+        """Complete a task that needs no output. False when no task waits on the token any more."""
+        return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output="{}"))
+
+    def fail(self, token: str, error: Exception) -> bool:
+        """Tell the workflow that the function itself failed; the workflow tries again.
+
+        The failure of the task is what makes it try again at once: raising would do so only on AWS.
+        """
+        name = "Muster.Unavailable" if is_passing(error) else f"Muster.{type(error).__name__}"
+        return _sent(
+            lambda: self._stepfunctions.send_task_failure(
+                taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
+            )
+        )
+
+
+def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:
+    """The whole state with which a replica's workflow continues: the output replaces the input."""
+    return {
+        "run": run,
+        "rank": rank,
+        "attempt": decision.attempt,
+        "next": decision.next.value,
+        "delay_seconds": min(remaining_delay(decision), WAIT_PIECE_SECONDS),
+        "reason": decision.reason,
+    }
+
+
+def remaining_delay(decision: Decision) -> int:
+    """Seconds from now until the decided rerun is due."""
+    if decision.delay_seconds == 0:
+        return 0
+    return max(0, math.ceil(decision.delay_seconds - clock.seconds_since(decision.decided_at)))
+
+
+def _sent(send: Callable[[], object]) -> bool:
+    try:
+        send()
+    except ClientError as failure:
+        if error_code(failure) in _GONE:
+            return False
+        raise
+    return True

@@ -1,0 +1,88 @@
+"""What a manifest says: ours, or one of another trainer that only names its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from muster.contract.layout import split_s3_uri
+from muster.contract.run.run_document import Manifest
+from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+
+CHECKPOINT = "checkpoint_s3_bucket"
+URI_MAX = 1024  # SageMaker: an S3Uri has at most 1,024 characters
+
+# Fields by which our own manifest is known; a damaged one must not pass for a foreign one.
+_OURS = {"round", "checksum"}
+
+
+def parse_manifest(body: bytes, uri: str) -> tuple[str, Manifest | None]:
+    """The checkpoint's URI and, if it is one of ours, the whole manifest. A byte order mark is no obstacle.
+
+    Raises:
+        ManifestError: not JSON, or no manifest.
+    """
+    text, value = _json(body, uri)
+    if not isinstance(value, dict):
+        _refuse(uri, f"a JSON object with {CHECKPOINT} is expected, found {_show(value)}")
+    checkpoint = _checkpoint_uri(value.get(CHECKPOINT), uri)
+    if not _OURS & value.keys():
+        return checkpoint, None
+    try:
+        return checkpoint, Manifest.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        _refuse(uri, f"{where}: {first['msg']}")
+
+
+def _json(body: bytes, uri: str) -> tuple[str, Any]:
+    try:
+        text = body.decode("utf-8-sig")
+        return text, json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError:
+        detail = "nested too deeply"
+    except ValueError as error:
+        detail = str(error)
+    raise ManifestError(ManifestProblem.NOT_JSON, uri, detail)
+
+
+def _no_constant(name: str) -> NoReturn:
+    message = f"{name} is no JSON number"
+    raise ValueError(message)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        message = f"{digits[:20]} is too large a number"
+        raise ValueError(message)
+    return number
+
+
+def _checkpoint_uri(value: Any, uri: str) -> str:
+    if not isinstance(value, str):
+        _refuse(uri, f"{CHECKPOINT} must be an absolute s3:// URI, found {_show(value)}")
+    checkpoint = value.strip()
+    try:
+        split_s3_uri(checkpoint)
+    except ValueError:
+        _refuse(uri, f"{CHECKPOINT} must be an absolute s3:// URI, found {_show(value)}")
+    if len(checkpoint) > URI_MAX or not checkpoint.isprintable():
+        _refuse(uri, f"{CHECKPOINT} must be at most {URI_MAX:,} printable characters, found {_show(value)}")
+    return checkpoint
+
+
+def _refuse(uri: str, detail: str) -> NoReturn:
+    raise ManifestError(ManifestProblem.NOT_A_MANIFEST, uri, detail) from None
+
+
+def _show(value: Any) -> str:
+    # Containers are not shown: they may be nested deeper than can be written.
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

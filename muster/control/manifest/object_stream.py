@@ -1,0 +1,129 @@
+"""One S3 object as a stream that is bounded in bytes and time and survives a broken connection."""
+
+from __future__ import annotations
+
+import io
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
+
+from muster.contract.layout import s3_uri
+from muster.control.aws.aws_errors import error_code, error_message, http_status
+from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.search_limits import MIB, Limits, check
+from muster.control.runtime.time_budget import TimeBudget
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+    from mypy_boto3_s3 import S3Client
+    from typing_extensions import Buffer
+
+# Asked for first: a manifest at the beginning then costs this much traffic at most, whatever the sockets buffer.
+FIRST_RANGE = MIB
+
+# botocore wraps most of what can befall a body, but not all.
+_TRANSFER_ERRORS = (BotoCoreError, HTTPError, OSError)
+
+
+class ObjectSource(io.RawIOBase):
+    """Reads an object from its beginning by ranged GETs; opens it at once.
+
+    A transfer that breaks goes on where it broke, `limits.interruptions` times; the ETag holds it to the same object.
+    `missing` is True when there is no such key. Every other failure is a ManifestError.
+    """
+
+    def __init__(self, s3: S3Client, bucket: str, key: str, limits: Limits, budget: TimeBudget) -> None:
+        self.uri = s3_uri(bucket, key)
+        self.missing = False
+        self.size = 0
+        self._s3, self._bucket, self._key = s3, bucket, key
+        self._limits, self._budget = limits, budget
+        self._offset = 0
+        self._interruptions = 0
+        self._etag: str | None = None
+        self._body: StreamingBody | None = None
+        self._open()
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        """Fill `buffer` as far as one read of the transfer goes; 0 at the object's end."""
+        view = memoryview(buffer)
+        while self._offset < self.size:
+            check(self._budget, self.uri)
+            allowed = self._limits.read_bytes - self._offset
+            if allowed <= 0:
+                detail = f"no manifest in the first {self._limits.read_bytes:,} bytes; write it first"
+                raise ManifestError(ManifestProblem.OVERSIZE, self.uri, detail)
+            chunk = self._read(min(len(view), allowed))
+            if chunk:
+                view[: len(chunk)] = chunk
+                self._offset += len(chunk)
+                return len(chunk)
+        return 0
+
+    def close(self) -> None:
+        """Drop the connection: what was not read is not fetched."""
+        self._drop()
+        super().close()
+
+    def _read(self, size: int) -> bytes:
+        """Some bytes, or none when the range is at its end or the transfer broke."""
+        try:
+            if self._body is None:
+                self._open()
+            chunk = self._body.read(size) if self._body is not None else b""
+        except _TRANSFER_ERRORS as error:
+            self._drop()
+            self._interruptions += 1
+            if self._interruptions > self._limits.interruptions:
+                detail = f"the transfer broke {self._interruptions} times, last by {type(error).__name__} ({error})"
+                raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail) from None
+            return b""
+        if not chunk:
+            self._drop()
+        return chunk
+
+    def _open(self) -> None:
+        end = str(FIRST_RANGE - 1) if self._offset < FIRST_RANGE else ""
+        request = {"Bucket": self._bucket, "Key": self._key, "Range": f"bytes={self._offset}-{end}"}
+        if self._etag is not None:
+            request["IfMatch"] = self._etag
+        try:
+            answer = self._s3.get_object(**request)  # type: ignore[arg-type]
+        except ClientError as error:
+            self._refused(error)
+            return
+        except BotoCoreError as error:
+            # botocore has tried again by itself; there is nothing to go on with.
+            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, str(error)) from None
+        self._body, self._etag = answer["Body"], answer["ETag"]
+        total = answer.get("ContentRange", "").rpartition("/")[2]
+        self.size = int(total) if total.isdecimal() else answer["ContentLength"]
+
+    def _refused(self, error: ClientError) -> None:
+        code, status, first = error_code(error), http_status(error), self._etag is None
+        if first and code == "NoSuchKey":
+            self.missing = True
+        elif first and code == "InvalidRange":
+            self.size = 0  # only an empty object has no first byte
+        elif code == "NoSuchBucket":
+            raise ManifestError(ManifestProblem.ABSENT, self.uri, f"there is no bucket {self._bucket}") from None
+        elif status == HTTPStatus.FORBIDDEN:
+            # S3 answers so for a missing key, too, unless the caller may list the bucket.
+            detail = f"{code}: allow s3:GetObject on the key and s3:ListBucket on {self._bucket}"
+            raise ManifestError(ManifestProblem.DENIED, self.uri, detail) from None
+        elif not first and status in {HTTPStatus.NOT_FOUND, HTTPStatus.PRECONDITION_FAILED}:
+            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, "the object changed while it was read") from None
+        else:
+            detail = f"S3 answered {status} {code}: {error_message(error)}"
+            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail) from None
+
+    def _drop(self) -> None:
+        if self._body is not None:
+            self._body.close()
+            self._body = None

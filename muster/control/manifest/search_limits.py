@@ -1,0 +1,32 @@
+"""How much of a job's output may be looked at before the search for its manifest is given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.runtime.time_budget import TimeBudget
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one resolution. Whoever writes a job's output decides what is in it, so everything is bounded.
+
+    The defaults leave room for an archive that holds a large model before its manifest, and for several
+    replicas within the 900 s of a Lambda invocation.
+    """
+
+    manifest_bytes: int = MIB  # of a manifest, and of a header that extends a member's name
+    read_bytes: int = 4 * GIB  # of an archive, compressed
+    unpacked_bytes: int = 16 * GIB  # of an archive; deflate packs up to 1:1032
+    headers: int = 100_000  # of an archive
+    seconds: float = 120.0  # for all layouts together; a read that hangs adds the client's own read timeout
+    interruptions: int = 3  # of one object's transfer
+
+
+def check(budget: TimeBudget, uri: str) -> None:
+    """Raise ManifestError (timeout) once the time budget is spent."""
+    if budget.is_spent:
+        raise ManifestError(ManifestProblem.TIMEOUT, uri, "the time for finding the manifest is over")

@@ -1,0 +1,1 @@
+"""What every function shares: settings, logger, clock, time budget, threads."""

@@ -1,0 +1,73 @@
+"""What the handlers share: logger, metrics, and the parsing of environment and events."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from aws_lambda_powertools import Logger, Metrics, single_metric
+from aws_lambda_powertools.metrics import MetricUnit
+from pydantic import BaseModel, ValidationError
+
+from muster.contract.aws.metric_names import NAMESPACE, SERVICE, STACK_SERVICE
+from muster.contract.errors import ConfigurationError
+from muster.control.runtime.time_budget import TimeBudget
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# Of a function's time, kept for writing down what was found when the rest is used up.
+_RESERVE_SECONDS = 45.0
+
+
+class Context(Protocol):
+    """What Lambda tells a function of its invocation, as far as Muster asks."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until Lambda ends the function."""
+
+
+logger = Logger()
+metrics = Metrics()
+# Most events change no metric.
+warnings.filterwarnings("ignore", message="No application metrics to publish")
+
+
+def read_environment(model: type[Model], environment: Mapping[str, str] = os.environ) -> Model:
+    """The function's environment.
+
+    Raises:
+        ConfigurationError: names every variable that is missing or wrong, at once.
+    """
+    try:
+        return model.model_validate(dict(environment))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        message = f"The function's environment cannot be used: {problems}. Deploy the stack again."
+        raise ConfigurationError(message) from None
+
+
+def read_event(model: type[Model], event: Any) -> Model:
+    """The function's event, within the bounds of its model.
+
+    Raises:
+        ValidationError: it is not such an event.
+    """
+    return model.model_validate(event)
+
+
+def count(name: str, amount: int = 1) -> None:
+    """Add to a CloudWatch metric of the namespace Muster."""
+    metrics.add_metric(name=name, unit="Count", value=amount)
+
+
+def measure(name: str, value: float) -> None:
+    """A value of a metric that is one series for the whole stack, whichever function measures."""
+    with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions={SERVICE: STACK_SERVICE}):
+        pass
+
+
+def time_left(context: Context) -> TimeBudget:
+    """Until when the function may work and still finish in time."""
+    return TimeBudget.of(context.get_remaining_time_in_millis() / 1000 - _RESERVE_SECONDS)

@@ -1,0 +1,55 @@
+"""The environment of each function, as one typed model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.contract.names import PREFIX_MAX
+
+
+class FunctionEnvironment(BaseModel):
+    """What every function is told by the stack."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    # S3: a bucket's name has 3-63 characters.
+    bucket: Annotated[str, Field(alias="MUSTER_BUCKET", min_length=3, max_length=63)]
+    job_prefix: Annotated[
+        str, Field(alias="MUSTER_JOB_PREFIX", min_length=1, max_length=PREFIX_MAX, pattern="^[a-zA-Z0-9]+$")
+    ]
+    # EventBridge: a bus's name has 1-256 characters.
+    bus: Annotated[str, Field(alias="MUSTER_BUS", min_length=1, max_length=256)]
+    max_concurrent_replicas: Annotated[int | None, Field(alias="MUSTER_MAX_CONCURRENT_REPLICAS", ge=1)] = None
+
+
+class PlanEnvironment(FunctionEnvironment):
+    """What plan is told besides."""
+
+    # CreateTrainingJob: RoleArn has 20-2,048 characters.
+    role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
+    package_uri: Annotated[str, Field(alias="MUSTER_PACKAGE_URI", min_length=6, max_length=1_024, pattern="^s3://")]
+    # Lambda: the environment of a function has at most 4 KB; the deployment holds the defaults to less.
+    defaults: Annotated[str, Field(alias="MUSTER_DEFAULTS", min_length=2, max_length=4_096)]
+    launches_per_second: Annotated[int, Field(alias="MUSTER_LAUNCHES_PER_SECOND", ge=1)]
+    timer_function_arn: Annotated[
+        str, Field(alias="MUSTER_TIMER_FUNCTION_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
+    timer_role_arn: Annotated[
+        str, Field(alias="MUSTER_TIMER_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
+
+
+class ExecutionsEnvironment(FunctionEnvironment):
+    """What sweep and start are told besides."""
+
+    state_machine_arn: Annotated[
+        str, Field(alias="MUSTER_STATE_MACHINE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
+
+
+class NotifyEnvironment(FunctionEnvironment):
+    """What notify is told besides."""
+
+    topic_arn: Annotated[str, Field(alias="MUSTER_TOPIC_ARN", min_length=10, max_length=2_048, pattern="^arn:")]

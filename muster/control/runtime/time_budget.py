@@ -1,0 +1,29 @@
+"""How long a function may still work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.control.runtime import clock
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Time that ends at `until`, in seconds on the control plane's monotonic clock."""
+
+    until: float
+
+    @classmethod
+    def of(cls, seconds: float) -> TimeBudget:
+        """A budget of so many seconds from now."""
+        return cls(clock.monotonic() + seconds)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the time is over."""
+        return clock.monotonic() >= self.until
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left; 0 when the time is over."""
+        return max(0.0, self.until - clock.monotonic())

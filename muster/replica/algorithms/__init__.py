@@ -1,0 +1,1 @@
+"""What replicas exchange and what they do with it. Pure."""

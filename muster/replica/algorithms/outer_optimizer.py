@@ -1,0 +1,79 @@
+"""The outer optimizer: what all replicas do, identically, with a round's mean pseudo-gradient. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.replica.wire.binary_format import Floats
+
+
+@dataclass
+class GlobalState:
+    """What every replica holds after `round` rounds, bit for bit: flat float32 arrays of the same length."""
+
+    round: int
+    parameters: Floats
+    momentum: Floats
+
+
+@dataclass(frozen=True)
+class Nesterov:
+    """SGD with Nesterov momentum as in DiLoCo (arXiv 2311.08105): m = μm + g, θ = θ - η(g + μm).
+
+    Element by element in float32, one operation at a time: the same bits on any machine. With η = 1 and μ = 0 the
+    replicas' weighted average takes the place of the parameters.
+    """
+
+    learning_rate: float = 0.7
+    momentum: float = 0.9
+
+    def step(self, parameters: Floats, momentum: Floats, gradient: Floats) -> None:
+        """Advance `parameters` and `momentum` in place."""
+        mu, eta = np.float32(self.momentum), np.float32(self.learning_rate)
+        momentum *= mu
+        momentum += gradient
+        update = momentum * mu
+        update += gradient
+        update *= eta
+        parameters -= update
+
+
+@dataclass(frozen=True)
+class Outer:
+    """From a round's mean to the global state after it.
+
+    With `fragments` > 1 a round carries one of as many runs of the flat buffer, in turn (Streaming DiLoCo,
+    arXiv 2501.18512): round 1 the first.
+    """
+
+    optimizer: Nesterov = Nesterov()
+    fragments: int = 1
+
+    def estimated(self, state: GlobalState, gradient: Floats, optimized: int) -> Floats:
+        """The parameters after a round whose mean were `gradient`; `state` stays as it is."""
+        ahead = GlobalState(state.round, state.parameters.copy(), state.momentum.copy())
+        self.apply(ahead, gradient, optimized)
+        return ahead.parameters
+
+    def part(self, round_: int, count: int) -> slice:
+        """The elements, of `count`, that `round_` carries: a function of these numbers alone."""
+        turn = (round_ - 1) % self.fragments
+        return slice(count * turn // self.fragments, count * (turn + 1) // self.fragments)
+
+    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
+        """Advance `state` by one round, in place.
+
+        Args:
+            mean: covers the part that is the round's.
+            optimized: elements from here on are statistics, which are averaged (None: all are parameters).
+        """
+        count = state.parameters.size
+        part = self.part(state.round + 1, count)
+        border = min(max(count if optimized is None else optimized, part.start), part.stop)
+        self.optimizer.step(
+            state.parameters[part.start : border], state.momentum[part.start : border], mean[: border - part.start]
+        )
+        state.parameters[border : part.stop] -= mean[border - part.start :]
+        state.round += 1

@@ -1,0 +1,1 @@
+"""The container's entry points, from environment to the trainer's call."""

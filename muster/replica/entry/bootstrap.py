@@ -1,0 +1,119 @@
+"""The first program of a container without an image of its own: brings the user's source and the replica together.
+
+It runs from the package's zip file, in whatever Python the image has, before anything is installed: the standard
+library only. What the image has stays untouched: packages are installed into an environment of their own, laid over
+the image's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from muster.contract.run.container import DEFAULT_BASE_DIR, ENV_BASE_DIR, failure_text
+from muster.contract.run.exits import ReplicaExit, told
+from muster.contract.run.source_delivery import ARCHIVE_SUFFIX, REQUIREMENTS, SOURCE_CHANNEL
+from muster.replica.entry.unpack import ArchiveError, unpack
+
+_REPLICA = ("-P", "-m", "muster.replica")
+
+
+class DeliveryError(Exception):
+    """What was delivered cannot be run."""
+
+
+def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+    """Become the program in `arguments`, the replica when there is none; `package` is the zip file that runs this."""
+    base = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
+    try:
+        _become(base, Path(package), arguments, variables)
+    except (DeliveryError, OSError) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        failure = base / "output" / "failure"
+        failure.parent.mkdir(parents=True, exist_ok=True)
+        failure.write_text(failure_text(told(ReplicaExit.BAD_INPUT, str(error))))
+        sys.exit(ReplicaExit.BAD_INPUT)
+
+
+def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+    place = base / "muster"
+    # A container that is restarted on its instance finds what the process before it has made.
+    shutil.rmtree(place, ignore_errors=True)
+    source = place / "source"
+    _unpack(base / "input" / "data" / SOURCE_CHANNEL, source)
+    python = _overlay(place / "python")
+    _install(python, _requirements(place, package, source), source)
+    environment = _environment(python, [package, source], variables)
+    command = list(arguments) or [str(python), *_REPLICA]
+    os.chdir(source)
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606 - the user's own program
+    except OSError as error:
+        message = f"The entrypoint {command[0]!r} cannot be started: {error.strerror}."
+        raise DeliveryError(message) from None
+
+
+def _unpack(channel: Path, source: Path) -> None:
+    archives = sorted(channel.glob(f"*{ARCHIVE_SUFFIX}"))
+    if len(archives) != 1:
+        message = f"source_dir names {len(archives)} archives ({ARCHIVE_SUFFIX}) instead of one."
+        raise DeliveryError(message)
+    try:
+        unpack(archives[0], source)
+    except ArchiveError as error:
+        message = f"The source {archives[0].name} cannot be unpacked: {error}."
+        raise DeliveryError(message) from None
+
+
+def _overlay(place: Path) -> Path:
+    """An environment of its own that sees all packages of this Python; its interpreter."""
+    venv.EnvBuilder(symlinks=True).create(place)
+    where = {"base": str(place), "platbase": str(place)}
+    lines = [f"import site; site.addsitedir({folder!r})" for folder in site.getsitepackages()]
+    Path(sysconfig.get_path("purelib", "venv", where), "image.pth").write_text("\n".join(lines) + "\n")
+    return place / "bin" / "python"
+
+
+def _requirements(place: Path, package: Path, source: Path) -> list[Path]:
+    """Muster's own, and the user's where there are any."""
+    own = place / REQUIREMENTS
+    with zipfile.ZipFile(package) as archive:
+        own.write_bytes(archive.read(REQUIREMENTS))
+    users = source / REQUIREMENTS
+    return [own, users] if users.is_file() else [own]
+
+
+def _install(python: Path, requirements: Sequence[Path], source: Path) -> None:
+    """Install what is missing. Paths in the user's file are relative to the source."""
+    files = [part for path in requirements for part in ("-r", str(path))]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", *files]
+    outcome = subprocess.run(command, cwd=source, stderr=subprocess.PIPE, text=True, check=False)
+    sys.stderr.write(outcome.stderr)
+    if outcome.returncode == 0:
+        return
+    said = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
+    errors = [line for line in said if line.startswith("ERROR: ")] or said[-1:] or ["pip says nothing"]
+    whose = f"The source's {REQUIREMENTS}" if len(requirements) > 1 else "What Muster's replica needs"
+    message = f"{whose} cannot be installed: {errors[-1].replace('ERROR: ', '', 1)}"
+    raise DeliveryError(message)
+
+
+def _environment(python: Path, importable: Sequence[Path], variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the program: `python` is the overlay's, and the source can be imported."""
+    paths = [*map(str, importable), *filter(None, [variables.get("PYTHONPATH")])]
+    return {
+        **variables,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PATH": os.pathsep.join([str(python.parent), variables.get("PATH", os.defpath)]),
+        "VIRTUAL_ENV": str(python.parent.parent),
+    }

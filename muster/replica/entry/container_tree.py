@@ -1,0 +1,88 @@
+"""SageMaker's tree in the container, and what a replica leaves there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
+from muster.contract.run.container import failure_text
+from muster.contract.run.run_document import Manifest
+from muster.replica.algorithms.outer_optimizer import GlobalState
+from muster.replica.frontends.packing import Packing
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The folders below `base` (/opt/ml)."""
+
+    base: Path
+
+    @property
+    def input_data(self) -> Path:
+        """One folder per input channel."""
+        return self.base / "input" / "data"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Synced to S3 while the job runs, restored when it starts."""
+        return self.base / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """Becomes model.tar.gz."""
+        return self.base / "model"
+
+    @property
+    def output_data(self) -> Path:
+        """Becomes output.tar.gz."""
+        return self.base / "output" / "data"
+
+    def prepare(self) -> None:
+        """Make what is missing."""
+        for folder in (self.checkpoints, self.model, self.output_data):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def write_failure(self, reason: str) -> None:
+        """Leave the reason where SageMaker reads it. Without a tree nobody does, and none is made."""
+        if not self.base.is_dir():
+            return
+        failure = self.base / "output" / "failure"
+        failure.parent.mkdir(exist_ok=True)
+        failure.write_text(failure_text(reason))
+
+    def save_parameters(self, packing: Packing, state: GlobalState) -> Path:
+        """Save the global parameters as named arrays (.npz) among the checkpoints; whole or not at all."""
+        path = self.checkpoints / f"parameters-{state.round:08d}.npz"
+        unfinished = path.with_suffix(".tmp")
+        with unfinished.open("wb") as file:
+            # Typed as if its keyword options could be among the names.
+            np.savez(file, **packing.unpack(state.parameters))  # type: ignore[arg-type]
+        os.replace(unfinished, path)  # noqa: PTH105
+        return path
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Leave the manifest, which SageMaker packs into output.tar.gz."""
+        (self.output_data / "manifest.json").write_bytes(manifest.to_json())
+
+
+def manifest_of(uri: str, state: GlobalState, metrics: dict[str, float]) -> Manifest:
+    """The manifest of a finished replica; its checksum is over the parameters' raw bytes, equal over all replicas."""
+    return Manifest(
+        checkpoint_s3_bucket=uri,
+        round=state.round,
+        checksum=hashlib.sha256(state.parameters.tobytes()).hexdigest(),
+        metrics=metrics,
+    )
+
+
+def checkpoint_uri(rendezvous_uri: str, run: str, rank: int, path: Path) -> str:
+    """Where SageMaker syncs the checkpoint `path` to; its own URI where the replicas meet in a directory."""
+    if rendezvous_uri.startswith("file:"):
+        return path.absolute().as_uri()
+    bucket, _ = split_s3_uri(rendezvous_uri)
+    return s3_uri(bucket, RunLayout(run).checkpoints(rank) + path.name)

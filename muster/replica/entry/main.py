@@ -1,0 +1,146 @@
+"""A replica's life: check the input, take the seat, call the trainer, leave what it made, say how it ended."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+from muster.contract.errors import MusterError
+from muster.contract.run.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.contract.run.exits import ReplicaExit, told
+from muster.contract.run.run_document import RunDocument
+from muster.replica.context import Context
+from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
+from muster.replica.entry.container_tree import Tree, checkpoint_uri, manifest_of
+from muster.replica.entry.trainer import Trainer, is_out_of_memory, load_trainer
+from muster.replica.errors import FencedError, InputError, OutOfMemoryError, RendezvousError, StoppedError, TrainerError
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import Meeting, log
+from muster.replica.store.open_store import open_store
+from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
+
+_EXITS: dict[type[MusterError], ReplicaExit] = {
+    InputError: ReplicaExit.BAD_INPUT,
+    StoreDeniedError: ReplicaExit.BAD_INPUT,
+    RendezvousError: ReplicaExit.RENDEZVOUS,
+    StoreUnavailableError: ReplicaExit.RENDEZVOUS,
+    FencedError: ReplicaExit.FENCED,
+    StoppedError: ReplicaExit.STOPPED,
+    OutOfMemoryError: ReplicaExit.OUT_OF_MEMORY,
+}
+
+
+Read = Callable[[Mapping[str, str]], tuple[Environment, RunDocument]]
+"""Finds a replica's place and its run, by the process's variables."""
+
+
+def _read(variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
+    environment = read_environment(variables)
+    return environment, read_run_document(environment)
+
+
+def main(variables: Mapping[str, str], read: Read = _read) -> ReplicaExit:
+    """Run one replica in this process and say how it ended; the reason of a failure is left in output/failure."""
+    logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        _run(*read(variables), stop)
+    except MusterError as error:
+        return _failed(error, variables)
+    except MemoryError as error:
+        # Of Muster's own doing: what a trainer does has been told as the trainer's.
+        traceback.print_exc()
+        return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables)
+    return ReplicaExit.DONE
+
+
+def _failed(error: MusterError, variables: Mapping[str, str]) -> ReplicaExit:
+    log.error("%s", error)
+    code = _EXITS.get(type(error), ReplicaExit.USER_CODE)
+    reason = str(error) if code is ReplicaExit.USER_CODE else told(code, str(error))
+    Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
+    return code
+
+
+def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
+    tree = Tree(environment.base_dir)
+    tree.prepare()
+    trainer = load_trainer(document.trainer or "", document.kwargs)
+    context = _context(environment, document, tree, stop)
+    try:
+        _train(trainer, context, document)
+    except StoppedError:
+        if (training := context.rendezvous.training) is not None:
+            # An exchange that is under way sees the stop as well; until it ends it may be changing the state.
+            with suppress(MusterError):
+                training.exchanges.wait()
+            path = tree.save_parameters(training.packing, training.state)
+            log.info("event=stopped saved=%s", path.name)
+        raise
+    training = context.rendezvous.training
+    if training is None:
+        message = f"{document.trainer} returned without having made a DiLoCo(context.rendezvous, parameters)."
+        raise TrainerError(message)
+    # A trainer that does not `finish()` leaves its last exchange under way: it is part of what all replicas hold.
+    training.exchanges.wait()
+    path = tree.save_parameters(training.packing, training.state)
+    uri = checkpoint_uri(document.rendezvous_uri, document.meeting, environment.rank, path)
+    manifest = manifest_of(uri, training.state, context.metrics.latest())
+    tree.write_manifest(manifest)
+    log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
+
+
+def _context(environment: Environment, document: RunDocument, tree: Tree, stop: Event) -> Context:
+    metrics = Metrics()
+    quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
+    meeting = Meeting(
+        open_store(document.rendezvous_uri),
+        document.meeting,
+        quorum,
+        document.timeout_seconds,
+        stop,
+        snapshot_rounds=document.snapshot_rounds,
+    )
+    rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics)
+    return Context(
+        run=document.run,
+        rank=environment.rank,
+        world_size=document.replicas,
+        attempt=environment.attempt,
+        incarnation=rendezvous.incarnation,
+        rendezvous=rendezvous,
+        metrics=metrics,
+        stop=stop,
+        input_dir=tree.input_data,
+        checkpoint_dir=tree.checkpoints,
+        output_dir=tree.output_data,
+        model_dir=tree.model,
+    )
+
+
+def _train(trainer: Trainer, context: Context, document: RunDocument) -> None:
+    """Call the trainer. Its own errors are told with a traceback to the log, and with their last line as the reason."""
+    try:
+        trainer(context, **document.kwargs)
+    except MusterError:
+        raise
+    except SystemExit as error:
+        if error.code not in {None, 0}:
+            message = f"{document.trainer} exited: {error.code}"
+            raise TrainerError(message) from None
+    except Exception as error:
+        traceback.print_exc()
+        last = traceback.format_exception_only(error)[-1].strip()
+        message = f"{document.trainer} failed: {last}"
+        raise (OutOfMemoryError if is_out_of_memory(error) else TrainerError)(message) from None
+    if context.stop.is_set():
+        raise StoppedError

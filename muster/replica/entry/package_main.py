@@ -1,0 +1,26 @@
+"""`__main__` of the replica package's zip file. An older Python must come as far as its error: nothing newer here."""
+
+import os
+import sys
+from pathlib import Path
+
+# The oldest Python that has what Muster uses.
+OLDEST = (3, 11)
+
+
+def _refuse() -> None:
+    oldest, found = (".".join(map(str, version)) for version in (OLDEST, sys.version_info[:3]))
+    reason = f"source_dir needs an image with Python {oldest} or newer; this one has {found}."
+    failure = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "output" / "failure"
+    failure.parent.mkdir(parents=True, exist_ok=True)
+    failure.write_text(f"[bad-input] {reason}")
+    sys.stderr.write(f"muster: {reason}\n")
+    sys.exit(64)  # as muster.contract.run.exits has it: BAD_INPUT
+
+
+if __name__ == "__main__":
+    if sys.version_info < OLDEST:
+        _refuse()
+    from muster.replica.entry.bootstrap import main
+
+    main(sys.argv[0], sys.argv[1:], os.environ)

@@ -1,0 +1,89 @@
+"""Unpacking an archive of source code: within bounds, below one folder, and only what its name promises."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from muster.contract.run.source_delivery import ARCHIVE_SUFFIX, SOURCE_BYTES_MAX, SOURCE_FILES_MAX
+
+# A tar's own share: a header of 512 bytes and up to 511 of padding for every file, long names, and the last record.
+_STREAM_MAX = SOURCE_BYTES_MAX + SOURCE_FILES_MAX * 4_096 + 1_048_576
+_PIECE = 1_048_576
+
+
+class ArchiveError(Exception):
+    """The archive cannot be unpacked: damaged, too large, or with names that lead elsewhere."""
+
+
+class _Bounded(io.RawIOBase):
+    """What an archive holds when it is decompressed, up to a bound, with the digest of all that was read."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        super().__init__()
+        self._stream = stream
+        self._left = _STREAM_MAX
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._stream.read(_PIECE if size < 0 else size)
+        self._left -= len(piece)
+        if self._left < 0:
+            message = f"it holds more than {SOURCE_BYTES_MAX:,} bytes"
+            raise ArchiveError(message)
+        self.digest.update(piece)
+        return piece
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack a `.tar.gz` below `target`, which is made: regular files and folders only.
+
+    An archive whose name is a SHA-256 must have that digest, over its tar stream.
+
+    Raises:
+        ArchiveError: it cannot be unpacked; says why.
+    """
+    target.mkdir(parents=True)
+    try:
+        with gzip.open(archive) as stream:
+            bounded = _Bounded(stream)
+            with tarfile.open(fileobj=bounded, mode="r|") as tar:
+                for count, member in enumerate(tar, start=1):
+                    if count > SOURCE_FILES_MAX:
+                        message = f"it holds more than {SOURCE_FILES_MAX:,} entries"
+                        raise ArchiveError(message)
+                    _extract(tar, member, target)
+            while bounded.read():
+                pass
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        message = f"it is damaged: {error}"
+        raise ArchiveError(message) from None
+    promised = archive.name[: -len(ARCHIVE_SUFFIX)]
+    if re.fullmatch(r"[0-9a-f]{64}", promised) and bounded.digest.hexdigest() != promised:
+        message = "it does not hold what its name promises"
+        raise ArchiveError(message)
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    name = PurePosixPath(member.name)
+    if name.is_absolute() or ".." in name.parts or "\\" in member.name:
+        message = f"the name {member.name!r} leads out of its folder"
+        raise ArchiveError(message)
+    path = target / name
+    if member.isdir():
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    content = tar.extractfile(member) if member.isreg() else None
+    if content is None:
+        message = f"{member.name!r} is neither a file nor a folder"
+        raise ArchiveError(message)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        while piece := content.read(_PIECE):
+            file.write(piece)
+    path.chmod(0o755 if member.mode & 0o100 else 0o644)

@@ -1,0 +1,1 @@
+"""What trainers call: arrays, PyTorch, torchft."""

@@ -1,0 +1,129 @@
+"""`python -m muster.replica.legacy`: a replica started with the flags and variables of the former replica entrypoint.
+
+For images and launchers that still say them. Whoever launches through Muster needs none of this.
+
+| flag | variable | meaning |
+|---|---|---|
+| `--rendezvous` | `RENDEZVOUS_URI` | where the replicas meet, s3:// or file:// |
+| `--world-size` | `WORLD_SIZE` | how many they are |
+| | `REPLICA_RANK`, `MUSTER_RANK` | which of them this is |
+| `--trainer-module`, `--trainer-fn` | | the trainer; it gets Muster's context and its arguments |
+| `--trainer-kwargs-json` | | its arguments: JSON, or the s3:// or file:// URI of a JSON document of any size |
+
+An argument of a training job has at most 256 characters: what does not fit is passed by its URI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from muster.contract.names import REPLICAS_MAX, run_name
+from muster.contract.run.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.contract.run.exits import ReplicaExit
+from muster.contract.run.run_document import ENV_RANK, RunDocument
+from muster.replica.entry.container_environment import Environment
+from muster.replica.entry.main import main as live
+from muster.replica.errors import InputError
+from muster.replica.store.open_store import is_store_uri, open_store
+from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
+
+_GRACE_SECONDS = 30.0
+_TIMEOUT_SECONDS = 3_600.0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError([message])
+
+
+def _flags(arguments: Sequence[str], variables: Mapping[str, str]) -> argparse.Namespace:
+    # Both are set for both ways to start it; the flag goes before.
+    parser = _Parser(prog="muster.replica.legacy", add_help=False, allow_abbrev=False)
+    parser.add_argument("--rendezvous", default=variables.get("RENDEZVOUS_URI", ""))
+    parser.add_argument("--world-size", default=variables.get("WORLD_SIZE", ""))
+    parser.add_argument("--trainer-module", default="")
+    parser.add_argument("--trainer-fn", default="train")
+    parser.add_argument("--trainer-kwargs-json", default="{}")
+    return parser.parse_args(list(arguments))
+
+
+def read_former(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
+    """The replica's place and its run.
+
+    Raises:
+        InputError: with everything that is missing or wrong.
+        StoreUnavailableError: the document with the trainer's arguments is out of reach.
+    """
+    flags = _flags(arguments, variables)
+    problems: list[str] = []
+    if not is_store_uri(flags.rendezvous):
+        problems.append(f"--rendezvous is {flags.rendezvous!r}, not an s3:// or file:// URI")
+    replicas = _number("--world-size", flags.world_size, 1, REPLICAS_MAX, problems)
+    rank = _number(
+        "REPLICA_RANK", variables.get("REPLICA_RANK") or variables.get(ENV_RANK, ""), 0, replicas - 1, problems
+    )
+    if not flags.trainer_module:
+        problems.append("--trainer-module is not given (the module of the trainer)")
+    base_dir = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
+    if not base_dir.is_dir():
+        problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} says where SageMaker's tree lies)")
+    kwargs = _kwargs(flags.trainer_kwargs_json, problems)
+    if problems:
+        raise InputError(problems)
+    place = f"{flags.rendezvous.rstrip('/')}/"
+    # All that start with the same rendezvous are one run. There is no second attempt: a restart is another incarnation.
+    run = run_name(place)
+    document = RunDocument(
+        run=run,
+        plan_digest="",
+        replicas=replicas,
+        trainer=f"{flags.trainer_module}:{flags.trainer_fn}",
+        kwargs=kwargs,
+        rendezvous_uri=place,
+        min_participants=replicas,
+        grace_seconds=_GRACE_SECONDS,
+        timeout_seconds=_TIMEOUT_SECONDS,
+    )
+    return Environment("", run, rank, 1, base_dir), document
+
+
+def _number(name: str, text: str, least: int, most: int, problems: list[str]) -> int:
+    if text.isascii() and text.isdigit() and least <= int(text) <= most:
+        return int(text)
+    # What depends on a number that is missing is not blamed as well.
+    problems.append(f"{name} is {text!r}, not a whole number from {least} to {most}")
+    return REPLICAS_MAX
+
+
+def _kwargs(text: str, problems: list[str]) -> dict[str, Any]:
+    if is_store_uri(text):
+        folder, _, name = text.rpartition("/")
+        try:
+            text = bytes(open_store(f"{folder}/").read(name).body).decode()
+        except (ObjectMissingError, StoreDeniedError, UnicodeDecodeError) as error:
+            problems.append(f"--trainer-kwargs-json: {error}")
+            return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        problems.append(f"--trainer-kwargs-json is neither JSON nor an s3:// or file:// URI: {error}")
+        return {}
+    if isinstance(found, dict):
+        return found
+    problems.append(f"--trainer-kwargs-json is a {type(found).__name__}, not a mapping of names to values")
+    return {}
+
+
+def main() -> ReplicaExit:
+    """Run one replica in this process."""
+    return live(os.environ, lambda variables: read_former(sys.argv[1:], variables))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

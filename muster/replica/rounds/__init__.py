@@ -1,0 +1,1 @@
+"""The rendezvous: claims, contributions, commits, reduction, snapshots."""

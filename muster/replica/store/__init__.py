@@ -1,0 +1,1 @@
+"""The object stores in which replicas meet."""

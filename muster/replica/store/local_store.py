@@ -1,0 +1,82 @@
+"""A store in a local directory, for tests and for replicas on one machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster.replica.store.transport import (
+    Bytes,
+    ObjectExistsError,
+    ObjectMissingError,
+    Part,
+    Store,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+
+
+class LocalStore(Store):
+    """Objects are files below `root`. `os.link` refuses an existing name, which makes `create` exclusive."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def create(self, key: str, body: Bytes) -> None:
+        """Write aside, then link: readers never see half a file."""
+        path = self._root / key
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(body)
+                Path(path).hardlink_to(name)
+            finally:
+                Path(name).unlink()
+        except FileExistsError:
+            raise ObjectExistsError(self.uri(key)) from None
+        except PermissionError as error:
+            raise StoreDeniedError(self.uri(key), str(error)) from None
+        except OSError as error:
+            raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        """Seek and read."""
+        try:
+            with (self._root / key).open("rb") as file:
+                status = os.fstat(file.fileno())
+                size = status.st_size
+                file.seek(start)
+                body = file.read(max(0, (size if stop is None else min(stop, size)) - start))
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectMissingError(self.uri(key)) from None
+        except PermissionError as error:
+            raise StoreDeniedError(self.uri(key), str(error)) from None
+        except OSError as error:
+            raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
+        return Part(memoryview(body), size, status.st_mtime)
+
+    def exists(self, key: str) -> bool:
+        """Whether the file is there."""
+        return (self._root / key).is_file()
+
+    def keys(self, folder: str, stop: str) -> list[str]:
+        """All files below, but for those that are still written."""
+        files = (path for path in (self._root / folder).rglob("*") if path.is_file())
+        found = sorted(path.relative_to(self._root).as_posix() for path in files if not path.name.startswith("."))
+        return [key for key in found if key < stop]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Unlink."""
+        for key in keys:
+            try:
+                (self._root / key).unlink(missing_ok=True)
+            except PermissionError as error:
+                raise StoreDeniedError(self.uri(key), str(error)) from None
+
+    def uri(self, key: str) -> str:
+        """`file:///…`."""
+        return (self._root / key).absolute().as_uri()

@@ -1,0 +1,35 @@
+"""From a URI to a store. obstore is loaded only where S3 is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from muster.contract.layout import split_s3_uri
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.transport import Store
+
+
+def is_store_uri(uri: str) -> bool:
+    """Whether `uri` is `s3://bucket/…` or `file:///…`."""
+    if uri.startswith("file:///"):
+        return True
+    try:
+        split_s3_uri(uri)
+    except ValueError:
+        return False
+    return True
+
+
+def open_store(uri: str) -> Store:
+    """The store of everything below `uri`, which ends with a slash.
+
+    Raises:
+        ValueError: neither s3:// nor file://.
+    """
+    if uri.startswith("file:///"):
+        return LocalStore(Path(unquote(urlsplit(uri).path)))
+    bucket, prefix = split_s3_uri(uri)
+    from muster.replica.store.s3_store import S3ObjectStore  # noqa: PLC0415 - only where it is needed
+
+    return S3ObjectStore(bucket, prefix)

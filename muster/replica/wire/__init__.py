@@ -1,0 +1,1 @@
+"""The bytes and keys of the objects that replicas exchange."""
