@@ -147,7 +147,7 @@ def _install(requirements: Path, target: _Target, destination: Path) -> None:
         try:
             folder.rename(destination)
         except OSError:
-            # Somebody else was faster, with the same result.
+            # Another process was faster, with the same result.
             if not destination.is_dir():
                 raise
 
