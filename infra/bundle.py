@@ -19,12 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.packages import uv_pip
 from infra.settings import Platform
 from infra.zip_file import write_zip
 from muster.contract.errors import ConfigurationError
 
 LAMBDA_PYTHON = "3.13"
-LAMBDA_WHEELS = "manylinux2014_aarch64"
+LAMBDA_WHEELS = "aarch64-manylinux2014"
 
 _SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "muster/report", "lambdas")
 _ASSETS = "muster/report/assets"  # what the page is made of
@@ -32,6 +33,8 @@ _REQUIREMENTS = "lambdas/requirements.txt"
 # 27 of botocore's 29 MB describe services that no function calls.
 _SERVICE_MODELS = frozenset({"events", "s3", "sagemaker", "scheduler", "sns", "stepfunctions", "sts"})
 _SCRIPTS_AND_EXAMPLES = ("bin", "boto3/examples")
+# Where each wheel came from and when, and the list that names this note: they differ between machines.
+_INSTALLATION_NOTES = ("uv_cache.json", "RECORD")
 _TASK_ROOT = "/var/task"  # Lambda: where the code lies; tracebacks name it
 
 
@@ -44,7 +47,7 @@ class _Target:
     """Where the bundle will run, and what makes it so."""
 
     key: str
-    pip_options: tuple[str, ...]
+    uv_options: tuple[str, ...]
     compiler: str | None
     """A Python of the version that will run the bundle. Without one it holds sources only and starts slower."""
 
@@ -53,14 +56,14 @@ def build_bundle(root: Path, platform: Platform) -> Path:
     """The path of the zip for `platform`, built under `root`/build/bundle unless it is there.
 
     Raises:
-        BundleError: pip could not install the dependencies.
+        BundleError: uv could not install the dependencies.
     """
     target = _target(platform)
     folder = root / "build" / "bundle"
     folder.mkdir(parents=True, exist_ok=True)
     requirements = root / _REQUIREMENTS
-    kept = ",".join(sorted(_SERVICE_MODELS)).encode()
-    dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), kept])}"
+    pruning = ",".join([*sorted(_SERVICE_MODELS), *_INSTALLATION_NOTES]).encode()
+    dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), pruning])}"
     if not dependencies.is_dir():
         _install(requirements, target, dependencies)
     sources = list(_source_files(root))
@@ -88,7 +91,7 @@ def _target(platform: Platform) -> _Target:
     if platform is Platform.LOCAL:
         key = f"local-{tag}-{sysconfig.get_platform()}"
         return _Target(key, (), sys.executable)
-    options = ("--platform", LAMBDA_WHEELS, "--python-version", LAMBDA_PYTHON, "--implementation", "cp")
+    options = ("--python-platform", LAMBDA_WHEELS, "--python-version", LAMBDA_PYTHON)
     # Bytecode of another version would be ignored, so only the very version may compile.
     same = ".".join(host.python_version_tuple()[:2]) == LAMBDA_PYTHON
     compiler = sys.executable if same else _working_python(f"python{LAMBDA_PYTHON}")
@@ -127,29 +130,34 @@ def _install(requirements: Path, target: _Target, destination: Path) -> None:
     """Install into a folder beside `destination` and move it there, so that a broken attempt leaves nothing."""
     with tempfile.TemporaryDirectory(dir=destination.parent) as staging:
         folder = Path(staging) / "dependencies"
-        command = [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-color", "--disable-pip-version-check"),
-            *("--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(folder)),
-            *target.pip_options,
-            *("--requirement", str(requirements)),
-        ]
-        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+        command, environment = uv_pip(
+            [
+                *("install", "--quiet", "--no-deps", "--only-binary", ":all:", "--target", str(folder)),
+                *target.uv_options,
+                *("--requirement", str(requirements)),
+            ]
+        )
+        outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if outcome.returncode != 0:
-            errors = [line for line in outcome.stderr.splitlines() if line.startswith("ERROR: ")]
-            said = errors[-1].removeprefix("ERROR: ") if errors else f"exit code {outcome.returncode}"
-            message = f"pip cannot install {requirements} for the functions: {said}"
+            reason = " ".join(outcome.stderr.split()) or f"exit code {outcome.returncode}"
+            message = f"uv cannot install {requirements} for the functions: {reason}"
             raise BundleError(message)
         _prune(folder)
         _compile(target, folder)
         try:
             folder.rename(destination)
         except OSError:
-            # Somebody else was faster, with the same result.
+            # Another process was faster, with the same result.
             if not destination.is_dir():
                 raise
 
 
 def _prune(folder: Path) -> None:
+    """Remove what no function uses, and what uv notes about this machine."""
+    (folder / ".lock").unlink(missing_ok=True)
+    for note in _INSTALLATION_NOTES:
+        for path in folder.glob(f"*.dist-info/{note}"):
+            path.unlink()
     for name in _SCRIPTS_AND_EXAMPLES:
         shutil.rmtree(folder / name, ignore_errors=True)
     for path in (folder / "botocore" / "data").iterdir():

@@ -76,6 +76,8 @@ def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform
     assert not [name for name in names if name.startswith(("muster/client", "muster/replica", "muster/local", "infra"))]
     assert "botocore/data/sagemaker/2017-07-24/service-2.json.gz" in names
     assert not [name for name in names if name.startswith("botocore/data/ec2/")]
+    # What says where and when a package was installed would give every machine a bundle of its own.
+    assert not [name for name in names if name.endswith(("uv_cache.json", "RECORD", ".lock"))]
 
 
 def test_it_is_small_enough_to_start_fast(aws: Path, local: Path) -> None:
