@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sysconfig
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 VOCABULARY = 128  # ASCII; other characters become "?"
 TEXT_BYTES = 4_000_000
@@ -58,11 +58,11 @@ class Windows:
         rows = torch.stack([self._text[start : start + self._length + 1] for start in starts]).long()
         return rows[:, :-1], rows[:, 1:]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, int]:
         """The number of windows returned so far."""
         return {"position": self.position}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Continue from that position."""
         self.position = state_dict["position"]
 
@@ -73,4 +73,4 @@ class Windows:
             self._order = epoch, np.random.default_rng((self._seed, epoch)).permutation(windows)
         return int(self._order[1][place]) * self._length
 
-    _order: tuple[int, np.ndarray[Any, np.dtype[np.int64]]] | None = None
+    _order: tuple[int, NDArray[np.int64]] | None = None

@@ -72,7 +72,7 @@ POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "truncated": (lambda body: body[:-1], "parameters take"),
     "too long": (lambda body: body + b"\0" * 100, "parameters take"),
     "damaged header": (flipped(30), "the header's checksum does not match"),
-    "other version": (flipped(8), "format version 0"),
+    "other version": (flipped(8), "format version is 0"),
     "damaged first block": (flipped(HEADER_BYTES + 9), "the checksum of block 0 does not match"),
     "damaged later block": (flipped(THIRD + 20_000), "the checksum of block"),
     "NaN": (with_values(float("nan")), "NaN, infinity"),

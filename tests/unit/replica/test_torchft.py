@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,7 @@ from muster.replica.errors import AlgorithmError, StoppedError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
-from muster.torch import Algorithm, DiLoCo
+from muster.torch import Algorithm, DiLoCo, LocalSGD
 from muster.torchft import Manager
 from tests.unit.replica.peers import Run, missing_only_in, run_all, wait_until
 from tests.unit.replica.test_torch import together
@@ -71,6 +72,19 @@ def train_with_torchft(
             inner_steps(model, inner, rendezvous.rank, round_, partial(after, round_))
     manager.shutdown()
     return model
+
+
+def test_arguments_come_in_torchfts_order() -> None:
+    def names(function: Callable[..., object]) -> list[str]:
+        return list(inspect.signature(function).parameters)
+
+    # The algorithm holds what torchft's outer optimizer and sync_every do.
+    assert names(DiLoCo)[:4] == ["rendezvous", "model", "inner_optimizer", "algorithm"]
+    assert names(local_sgd.DiLoCo)[:5] == [
+        "manager", "model_fragments", "inner_optimizer", "outer_optimizer", "sync_every"
+    ]  # fmt: skip
+    assert names(LocalSGD)[1:4] == names(local_sgd.LocalSGD)[1:4] == ["model", "optimizer", "sync_every"]
+    assert names(Manager)[:3] == ["rendezvous", "model", "fragments"]
 
 
 def test_torchfts_diloco_gives_what_ours_gives_with_one_exchange_per_sync(tmp_path: Path) -> None:
