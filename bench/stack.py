@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.deploy import deploy
-from infra.settings import Platform
+from infra.deploy.deployment import deploy
+from infra.settings.stack_settings import Platform
 from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result
 from muster.local import LocalCloud, Settings

@@ -177,7 +177,7 @@ class Template:
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit"),
-    *("Workflow", "JobEvents", "EarlyEnds", "Health", "Dashboard"),
+    *("Workflow", "Health", "Dashboard"),
 )
 
 

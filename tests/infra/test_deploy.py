@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.deploy import DeployError, deploy, main
-from infra.node import NodeMissingError
-from infra.settings import Platform
+from infra.deploy.__main__ import main
+from infra.deploy.cdk_tools import DeployError, NodeMissingError
+from infra.deploy.deployment import deploy
+from infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.infra.template import ROOT
 from tests.plugins.stack import REARM_SECONDS

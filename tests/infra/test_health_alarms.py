@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
+from infra.monitoring.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
 from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR
 from tests.infra.template import ROOT, Template
 from tests.infra.test_access import synthesized
