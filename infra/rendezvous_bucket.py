@@ -93,7 +93,7 @@ class RendezvousBucket(Construct):
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", "control/*/turn.json", "queue/*", f"{SOURCE}*"],
+            ["control/*/replicas/*", "control/*/queue_token.json", "queue/*", f"{SOURCE}*"],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 

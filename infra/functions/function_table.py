@@ -57,7 +57,7 @@ _WATCH_AND_STOP_JOBS = allow(
 _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resource level
 
 # Give a place in the run queue back and admit the next run.
-_LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/turn.json"), _COMPLETE_TASKS)
+_LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
 # Keep the replicas' records, and mark replicas that are lost, delayed or out of their budget.
 _KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
@@ -121,7 +121,7 @@ FUNCTIONS = (
         statements=(
             *_LEAVE_QUEUE,
             read("control/*/plan.json", "control/*/result.json"),
-            write("control/*/turn.json"),
+            write("control/*/queue_token.json"),
             list_under("control/*", "queue/*"),
         ),
     ),
