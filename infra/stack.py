@@ -104,7 +104,7 @@ class MusterStack(Stack):
             stack=self.stack_name,
             example=example_input(settings.defaults, self.region, indent=2),
         )
-        dashboard = Dashboard(self, "Dashboard", watched, alarms=alarms, text=text)
+        dashboard = Dashboard(self, watched, alarms=alarms, text=text)
         self._output(DashboardUrl=links.dashboard(dashboard.name))
 
     def _output(self, **values: str) -> None:

@@ -24,7 +24,7 @@ from infra.settings.stack_settings import StackSettings
 
 @dataclass(frozen=True)
 class FunctionResources:
-    """What the functions work with, besides what HandlerSettings holds."""
+    """The resources that the functions use, apart from those in HandlerSettings."""
 
     bucket: s3.IBucket
     replica_role: iam.IRole
@@ -35,8 +35,8 @@ class FunctionResources:
 class ControlFunctions:
     """Makes each function as soon as everything exists that its row names.
 
-    The state machine calls functions and is named by others: `connect` completes the work when it exists. Each function
-    lies under a construct of its own name, with what belongs to it alone.
+    Some functions are called by the state machine, others name it: `connect` makes those when it exists. Each function
+    is in a construct of its own name, with the resources that belong to it alone.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ControlFunctions:
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
         }
         self._make_ready()
-        self._allow_timers()
+        self._allow_timers()  # plan passes this role to EventBridge Scheduler
         self._make_ready()
 
     @property
@@ -86,7 +86,7 @@ class ControlFunctions:
         return {f"{row.name.capitalize()}FunctionArn": self._made[row.name] for row in FUNCTIONS if row.in_workflow}
 
     def connect(self, state_machine: sfn.StateMachine) -> None:
-        """Make the functions that name the state machine, and let everything call its function."""
+        """Make the functions that name the state machine, and connect the rules and the inbox with their functions."""
         self._arns[Target.STATE_MACHINE] = [state_machine.state_machine_arn]
         self._arns[Target.EXECUTIONS] = [
             self._stack.format_arn(

@@ -21,15 +21,9 @@ class Dashboard(Construct):
     """At most 50 metrics: an account has three dashboards of that size for free. `text` is Markdown."""
 
     def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        watched: WatchedResources,
-        *,
-        alarms: Sequence[cloudwatch.Alarm],
-        text: str,
+        self, scope: Construct, watched: WatchedResources, *, alarms: Sequence[cloudwatch.Alarm], text: str
     ) -> None:
-        super().__init__(scope, construct_id)
+        super().__init__(scope, "Dashboard")
         machine = watched.state_machine.state_machine_arn
         # The names of dashboards are unique in an account, over all regions.
         self.name = f"{Stack.of(self).stack_name}-{Aws.REGION}"

@@ -53,7 +53,9 @@ def test_plain_http_is_refused(template: Template, kind: str) -> None:
     assert insecure[0]["Principal"] == {"AWS": "*"}
 
 
-def test_nobody_overwrites_what_is_written_once_or_a_record_unseen(template: Template) -> None:
+def test_the_bucket_refuses_to_overwrite_what_is_written_once_and_unconditional_writes_of_records(
+    template: Template,
+) -> None:
     statements = {
         item.get("Sid"): item for item in template.one("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
     }
@@ -137,7 +139,7 @@ def test_a_function_writes_into_a_log_group_that_expires(template: Template, nam
     assert groups["Workflow"]["Properties"]["RetentionInDays"] == 90
 
 
-def test_functions_are_told_what_they_need(template: Template) -> None:
+def test_functions_have_the_variables_that_they_need(template: Template) -> None:
     for name in FUNCTIONS:
         variables = function(template, name)["Environment"]["Variables"]
         assert variables["MUSTER_BUCKET"] == "BUCKET"

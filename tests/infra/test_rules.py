@@ -95,5 +95,5 @@ def test_a_rule_retries_has_a_dead_letter_queue_and_may_call_its_function(templa
     assert permission["SourceArn"]
 
 
-def test_the_sweep_comes_every_six_hours_unless_told_otherwise(template: Template) -> None:
+def test_by_default_the_sweep_runs_every_six_hours(template: Template) -> None:
     assert rule(template, "Sweep")["ScheduleExpression"] == "rate(6 hours)"
