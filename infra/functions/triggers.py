@@ -8,7 +8,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_events as events
 
 from infra.functions.event_delivery import RuleSettings
-from infra.settings.schedules import ScheduledRun
+from infra.settings.scheduled_runs import ScheduledRun
 from infra.settings.stack_settings import StackSettings
 from muster.contract.aws.job_status import BEFORE_TRAINING
 from muster.contract.run.events import (

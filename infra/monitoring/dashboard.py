@@ -9,7 +9,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from infra.monitoring.watched_resources import WatchedResources, muster_metric
-from infra.workflow.definition import MAP_LABEL
+from infra.workflow.workflow_definition import MAP_LABEL
 from muster.contract.aws.metric_names import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, STACK_SERVICE, function_service
 
 _WIDTH = 24  # CloudWatch: columns of a dashboard

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from infra.settings.replica_defaults import read_defaults, refused
-from infra.settings.schedules import ScheduledRun, read_schedules
+from infra.settings.scheduled_runs import ScheduledRun, read_schedules
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.stack_defaults import StackDefaults
 

@@ -14,7 +14,7 @@ from constructs import Construct
 
 from infra.functions.handler_function import ExpiringLogGroup
 from infra.settings.stack_settings import StackSettings
-from infra.workflow.definition import armed_definition
+from infra.workflow.workflow_definition import armed_definition
 
 
 class Workflow(Construct):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.workflow.definition import MAP_LABEL
+from infra.workflow.workflow_definition import MAP_LABEL
 from muster.contract.spec.spec_reader import parse_spec
 from tests.infra.template import ROOT, Template
 from tests.infra.test_access import synthesized

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jsonata import Jsonata
 
-from infra.workflow.definition import armed_definition
+from infra.workflow.workflow_definition import armed_definition
 from tests.infra.conftest import REARM_SECONDS
 from tests.infra.template import ROOT, Template
 
