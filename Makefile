@@ -15,6 +15,7 @@ TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
+BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
 # Most tests wait for processes: two workers, each with an embedded cloud and a stack of its own, keep two cores busy.
 WORKERS ?= 2
 
@@ -73,14 +74,14 @@ node_modules/.ready: package.json package-lock.json
 	@touch $@
 
 # A first synthesis installs the functions' packages and unpacks the CDK: later ones take seconds and no network.
-build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt infra/bundle.py
+build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages (once)"
 	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
 	@touch $@
 
-$(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt infra/bundle.py
+$(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages for AWS (once)"
-	@$(BIN)/python -c 'import pathlib, infra.bundle as b, infra.settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
+	@$(BIN)/python -c 'import pathlib, infra.deploy.bundle as b, infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
 	@touch $@
 
 $(BROWSER):

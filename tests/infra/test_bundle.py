@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from infra.bundle import BundleError, build_bundle
-from infra.replica_package import build_replica_package
-from infra.settings import Platform
+from infra.deploy.bundle import build_bundle, build_replica_package
+from infra.deploy.function_dependencies import BundleError
+from infra.settings.stack_settings import Platform
 from muster.contract.run.exits import ReplicaExit
 from tests.infra.template import ROOT
 

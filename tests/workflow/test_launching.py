@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from itertools import pairwise
 
-from infra.settings import StackSettings
+from infra.settings.stack_settings import StackSettings
 from muster.client import Muster
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
