@@ -66,7 +66,7 @@ class AdamW:
         self._steps = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The moments and the number of steps."""
+        """The running averages and the number of steps."""
         return {"first": self._first, "second": self._second, "steps": self._steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

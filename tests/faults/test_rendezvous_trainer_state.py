@@ -140,16 +140,16 @@ def test_a_damaged_state_is_skipped(tmp_path: Path, damage: Callable[[bytes], by
 def test_plain_states_come_back_as_they_were() -> None:
     rng = np.random.default_rng(3)
     state = {
-        "moments": {"a": rng.standard_normal((2, 3)).astype(np.float32), "b": [np.arange(3), 1.5]},
+        "averages": {"a": rng.standard_normal((2, 3)).astype(np.float32), "b": [np.arange(3), 1.5]},
         "rng": rng.bit_generator.state,  # whole numbers of 128 bits
         "epoch": np.int64(4),
         "name": "Grüße",
         "none": None,
     }
     found = unpack_plain(pack_plain(state))
-    np.testing.assert_array_equal(found["moments"]["a"], state["moments"]["a"])
-    assert found["moments"]["a"].dtype == np.float32
-    assert found["moments"]["b"][0].tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(found["averages"]["a"], state["averages"]["a"])
+    assert found["averages"]["a"].dtype == np.float32
+    assert found["averages"]["b"][0].tolist() == [0, 1, 2]
     assert (found["rng"], found["epoch"], found["name"], found["none"]) == (state["rng"], 4, "Grüße", None)
     with pytest.raises(ParametersError, match="trainer_state holds the type object; allowed: dicts, lists, numbers"):
         pack_plain({"strange": object()})

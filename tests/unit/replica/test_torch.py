@@ -190,16 +190,16 @@ class Position:
 
     def __init__(self) -> None:
         self.value = 0
-        self.moments = np.zeros(3, np.float32)
+        self.averages = np.zeros(3, np.float32)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "moments": self.moments}
+        return {"value": self.value, "averages": self.averages}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.value, self.moments = state_dict["value"], state_dict["moments"]
+        self.value, self.averages = state_dict["value"], state_dict["averages"]
 
 
-def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) -> None:
+def test_a_restarted_replica_continues_with_its_own_state(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", replicas=1, min_participants=1)
 
     def begin(attempt: int) -> tuple[Any, Any, Any, Position]:
@@ -221,10 +221,10 @@ def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) ->
     def train(model: Any, optimizer: Any, outer: Any, position: Position, rounds: int) -> list[int]:
         drawn = []
         while outer.round < rounds:
-            tokens = torch.randint(7, (6,))  # of the global generator, which goes on as well
+            tokens = torch.randint(7, (6,))  # of the global generator, which is restored as well
             drawn.append(int(tokens.sum()) + 100 * position.value)
             position.value += 1
-            position.moments += 0.5
+            position.averages += 0.5
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(tokens), tokens).backward()
             optimizer.step()
@@ -239,7 +239,7 @@ def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) ->
     second = begin(2)
     assert second[2].round == 3
     assert second[3].value == 6
-    assert second[3].moments.tolist() == [3.0, 3.0, 3.0]
+    assert second[3].averages.tolist() == [3.0, 3.0, 3.0]
     assert int(second[0].norm.num_batches_tracked) == 6
     assert torch.equal(torch.get_rng_state(), random_state)
     assert str(second[1].state_dict()) == str(first[1].state_dict())

@@ -122,7 +122,7 @@ def test_what_a_newer_state_covers_is_deleted(tmp_path: Path) -> None:
         assert rounds_of(run, folder) <= {4, 5, 6}
 
 
-def test_who_slept_until_its_round_was_deleted_goes_on_from_the_last_state(
+def test_a_replica_that_slept_until_its_round_was_deleted_continues_from_the_last_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing_only_in(monkeypatch, 2)
