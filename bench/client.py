@@ -22,7 +22,7 @@ from unittest.mock import patch
 import boto3
 
 from bench.table import Row
-from muster.client import Muster
+from muster import Muster
 from muster.client.aws.cloud import Cloud
 from muster.client.logs.log_lines import LogQuery
 from muster.client.logs.log_reader import POLL_SECONDS, follow_lines

@@ -1,25 +1,25 @@
-"""docs/commands.md and docs/commands.schema.json, from the command line itself and the models of its answers."""
+"""Generates docs/commands.md and docs/commands.schema.json from the command line and the models of its answers."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import types
 import typing
 from collections.abc import Iterator
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
-from muster.client.cli import answers
+from muster import Cancellation, Diagnosis, DryRun, FailureClass, LogLine, Result, RunStatus
+from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
-from muster.client.runs.run_status import RunStatus
-from muster.contract.aws.failures import FailureClass
-from muster.contract.run.result import Result
 from muster.local import answers as local_answers
 from muster.local.console import STATE_HELP
 
@@ -27,21 +27,21 @@ SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 
 ANSWERS: dict[str, type[BaseModel]] = {
     "init": answers.SpecWritten,
-    "plan": answers.Forecast,
+    "plan": DryRun,
     "launch": answers.Started,
     "launch --watch": RunStatus,
     "status": RunStatus,
     "status --watch": RunStatus,
     "list": answers.Runs,
-    "logs": answers.LoggedLine,
+    "logs": LogLine,
     "events": answers.EventLog,
-    "cancel": answers.Cancelled,
-    "rerun": answers.GoesOn,
+    "cancel": Cancellation,
+    "rerun": answers.Started,
     "rerun --watch": RunStatus,
     "result": Result,
     "report": answers.PageWritten,
     "ui": answers.PageServed,
-    "doctor": answers.Strays,
+    "doctor": Diagnosis,
     "local up": local_answers.CloudUp,
     "local status": local_answers.CloudUp,
     "local env": local_answers.CloudVariables,
@@ -55,57 +55,57 @@ PLACED_FAULT = local_answers.FaultList
 """What every other command of `muster faults` prints: the fault that it has placed."""
 
 PASSES_ON = "local exec"
-"""Prints what the program prints that it runs."""
+"""Prints what the program that it runs prints."""
 
-# Told once for all commands.
+# Listed once for all commands.
 _COMMON = {"--help", "--json", "--stack", "--profile", "--region"}
 _COLUMNS = ["| | value | default | meaning |", "|---|---|---|---|"]
-# Answers that are printed once for each of something, one to a line.
+# Answers that are printed several times, one to a line.
 _LINES = {"launch --watch": "status", "status --watch": "status", "rerun --watch": "status", "logs": "line"}
 
 _HEAD = """# Commands
 
-*Made from the commands and the models of their answers by `python -m docs.generate`; a test holds that it is up to
-date.*
+*Generated from the commands and the models of their answers by `python -m docs.generate`; a test checks that it is up
+to date.*
 
-How they are used: [running.md](running.md). What a person reads may change from one version to the next. What scripts
-read does not: exit codes, the fields below, and their meaning. A later version may add fields.
+How to use them: [running.md](running.md). Text for people may change from one version to the next. What scripts read
+does not change: exit codes, the fields below, and their meaning. A later version may add fields.
 
 | option of | | meaning |
 |---|---|---|
 | `muster` itself | `--version` | the version that is installed |
 | every command | `--help` | its arguments and options |
 | every command but `local exec` | `--json` | prints JSON |
-| those that ask a stack | `--stack` | the CloudFormation stack; else `MUSTER_STACK`, else `Muster` |
-| | `--profile` | the AWS profile; else as the AWS CLI |
-| | `--region` | the AWS region; else `AWS_REGION`, else as the AWS CLI |
-| `local …`, `faults …` | `--state` | the folder with the state of the embedded cloud; else `.muster` here |
+| those that ask a stack | `--stack` | the CloudFormation stack; default `MUSTER_STACK`, else `Muster` |
+| | `--profile` | the AWS profile; default as the AWS CLI |
+| | `--region` | the AWS region; default `AWS_REGION`, else as the AWS CLI |
+| `local …`, `faults …` | `--state` | the folder with the state of the embedded cloud; default `.muster` here |
 
 ## Exit codes
 
 {codes}
 
-Bad input is told before anything is called. An error is one line on standard error, which begins with `muster: `; that
-of a spec is followed by a line for each of its problems, and a command line that cannot be read is told in a box.
+Input is checked before any call is made. An error is one line on standard error that starts with `muster: `. An error
+of a spec is followed by one line for each problem. An error of the command line is shown in a box.
 
 ## With --json
 
 A command prints one JSON document on one line of standard output. A watch prints one such line for each status that
-differs from the last, `logs` one for each line of a replica. Every field is always there; what is not known is null.
-Times are ISO 8601 with their offset from UTC. [commands.schema.json](commands.schema.json) is the same as JSON Schema,
-one definition for each name.
+differs from the last; `logs` prints one for each line of a replica. Every field is always present; an unknown value is
+null. Times are ISO 8601 in UTC, as `2026-11-21T09:45:00.000Z`. [commands.schema.json](commands.schema.json) is the same
+as JSON Schema, one definition for each name.
 
-With an error the document is a [Failed](#failed), and what people read stands on standard error nevertheless. A run
-that was asked for and has failed is no error: it is the answer, and the exit code is 1.
+After an error the document is a [Failed](#failed), and standard error still shows the message. A run that has failed is
+not an error of the command: it is the answer, and the exit code is 1.
 
 ## In a terminal
 
-While a command waits for the cloud it says so on standard error, where that is a terminal. `NO_COLOR=1` takes the
-colours away. Ctrl-C of a watch, of `logs -f` or of `ui` leaves the run alone.
+While a command waits for AWS it says so on standard error, if that is a terminal. `NO_COLOR=1` turns colours off.
+Ctrl-C in a watch, in `logs -f` or in `ui` does not stop the run.
 
-`muster --install-completion` teaches bash, zsh or fish the commands, the options and the names of runs;
-`--show-completion` prints what that would write. For a run's name the Tab key asks the stack, with the shell's
-credentials and for a few seconds at most; where that fails nothing is completed.
+`muster --install-completion` sets up completion of commands, options and run names in bash, zsh or fish;
+`--show-completion` prints the script. To complete a run's name the Tab key asks the stack, with the shell's credentials
+and for a few seconds at most; if that fails, nothing is completed.
 """
 
 
@@ -122,7 +122,7 @@ def commands_reference() -> str:
 def commands_schema() -> str:
     """The text of docs/commands.schema.json."""
     _, schema = models_json_schema(
-        [(model, "serialization") for model in _models()],
+        [(model, "serialization") for model in _models() if issubclass(model, BaseModel)],
         title="What the commands of muster print with --json",
         description="Made by `python -m docs.generate`; docs/commands.md says which command prints which.",
     )
@@ -130,7 +130,7 @@ def commands_schema() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by its words, in the order of --help, those of the mounted groups behind them."""
+    """Every command by its words, in the order of --help; then those of the groups."""
     root: Any = typer.main.get_command(app)
     context = root.make_context("muster", [], resilient_parsing=True)
     groups = {}
@@ -160,7 +160,7 @@ def _command(path: str, command: Any) -> str:
 
 def _is_common(param: Any) -> bool:
     if "--region" in param.opts:
-        # That of `local up` is what the embedded cloud plays.
+        # `local up --region` is another option: the region that the embedded cloud simulates.
         return bool(param.envvar == "AWS_REGION")
     return bool({*param.opts} & _COMMON) or param.help == STATE_HELP
 
@@ -208,11 +208,11 @@ def _default(param: Any) -> str:
 
 def _prints(path: str) -> str:
     if path == PASSES_ON:
-        return "Takes no `--json`: it prints what the program prints, and ends as it does.\n"
-    told = [f"With `--json`: {_one(path)}"]
+        return "Takes no `--json`: it prints what the program prints, and has its exit code.\n"
+    printed = [f"With `--json`: {_one(path)}"]
     if f"{path} --watch" in ANSWERS:
-        told.append(f"with `--watch` {_one(f'{path} --watch')}")
-    return f"{'; '.join(told)}.\n"
+        printed.append(f"with `--watch` {_one(f'{path} --watch')}")
+    return f"{'; '.join(printed)}.\n"
 
 
 def _one(path: str) -> str:
@@ -221,32 +221,43 @@ def _one(path: str) -> str:
     return f"a {link} for each {_LINES[path]}" if path in _LINES else f"one {link}"
 
 
-def _models() -> list[type[BaseModel]]:
-    """The answers and what they are made of, each once, in the order in which they are met."""
-    pending: list[type[BaseModel]] = [answers.Failed, *ANSWERS.values()]
-    found: dict[str, type[BaseModel]] = {}
+def _models() -> list[type]:
+    """The answers and what they consist of, each once, in the order in which they are met."""
+    pending: list[type] = [answers.Failed, *ANSWERS.values()]
+    found: dict[str, type] = {}
     while pending:
         model = pending.pop(0)
         if model.__name__ in found:
             continue
         found[model.__name__] = model
-        pending[:0] = [inner for field in model.model_fields.values() for inner in _inner(field.annotation)]
+        pending[:0] = [inner for _, annotation, _ in _fields(model) for inner in _inner(annotation)]
     return list(found.values())
 
 
-def _inner(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _fields(model: type) -> Iterator[tuple[str, Any, str]]:
+    """The name, the annotation and the meaning of each field of a document or a dataclass."""
+    if issubclass(model, BaseModel):
+        for name, field in model.model_fields.items():
+            yield name, field.annotation, field.description or ""
+    else:
+        for name, annotation in typing.get_type_hints(model).items():
+            yield name, annotation, ""
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation))
+
+
+def _inner(annotation: Any) -> Iterator[type]:
+    if _is_model(annotation):
         yield annotation
     for argument in get_args(annotation):
         yield from _inner(argument)
 
 
-def _answer(model: type[BaseModel]) -> str:
+def _answer(model: type) -> str:
     first = (model.__doc__ or "").splitlines()[0]
-    rows = [
-        f"| `{name}` | {_type(field.annotation)} | {field.description or ''} |"
-        for name, field in model.model_fields.items()
-    ]
+    rows = [f"| `{name}` | {_type(annotation)} | {meaning} |" for name, annotation, meaning in _fields(model)]
     table = "\n".join(["| field | value | meaning |", "|---|---|---|", *rows])
     return f"### {model.__name__}\n\n{first}\n\n{table}\n"
 
@@ -270,7 +281,7 @@ def _type(annotation: Any) -> str:
 def _plain(annotation: Any) -> str:
     if annotation is FailureClass:
         return "[failure class](failures.md)"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if _is_model(annotation):
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return " or ".join(f"`{member.value}`" for member in annotation)
@@ -281,6 +292,7 @@ def _plain(annotation: Any) -> str:
         int: "whole number",
         float: "number",
         bool: "true or false",
-        Any: "JSON value",
+        datetime: "text",
+        JsonValue: "JSON value",
     }
     return words[annotation]

@@ -10,7 +10,7 @@ from typing import Any
 
 from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.errors import NoResultError, WaitTimeoutError
-from muster.client.runs.continued_runs import cancel, generations, latest
+from muster.client.runs.continued_runs import generations, latest
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.sdk import POLL_SECONDS, Muster, Run
 from muster.contract.names import run_name
@@ -132,7 +132,7 @@ class MusterExecutor:
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
-        cancel(self._muster, run_of(handle))
+        self._muster.run(run_of(handle)).cancel()
 
     def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[dict[str, Any]]:
         """The replicas' results in the order of `handles`, once their runs have ended or `timeout` seconds are over.

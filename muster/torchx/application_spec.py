@@ -42,11 +42,9 @@ class Application:
     instance_type: str | None = None
 
 
-def run_name(application: str, base: str | None) -> str:
+def new_run_name(application: str, base: str | None) -> str:
     """A new name that begins like `base`, else like the application."""
-    suffix = secrets.token_hex(_SUFFIX_BYTES)
-    head = re.sub("[^a-zA-Z0-9]+", "-", base or application)[: names.RUN_MAX - len(suffix) - 1].strip("-")
-    return f"{head or 'app'}-{suffix}"
+    return names.fresh_run_name(base or application, secrets.token_hex(_SUFFIX_BYTES))
 
 
 def spec_of(name: str, application: Application, options: Mapping[str, Any], further: Mapping[str, Any]) -> Spec:

@@ -30,12 +30,12 @@ from torchx.specs.finder import ComponentValidationException
 
 from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.errors import UnknownRunError, os_reason
-from muster.client.runs.continued_runs import cancel, generations, latest
+from muster.client.runs.continued_runs import generations, latest
 from muster.client.sdk import Muster
 from muster.contract.errors import MusterError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.yaml_text import load_yaml
-from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, run_name, spec_of
+from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, new_run_name, spec_of
 from muster.torchx.command import RANK
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
@@ -92,7 +92,7 @@ class MusterScheduler(Scheduler):
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo:
         """Nothing is called and nothing is written: the source folder is packed when the run is scheduled."""
         with _told():
-            name = run_name(app.name, cfg.get("base_job_name"))
+            name = new_run_name(app.name, cfg.get("base_job_name"))
             application = _application(app, name)
             return AppDryRunInfo(Request(spec_of(name, application, cfg, _further(cfg.get("spec"))), dict(cfg)), repr)
 
@@ -137,7 +137,7 @@ class MusterScheduler(Scheduler):
         ]
 
     def _cancel_existing(self, app_id: str) -> None:
-        cancel(self._at({}), app_id)
+        self._at({}).run(app_id).cancel()
 
     def log_iter(  # noqa: PLR0917 - TorchX's signature
         self,

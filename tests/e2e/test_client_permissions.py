@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster, RunState
+from muster import Muster, RunState
 from muster.client.errors import DeniedError
 from tests.plugins.cloud import Workshop, turn_to
 from tests.stack.deployed import Deployed, wait_for

@@ -1,19 +1,19 @@
-"""Rows as lines of text: columns keep their places from one look to the next, and only the metrics give way."""
+"""Rows as lines of text: columns keep their places from one status to the next; only the metrics are shortened."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.client.cli.view import Row
+from muster.client.runs.status_text import Row
 
 HEADINGS = Row("rank", "attempt", "status", "round", "metrics", "note", alert=False)
 _GAP = "  "
-_STATUS_WIDTH = 12  # the longest usual one: a table that jumps is hard to read
-_METRICS_WIDTH = 12  # with less than a name's beginning the column says nothing, and the notes need its room
+_STATUS_WIDTH = 12  # the longest usual status: a table that jumps is hard to read
+_METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make room for the notes
 
 
 def lay_out(rows: Sequence[Row], width: int) -> list[str]:
-    """One line for each of `rows`, which should fit into `width` characters; only long notes go beyond."""
+    """One line for each of `rows`, at most `width` characters long unless a note is longer."""
     rank, attempt, status, round_, note = (
         max(len(cell) for cell in cells)
         for cells in zip(*((row.rank, row.attempt, row.status, row.round, row.note) for row in rows), strict=True)

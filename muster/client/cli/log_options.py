@@ -1,4 +1,4 @@
-"""Options of `muster logs` as people write them."""
+"""Reads the options of `muster logs`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _RANKS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
 
 
-def read_moment(option: str, text: str) -> datetime:
+def read_time(option: str, text: str) -> datetime:
     """`10m` ago, or an ISO time; one without a zone is local.
 
     Raises:
@@ -34,21 +34,9 @@ def read_ranks(text: str) -> frozenset[int]:
     """The ranks in `0,2,8-11`.
 
     Raises:
-        OptionError: it is nothing of the kind.
+        OptionError: it is not a list of ranks.
     """
     parts = parse_ranks(text) if _RANKS.fullmatch(text) is not None else []
     if not parts or any(len(part) == 0 or part[-1] >= REPLICAS_MAX for part in parts):
         raise OptionError(text, f"write ranks like 3, 0-3 or 0,2,8-11, up to {REPLICAS_MAX - 1:,}", option="--rank")
     return frozenset(rank for part in parts for rank in part)
-
-
-def read_regex(text: str, option: str) -> re.Pattern[str]:
-    """`text` as a regular expression.
-
-    Raises:
-        OptionError: it is none.
-    """
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise OptionError(text, f"it is no regular expression: {error}", option) from None

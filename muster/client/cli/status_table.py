@@ -7,15 +7,15 @@ from rich.text import Text
 
 from muster.client.cli.columns import HEADINGS, lay_out
 from muster.client.cli.output import visible
-from muster.client.cli.view import Row, headline, select
 from muster.client.runs.run_status import RunState, RunStatus
+from muster.client.runs.status_text import Row, headline, select
 
 _COLOURS = {RunState.SUCCEEDED: "green", RunState.FAILED: "red", RunState.STOPPED: "yellow"}
-_FRAME_LINES = 6  # headline, headings, the word on the others, the reason, and room for the prompt
+_FRAME_LINES = 6  # headline, headings, the line on the others, the reason, and the prompt
 
 
 def status_table(status: RunStatus, console: Console) -> RenderableType:
-    """The run's headline over a table of its replicas, no larger than the terminal."""
+    """The run's headline above a table of its replicas, no larger than the terminal."""
     limit = max(3, console.height - _FRAME_LINES) if console.is_terminal else len(status.replicas)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
     heading, *lines = lay_out([HEADINGS, *rows], console.width)

@@ -1,4 +1,4 @@
-"""Packing a folder of source code: the same files give the same archive, whoever packs them, where and when."""
+"""Packing a folder of source code. Reproducible: the same files give the same archive on every machine."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from muster.client.launch.ignore import IGNORE_FILE, Ignored
+from pathspec import GitIgnoreSpec
+
 from muster.contract.errors import Problem, SpecError
 from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_FILES_MAX, source_key
 
+IGNORE_FILE = ".musterignore"
+# Never code, and often large or secret; .musterignore cannot bring them back.
+_ALWAYS = (".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "*.pyc", ".DS_Store", ".env", "node_modules")
 _LEVEL = 6
 
 
 @dataclass(frozen=True)
 class PackedSource:
-    """An archive of source code, named by the digest of its tar stream: compressors differ, what they hold does not."""
+    """An archive of source code, named by the digest of its tar stream, because compressors differ."""
 
     files: int
     tar: bytes
@@ -33,7 +37,7 @@ class PackedSource:
 
     @property
     def key(self) -> str:
-        """Where the archive lies in the stack's bucket."""
+        """The archive's key in the stack's bucket."""
         return source_key(self.digest)
 
     def compressed(self) -> bytes:
@@ -45,11 +49,11 @@ def pack(folder: Path) -> PackedSource:
     """Pack the files below `folder`, sorted, without owners and times.
 
     Raises:
-        SpecError: it is no folder, is empty or too large, or holds what is no file; names what to do.
+        SpecError: it is not a folder, is empty or too large, or holds something other than files.
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
-        remedy = "name a folder; it is looked for beside the spec's file"
+        remedy = "name a folder, relative to the spec's file"
         raise _refused(remedy, f"{found} at {folder}")
     files = list(_files(folder))
     _check_size(folder, files)
@@ -67,29 +71,38 @@ def pack(folder: Path) -> PackedSource:
 
 def _files(folder: Path) -> Iterator[str]:
     """The paths of all files to be packed, relative to `folder`, sorted."""
-    ignored = Ignored.of(folder)
+    ignored = _ignored(folder)
     root = folder.resolve()
     found: list[str] = []
     for place, folders, names in os.walk(folder):
         here = Path(place).relative_to(folder)
-        folders[:] = [name for name in folders if not ignored.covers((here / name).as_posix())]
+        folders[:] = [name for name in folders if not ignored((here / name).as_posix() + "/")]
         links = [name for name in folders if Path(place, name).is_symlink()]
         for name in (*names, *links):
             relative = (here / name).as_posix()
-            if ignored.covers(relative):
+            if ignored(relative):
                 continue
             path = Path(place, name)
             if not path.is_file() or not path.resolve().is_relative_to(root):
-                remedy = f"remove it, copy what it points to, or list it in {IGNORE_FILE}"
-                raise _refused(remedy, f"{relative}, no file of this folder")
+                remedy = f"remove it, copy its target into the folder, or exclude it in {IGNORE_FILE}"
+                raise _refused(remedy, f"{relative}, which is not a file of this folder")
             found.append(relative)
     yield from sorted(found)
 
 
+def _ignored(folder: Path) -> Callable[[str], bool]:
+    """Whether a path is left out, relative to `folder`, with slashes; that of a folder ends with one."""
+    path = folder / IGNORE_FILE
+    always = GitIgnoreSpec.from_lines(_ALWAYS)
+    own = GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines() if path.is_file() else [])
+    return lambda relative: always.match_file(relative) or own.match_file(relative)
+
+
 def _check_size(folder: Path, files: list[str]) -> None:
-    remedy = f"list in {IGNORE_FILE} what is no code; bring data through input_data_config"
     if not files:
-        raise _refused(remedy, f"no file in {folder} but what is left out")
+        remedy = "name a folder with code"
+        raise _refused(remedy, f"no file in {folder} that {IGNORE_FILE} does not exclude")
+    remedy = f"exclude everything that is not code in {IGNORE_FILE}, and pass data through input_data_config"
     if len(files) > SOURCE_FILES_MAX:
         raise _refused(remedy, f"{len(files):,} files", f"at most {SOURCE_FILES_MAX:,}")
     sizes = {relative: (folder / relative).stat().st_size for relative in files}

@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster
+from muster import Muster
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import BusyError, DeniedError, RefusedError, UnknownRunError
 from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState, RunStatus
@@ -40,7 +40,7 @@ def stack(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def asked(stack: str, handle: ReplicaHandle) -> dict[str, Any]:
     """What the run of a handle was started with."""
-    return dict(json.loads(Cloud(stack, boto3.Session()).execution_input(handle.metadata["run"])))
+    return dict(json.loads(Cloud(stack, boto3.Session()).executions.input_of(handle.metadata["run"])))
 
 
 def settled(failure: FailureClass | None, reason: str, **changes: Any) -> tuple[RunStatus, Result]:
