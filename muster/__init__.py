@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     from muster.replica.errors import RendezvousError as RendezvousError
     from muster.replica.errors import StoppedError as StoppedError
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
+    from muster.replica.metrics import Metrics as Metrics
+    from muster.replica.rounds.exchange import Outcome as Outcome
     from muster.report.page_model import Page as Page
 
 _MODULES = {
@@ -130,6 +132,8 @@ _MODULES = {
         "StoppedError",
     ),
     "muster.replica.frontends.array_diloco": ("DiLoCo",),
+    "muster.replica.metrics": ("Metrics",),
+    "muster.replica.rounds.exchange": ("Outcome",),
     "muster.report.page_model": ("Page",),
 }
 """The public names by the modules that define them."""
@@ -159,12 +163,14 @@ __all__ = [
     "ForeignStackError",
     "InputError",
     "LogLine",
+    "Metrics",
     "Muster",
     "MusterError",
     "NoPlanError",
     "NoResultError",
     "OptionError",
     "OutageError",
+    "Outcome",
     "Page",
     "PageSource",
     "ParametersError",

@@ -41,7 +41,7 @@ class Commands(LazyGroup):
         "faults": Row("muster.local.faults_cli:app", "Faults on demand, on the embedded cloud.", extra="local"),
         "local": Row(
             "muster.local.cli:app",
-            "The embedded cloud: AWS on this machine, for a run without an account.",
+            "The embedded cloud: AWS on this machine.",
             extra="local",
         ),
     }
