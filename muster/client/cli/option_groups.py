@@ -68,19 +68,6 @@ class StackOptions:
         return Muster(self.stack, profile=self.profile, region=self.region or None)
 
 
-@dataclass(frozen=True)
-class LogFilter:
-    """Which lines `muster logs` shows."""
-
-    rank: Annotated[str | None, typer.Option("--rank", "-r", help="Only these ranks: 3, 0-3 or 0,2,8-11.")] = None
-    since: Annotated[str | None, typer.Option("--since", help="Only from then on: 10m, 2h, 3d or an ISO time.")] = None
-    until: Annotated[str | None, typer.Option("--until", help="Only until then, written likewise.")] = None
-    regex: Annotated[str | None, typer.Option("--regex", help="Only lines that match it somewhere.")] = None
-    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last lines, at most so many.")] = (
-        None
-    )
-
-
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """`command` with every parameter that is a dataclass replaced by keyword parameters, one for each field."""
     hints = get_type_hints(command, include_extras=True)

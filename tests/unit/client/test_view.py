@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
-from muster.client.cli.columns import HEADINGS, lay_out
+from muster.client.cli.status_table import HEADINGS, lay_out
 from muster.client.runs.progress import advance
 from muster.client.runs.run_status import Observation, Progress, RunState, RunStatus, run_status
 from muster.client.runs.status_text import Row, changes, elapsed, headline, select

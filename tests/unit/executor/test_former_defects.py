@@ -20,9 +20,8 @@ from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import JobName
 from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.executor import MusterExecutor, ReplicaHandle
-from muster.executor.instances import GpuError
-from muster.executor.outcome import result_of
+from muster.executor import GpuError, MusterExecutor, ReplicaHandle
+from muster.executor.replica_result import result_of
 from muster.local.faults import CallError
 from tests.plugins.cloud import Workshop, own_calls, turn_to
 from tests.unit.client.test_sdk import deploy
@@ -157,7 +156,7 @@ def test_10_collecting_looks_at_all_replicas_together(stack: str, workshop: Work
 
 def test_11_a_gpu_that_nobody_knows_is_refused(stack: str) -> None:
     executor = MusterExecutor(stack=stack, instance_type="ml.g5.2xlarge")
-    with pytest.raises(GpuError, match="gpu: found 'A1000'; one of A100"):
+    with pytest.raises(GpuError, match="gpu: found 'A1000'; choose A100"):
         executor.launch_replicas(1, TRAINER, {}, gpu="A1000")
     types = {None: "ml.g5.2xlarge", "H100": "ml.p5.48xlarge", "ml.trn1.2xlarge": "ml.trn1.2xlarge"}
     for gpu, wanted in types.items():

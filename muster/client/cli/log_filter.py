@@ -1,9 +1,13 @@
-"""Reads the options of `muster logs`."""
+"""Which lines `muster logs` shows."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
 
 from muster.client.errors import OptionError
 from muster.contract.names import REPLICAS_MAX
@@ -14,8 +18,21 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _RANKS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
 
 
+@dataclass(frozen=True)
+class LogFilter:
+    """Which lines `muster logs` shows."""
+
+    rank: Annotated[str | None, typer.Option("--rank", "-r", help="Only these ranks: 3, 0-3 or 0,2,8-11.")] = None
+    since: Annotated[str | None, typer.Option("--since", help="Only from then on: 10m, 2h, 3d or an ISO time.")] = None
+    until: Annotated[str | None, typer.Option("--until", help="Only until then, written likewise.")] = None
+    regex: Annotated[str | None, typer.Option("--regex", help="Only lines that match it somewhere.")] = None
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last lines, at most so many.")] = (
+        None
+    )
+
+
 def read_time(option: str, text: str) -> datetime:
-    """`10m` ago, or an ISO time; one without a zone is local.
+    """The time that `10m` (ago) or an ISO time names; one without a zone is local.
 
     Raises:
         OptionError: it is neither.
