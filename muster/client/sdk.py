@@ -262,8 +262,8 @@ class Run:
     ) -> Iterator[LogLine]:
         """The lines that the replicas have written: all attempts of all ranks (or of `rank`), merged in time order.
 
-        `regex` keeps the lines in which it is found. `tail` keeps the last ones, at most so many. `follow` continues
-        with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five minutes
+        `regex` keeps the lines in which it is found. `tail` keeps at most that many of the last lines. `follow`
+        continues with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five minutes
         behind newer ones.
 
         Raises:

@@ -25,7 +25,7 @@ def list_(
     state: Annotated[
         str | None, typer.Option("--state", help="Only running, succeeded, failed or stopped runs.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Only the newest runs, at most so many.")] = LIST_MAX,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many runs.")] = LIST_MAX,
     json: Json = False,
 ) -> None:
     """Show the runs of the stack, the newest first."""

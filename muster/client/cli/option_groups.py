@@ -19,7 +19,7 @@ from muster.client.aws.deployed_stack import DEFAULT_STACK
 if TYPE_CHECKING:
     from muster.client.sdk import Muster
 
-_COMPLETED_MAX = 100  # one call: ListExecutions returns so many at once
+_COMPLETED_MAX = 100  # one call: ListExecutions returns at most 100
 
 
 def _run_names(context: typer.Context, incomplete: str) -> list[str]:
