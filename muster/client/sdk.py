@@ -263,8 +263,8 @@ class Run:
         """The lines that the replicas have written: all attempts of all ranks (or of `rank`), merged in time order.
 
         `regex` keeps the lines in which it is found. `tail` keeps at most that many of the last lines. `follow`
-        continues with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five minutes
-        behind newer ones.
+        continues with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five
+        minutes behind newer ones.
 
         Raises:
             UnknownRunError: there is no such run.

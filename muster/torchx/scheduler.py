@@ -96,9 +96,8 @@ class MusterScheduler(Scheduler):
         with _as_torchx_errors():
             name = new_run_name(app.name, cfg.get("base_job_name"))
             application = _application(app, name)
-            return AppDryRunInfo(
-                Request(spec_of(name, application, dict(cfg), _further(cfg.get("spec"))), dict(cfg)), repr
-            )
+            spec = spec_of(name, application, dict(cfg), _further(cfg.get("spec")))
+            return AppDryRunInfo(Request(spec, dict(cfg)), repr)
 
     def schedule(self, dryrun_info: AppDryRunInfo) -> str:
         """Start the run. Idempotent: the same request is the same run until it has ended."""

@@ -12,9 +12,8 @@ import pytest
 
 from muster.client.errors import UnknownRunError
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.executor import MusterExecutor, ReplicaHandle
+from muster.executor import GpuError, MusterExecutor, ReplicaHandle
 from muster.executor.handle import HandleError
-from muster.executor.instances import GpuError
 from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed
 from tests.stack.resuming import EACH_ENDS_ALONE
