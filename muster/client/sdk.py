@@ -112,7 +112,7 @@ class Muster:
         """
         return self._cloud.stack.bucket
 
-    def launch(self, spec: Spec | Mapping[str, Any]) -> Run:
+    def launch(self, spec: Spec | Mapping[str, object]) -> Run:
         """Start a run. It has the spec's name, or else a new one.
 
         Idempotent while the run has not ended: the same spec under the same name is the same run. A local `source_dir`
@@ -135,7 +135,7 @@ class Muster:
         uri = self._cloud.objects.store_source(pack(Path(spec.source_dir)))
         return spec.model_copy(update={"source_dir": uri})
 
-    def plan(self, spec: Spec | Mapping[str, Any]) -> DryRun:
+    def plan(self, spec: Spec | Mapping[str, object]) -> DryRun:
         """What a launch of `spec` would send, need and cost here; nothing is created or uploaded.
 
         Prices come from the Price List API, which needs `pricing:GetProducts`, or else from the shipped table.

@@ -4,5 +4,6 @@ from muster.executor.executor import GpuError as GpuError
 from muster.executor.executor import MusterExecutor as MusterExecutor
 from muster.executor.handle import HandleError as HandleError
 from muster.executor.handle import ReplicaHandle as ReplicaHandle
+from muster.executor.replica_result import CollectedResult as CollectedResult
 
-__all__ = ["GpuError", "HandleError", "MusterExecutor", "ReplicaHandle"]
+__all__ = ["CollectedResult", "GpuError", "HandleError", "MusterExecutor", "ReplicaHandle"]

@@ -17,7 +17,7 @@ from muster.contract.errors import MusterError
 from muster.contract.names import run_name
 from muster.contract.run.result import Result
 from muster.executor.handle import BACKEND, ReplicaHandle, run_of
-from muster.executor.replica_result import result_of
+from muster.executor.replica_result import CollectedResult, result_of
 
 Fields = Mapping[str, Any]
 """Fields of a spec, or arguments of a trainer, as a caller writes them: `parse_spec` checks them."""
@@ -155,7 +155,7 @@ class MusterExecutor:
         """
         self._muster.run(run_of(handle)).cancel()
 
-    def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[dict[str, Any]]:
+    def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[CollectedResult]:
         """The replicas' results in the order of `handles`, once their runs have ended or `timeout` seconds have passed.
 
         With `timeout=0` it checks once. A replica that has not ended is `pending` or `running`, without a result.

@@ -63,7 +63,7 @@ def _as_torchx_errors() -> Iterator[None]:
 class Request:
     """The spec of a run and where to start it; TorchX prints it for a dry run."""
 
-    def __init__(self, spec: Spec, options: Mapping[str, Any]) -> None:
+    def __init__(self, spec: Spec, options: Fields) -> None:
         self.spec = spec
         self.options = options
 
@@ -212,7 +212,7 @@ def _application(app: AppDef, name: str) -> Application:
     )
 
 
-def _role(name: str, asked: Mapping[str, Any], replicas: int) -> Role:
+def _role(name: str, asked: Fields, replicas: int) -> Role:
     return Role(
         name=name,
         image=asked.get("image", ""),

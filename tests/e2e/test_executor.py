@@ -124,7 +124,7 @@ def test_another_process_cancels(turned: Deployed) -> None:
 
 def test_what_is_wrong_is_said_before_anything_is_created(turned: Deployed) -> None:
     executor = MusterExecutor()
-    with pytest.raises(GpuError, match="gpu: found 'A1000'; one of A100"):
+    with pytest.raises(GpuError, match="gpu: found 'A1000'; choose A100"):
         executor.launch_replicas(1, "package.module:train", {}, gpu="A1000")
     with pytest.raises(SpecError, match="replicas: found 0"):
         executor.launch_replicas(0, "package.module:train", {})

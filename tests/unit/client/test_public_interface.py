@@ -12,6 +12,7 @@ import sys
 import typing
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,10 @@ def test_the_table_the_type_checkers_imports_and_all_hold_the_same_names() -> No
     assert set(muster.__all__) <= set(dir(muster))
     for name, module in imports.items():
         assert getattr(muster, name).__module__ == module, name
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert muster.__version__ == version("muster")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
