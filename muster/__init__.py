@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from muster.contract.errors import Problem as Problem
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
-    from muster.contract.run.result import AttemptResult as AttemptResult
+    from muster.contract.run.attempt import Attempt as Attempt
+    from muster.contract.run.attempt import Transition as Transition
     from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
     from muster.contract.run.result import ReplicaResult as ReplicaResult
     from muster.contract.run.result import Result as Result
@@ -119,7 +120,8 @@ _MODULES = {
     "muster.contract.aws.failures": ("FailureClass",),
     "muster.contract.aws.prices": ("PriceTable",),
     "muster.contract.errors": ("DocumentError", "MusterError", "Problem", "RunNameTakenError", "SpecError"),
-    "muster.contract.run.result": ("AttemptResult", "ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
+    "muster.contract.run.attempt": ("Attempt", "Transition"),
+    "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
     "muster.contract.spec.spec": ("Spec",),
     "muster.replica.algorithms.algorithm": ("Algorithm",),
     "muster.replica.context": ("Context",),
@@ -143,7 +145,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Algorithm",
     "AlgorithmError",
-    "AttemptResult",
+    "Attempt",
     "BusyError",
     "Cancellation",
     "ClientError",
@@ -199,6 +201,7 @@ __all__ = [
     "SpecError",
     "StackNotFoundError",
     "StoppedError",
+    "Transition",
     "UnfinishedRunError",
     "UnknownRunError",
     "UnreachableError",

@@ -13,7 +13,7 @@ from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.run.record import Transition
+from muster.contract.run.attempt import Transition, granted_type
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef, TrainingJobSummaryTypeDef
@@ -71,12 +71,11 @@ class Job:
         """This job with what only DescribeTrainingJob says of it."""
         status, reason = answer["TrainingJobStatus"], answer.get("FailureReason", "")
         end = JobEnd(JobStatus(status), answer["SecondaryStatus"], reason) if status in _ENDS else None
-        resources = answer.get("ResourceConfig", {})
         return replace(
             self,
             reason=explained(end) if end else reason,
             failure_class=classify_end(end) if end else None,
-            instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
+            instance_type=granted_type(answer.get("ResourceConfig", {})),
             history=tuple(
                 Transition(at=timestamps.text(step["StartTime"]), secondary=step["Status"])
                 for step in answer.get("SecondaryStatusTransitions", [])

@@ -15,6 +15,7 @@ from muster.client.errors import UsageError
 from muster.contract.errors import MusterError
 
 _LAUNCH, _WATCH, _INSPECT = (f"muster.client.cli.{name}_commands" for name in ("launch", "watch", "inspect"))
+_LOCAL = "muster.local.commands"
 
 
 class Commands(LazyGroup):
@@ -37,9 +38,11 @@ class Commands(LazyGroup):
         "report": Row(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
         "ui": Row(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
         "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),
-        "faults": Row("muster.local.faults_cli:app", "Faults on demand, on the embedded cloud.", extra="local"),
+        "faults": Row(
+            "muster.local.commands.fault_commands:app", "Faults on demand, on the embedded cloud.", extra="local"
+        ),
         "local": Row(
-            "muster.local.cli:app",
+            f"{_LOCAL}.cloud_commands:app",
             "The embedded cloud: AWS on this machine.",
             extra="local",
         ),

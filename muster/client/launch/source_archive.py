@@ -7,19 +7,15 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pathspec import GitIgnoreSpec
-
+from muster.client.launch.ignore import IGNORE_FILE, Ignored
 from muster.contract.errors import Problem, SpecError
 from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_FILES_MAX, source_key
 
-IGNORE_FILE = ".musterignore"
-# Never code, and often large or secret; .musterignore cannot bring them back.
-_ALWAYS = (".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "*.pyc", ".DS_Store", ".env", "node_modules")
 _LEVEL = 6
 
 
@@ -71,16 +67,16 @@ def pack(folder: Path) -> PackedSource:
 
 def _files(folder: Path) -> Iterator[str]:
     """The paths of all files to be packed, relative to `folder`, sorted."""
-    ignored = _ignored(folder)
+    ignored = Ignored.of(folder)
     root = folder.resolve()
     found: list[str] = []
     for place, folders, names in os.walk(folder):
         here = Path(place).relative_to(folder)
-        folders[:] = [name for name in folders if not ignored((here / name).as_posix() + "/")]
+        folders[:] = [name for name in folders if not ignored.covers((here / name).as_posix(), folder=True)]
         links = [name for name in folders if Path(place, name).is_symlink()]
         for name in (*names, *links):
             relative = (here / name).as_posix()
-            if ignored(relative):
+            if ignored.covers(relative):
                 continue
             path = Path(place, name)
             if not path.is_file() or not path.resolve().is_relative_to(root):
@@ -88,14 +84,6 @@ def _files(folder: Path) -> Iterator[str]:
                 raise _refused(remedy, f"{relative}, which is not a file of this folder")
             found.append(relative)
     yield from sorted(found)
-
-
-def _ignored(folder: Path) -> Callable[[str], bool]:
-    """Whether a path is left out, relative to `folder`, with slashes; that of a folder ends with one."""
-    path = folder / IGNORE_FILE
-    always = GitIgnoreSpec.from_lines(_ALWAYS)
-    own = GitIgnoreSpec.from_lines(path.read_text(encoding="utf-8").splitlines() if path.is_file() else [])
-    return lambda relative: always.match_file(relative) or own.match_file(relative)
 
 
 def _check_size(folder: Path, files: list[str]) -> None:
