@@ -20,7 +20,7 @@ from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
 from infra.deploy.deployment import deploy
 from infra.settings.stack_settings import LOCAL_IMAGE, Platform
-from muster.client import Muster, RunStatus
+from muster import Muster, RunStatus
 from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason
 from muster.contract.errors import MusterError

@@ -19,7 +19,7 @@ from rich.console import Console
 from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
-from muster.client import RunStatus
+from muster import RunStatus
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import MusterError
 from muster.contract.spec.spec import Budget, Spec

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from infra.settings.stack_settings import StackSettings
-from muster.client import Muster
+from muster import Muster
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.timers import Fired

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from muster.client import Muster
+from muster import Muster
 from muster.contract.run.run_queue import QUEUE_KEY
 from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed, Run, wait_for

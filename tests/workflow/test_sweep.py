@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from muster.client import Muster
+from muster import Muster
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan

@@ -117,9 +117,10 @@ def test_init_writes_a_spec_once(tmp_path: Path) -> None:
     assert muster("init", file).returncode == 0
     assert muster("plan", file).returncode == 0
     again = muster("init", file)
-    assert (again.returncode, again.stderr) == (
-        2,
-        f"muster: The file {file} exists and is left alone: name another, or - for standard output.\n",
+    assert again.returncode == 2
+    assert again.stderr == (
+        f"muster: The file {file} already exists and was not overwritten. "
+        "Name another file, or - for standard output.\n"
     )
 
 

@@ -1,9 +1,9 @@
-"""What a replica's status is in the protocol's words. Pure."""
+"""A replica's result in the protocol's words. Pure."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TypedDict
 
 from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunStatus
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
@@ -11,8 +11,22 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
 
 
-def result_of(rank: int, status: RunStatus, result: Result | None) -> dict[str, Any]:
-    """The protocol's result of a replica, with what Muster knows beyond it: attempts, round, metrics."""
+class CollectedResult(TypedDict):
+    """A replica's result in the protocol's words, and beyond them the attempts, the round and the metrics."""
+
+    rank: int
+    status: str
+    exit_code: int | None
+    error: str | None
+    result: str | None
+    training_job_name: str | None
+    attempts: int
+    round: int | None
+    metrics: dict[str, float]
+
+
+def result_of(rank: int, status: RunStatus, result: Result | None) -> CollectedResult:
+    """The result of the replica `rank`; `result` is the run's, if it has one."""
     replica = next((item for item in status.replicas if item.rank == rank), ReplicaStatus(rank=rank))
     settled = None if result is None else next((item for item in result.replicas if item.rank == rank), None)
     state = replica.state_in(status.state)
@@ -21,7 +35,7 @@ def result_of(rank: int, status: RunStatus, result: Result | None) -> dict[str, 
     return {
         "rank": rank,
         "status": state.value,
-        # SageMaker tells an exit code in the words of a failure alone; where it does not, none is made up.
+        # SageMaker reports an exit code only in the text of a failure; otherwise it is unknown.
         "exit_code": 0 if succeeded else _exit_code(reason),
         "error": None if succeeded else _error(state, status, settled, reason),
         "result": None if settled is None else settled.checkpoint_uri,

@@ -60,12 +60,12 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order()
         (EventKind.RUN_RERUN, None, None, None),
     ]
     assert [item.text for item in told if item.rank == 1][:4] == [
-        "replica 1 attempt 1 is launched",
-        "replica 1 attempt 1 is interrupted: its instance is taken",
-        "replica 1 attempt 1 is started again, in the same job",
+        "replica 1 attempt 1 was launched",
+        "replica 1 attempt 1 was interrupted: SageMaker took the instance back",
+        "replica 1 attempt 1 restarts in the same job",
         "replica 1 attempt 1 failed: user-code",
     ]
-    assert told[-1].text == "the run goes on as digits-x2"
+    assert told[-1].text == "the run is continued by digits-x2"
 
 
 @pytest.mark.parametrize(
