@@ -15,8 +15,9 @@ import yaml
 
 from muster.local.faults import CallError, Crash
 from muster.torchx.options import FORMER, OWN
-from tests.plugins.cloud import own_calls
-from tests.stack.deployed import Deployed, wait_for
+from tests.support.deployed import Deployed
+from tests.support.waiting import wait_until
+from tests.support.workshop import own_calls
 
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "build" / "torchx"
 IMAGE = "muster-local/python:latest"
@@ -165,7 +166,7 @@ def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:
     assert "RUNNING" in torchx("status", handle).stdout
     assert torchx("cancel", handle).returncode == 0
     stack.run(app).wait()
-    wait_for("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)
+    wait_until("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)
 
 
 def test_a_ranks_torchrun_is_its_own_and_a_rerun_has_the_same_rank(torchx: TorchX, stack: Deployed) -> None:

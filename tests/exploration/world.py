@@ -24,7 +24,7 @@ from muster.replica.store.transport import ObjectExistsError, Part, Store
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from tests.exploration.memory_store import MemoryStore
-from tests.rendezvous_keys import is_like, of_round, round_of
+from tests.support.rendezvous_keys import is_like, of_round, round_of
 
 RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so whoever runs into this timeout waited in vain

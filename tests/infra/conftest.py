@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.template import Template, app_environment, run_app
-
-REARM_SECONDS = 10_800
+from tests.support.template import REARM_SECONDS, Template, app_environment, run_app
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from infra.deploy import DeployError, deploy, main
 from infra.node import NodeMissingError
 from infra.settings import Platform
 from muster.local import LocalCloud
-from tests.infra.template import ROOT
 from tests.plugins.stack import REARM_SECONDS
-from tests.stack.deployed import Deployed
+from tests.support.deployed import Deployed
+from tests.support.template import ROOT
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from muster.contract.aws.failures import FailureClass
 from muster.report.make import Sight, make_page
 from muster.report.page_model import AttemptView, ReplicaView
 from muster.report.render import render
-from tests.plugins.cloud import eventually
+from tests.support.waiting import wait_until
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 Open = Callable[..., Page]
@@ -321,7 +321,7 @@ def test_a_page_follows_a_change_of_the_colour_scheme(show: Open, small: Sight) 
     page.emulate_media(color_scheme="dark")
     page.wait_for_function("getComputedStyle(document.body).backgroundColor === 'rgb(20, 23, 26)'")
     # The charts are drawn anew in one of the next frames.
-    eventually(lambda: ink(page, "#metric-chart canvas").get("231,233,235", 0) > 50)
+    wait_until("the dark chart", lambda: ink(page, "#metric-chart canvas").get("231,233,235", 0) > 50)
 
 
 def test_every_control_has_a_name_and_every_section_a_heading(show: Open, large: Sight) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from muster.local import processes
 from muster.local.processes import Child, ProcessPool
-from tests.plugins.cloud import eventually
+from tests.support.waiting import wait_until
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -63,7 +63,7 @@ def test_a_missing_program_is_127(pool: ProcessPool, tmp_path: Path) -> None:
 
 def test_it_can_be_told_to_end(pool: ProcessPool, tmp_path: Path) -> None:
     child = start(pool, tmp_path, "import time; print('up', flush=True); time.sleep(600)")
-    eventually(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
     assert not child.wait(0.01)
     child.signal(signal.SIGTERM)
     assert child.wait(60)
@@ -76,7 +76,7 @@ def test_what_it_leaves_in_its_group_ends_with_it(pool: ProcessPool, tmp_path: P
     child = start(pool, tmp_path, code)
     assert child.wait(60)
     left = int((tmp_path / "log").read_text())
-    eventually(lambda: gone(left))
+    wait_until("the end of the process", lambda: gone(left))
 
 
 def test_nothing_is_left_when_all_are_ended(pool: ProcessPool, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_nothing_is_left_when_all_are_ended(pool: ProcessPool, tmp_path: Path) -
         (tmp_path / str(number)).mkdir()
         start(pool, tmp_path / str(number), code)
     logs = [tmp_path / str(number) / "log" for number in range(3)]
-    eventually(lambda: all(log.exists() and log.read_text() for log in logs))
+    wait_until("a line of every child", lambda: all(log.exists() and log.read_text() for log in logs))
     pool.end_all()
     assert all(gone(int(log.read_text())) for log in logs)
 
@@ -110,4 +110,4 @@ def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
         "print(child.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     told = subprocess.run([sys.executable, "-c", service, str(tmp_path)], capture_output=True, text=True, check=False)
-    eventually(lambda: gone(int(told.stdout)))
+    wait_until("the end of the process", lambda: gone(int(told.stdout)))

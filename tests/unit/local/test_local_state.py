@@ -11,7 +11,7 @@ from cryptography import x509
 from muster.local.certificates import ensure_certificates
 from muster.local.errors import NotRunningError
 from muster.local.state import StateDirectory
-from tests.unit.local.test_local_environment import STATE
+from tests.support.cloud_state import STATE
 
 
 def test_what_is_written_can_be_read_by_its_owner_only(tmp_path: Path) -> None:

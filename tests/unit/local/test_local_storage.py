@@ -9,7 +9,7 @@ import pytest
 from muster.local.sagemaker.container import command, environment, is_local, working_directory
 from muster.local.sagemaker.storage import DownloadError, _inside, _relative
 from muster.local.sagemaker.tree import JobTree
-from tests.unit.local.test_local_validation import REQUEST
+from tests.support.training_request import REQUEST
 
 
 @pytest.mark.parametrize(

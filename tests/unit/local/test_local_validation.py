@@ -10,34 +10,7 @@ import pytest
 from muster.local.sagemaker.errors import ServiceError
 from muster.local.sagemaker.limits import documented_violations, tag_violations
 from muster.local.sagemaker.validation import operation_model, refuse, service_model, violations
-
-REQUEST: dict[str, Any] = {
-    "TrainingJobName": "muster-run-r0-a1",
-    "RoleArn": "arn:aws:iam::123456789012:role/replica",
-    "AlgorithmSpecification": {
-        "TrainingImage": "muster-local/python:1",
-        "TrainingInputMode": "File",
-        "ContainerEntrypoint": ["python"],
-        "ContainerArguments": ["-m", "muster.replica"],
-        "MetricDefinitions": [{"Name": "loss", "Regex": "loss=(.*)"}],
-    },
-    "HyperParameters": {"lr": "0.1"},
-    "InputDataConfig": [
-        {
-            "ChannelName": "train",
-            "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/train"}},
-        }
-    ],
-    "OutputDataConfig": {"S3OutputPath": "s3://bucket/output", "CompressionType": "GZIP"},
-    "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
-    "StoppingCondition": {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200},
-    "EnableManagedSpotTraining": True,
-    "CheckpointConfig": {"S3Uri": "s3://bucket/checkpoints", "LocalPath": "/opt/ml/checkpoints"},
-    "RetryStrategy": {"MaximumRetryAttempts": 1},
-    "Environment": {"MUSTER_RANK": "0"},
-    "Tags": [{"Key": "muster:run", "Value": "Läufer 1"}],
-    "VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
-}
+from tests.support.training_request import REQUEST
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:

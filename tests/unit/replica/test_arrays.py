@@ -14,7 +14,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire.binary_format import Floats
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 # A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).
 ONE_STEP = -1.33

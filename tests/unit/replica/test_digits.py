@@ -15,7 +15,7 @@ from examples.digits.trainer import train
 from muster.replica.context import Context
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 
 def test_every_example_is_dealt_to_exactly_one_replica_and_none_is_held_out() -> None:

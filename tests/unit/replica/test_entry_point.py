@@ -19,9 +19,10 @@ import pytest
 from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import Manifest, RunDocument
 from muster.replica.wire import keys
-from tests.unit.replica.peers import Run, wait_until
+from tests.support.peers import Run
+from tests.support.waiting import wait_until
 
-PROGRAMS = "tests.unit.replica.programs"
+PROGRAMS = "tests.support.jobs.trainers"
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -126,7 +127,7 @@ def test_a_replica_that_is_killed_comes_back_as_another_process_and_all_hold_the
 ) -> None:
     containers.write_document(replicas=3, min_participants=3, kwargs={"rounds": 40})
     first = [containers.start(rank) for rank in range(3)]
-    wait_until((containers.meeting_place / keys.commit(5)).exists)
+    wait_until("the commit of round 5", (containers.meeting_place / keys.commit(5)).exists)
     first[1].kill()
     first[1].wait()
     again = containers.start(1)
@@ -239,7 +240,7 @@ def test_a_stopped_replica_saves_what_it_has(containers: Containers) -> None:
 def test_sigterm_ends_a_wait_for_others(containers: Containers) -> None:
     containers.write_document("swallow_nothing_but_stop", replicas=2, min_participants=2)
     process = containers.start()
-    wait_until((containers.meeting_place / keys.contribution(1, 0, 1)).exists)
+    wait_until("the contribution of rank 0", (containers.meeting_place / keys.contribution(1, 0, 1)).exists)
     process.send_signal(signal.SIGTERM)
     code, out, _ = ended(process)
     assert (code, out) == (ReplicaExit.STOPPED, "stopped in a wait\n")

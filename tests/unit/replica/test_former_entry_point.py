@@ -15,7 +15,7 @@ from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import Manifest
 
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAMS = "tests.unit.replica.programs"
+PROGRAMS = "tests.support.jobs.trainers"
 
 
 def start(base: Path, *flags: str, **variables: str) -> subprocess.Popen[str]:

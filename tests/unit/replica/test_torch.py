@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from muster.replica.errors import ParametersError
 from muster.replica.frontends.torch_diloco import DiLoCo, LocalSGD
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
-from tests.unit.replica.peers import Run, run_all
+from tests.support.peers import Run, together
 
 
 class Tied(torch.nn.Module):
@@ -36,23 +34,6 @@ class Tied(torch.nn.Module):
 
     def forward(self, tokens: Any) -> Any:
         return self.output(self.norm(self.embedding(tokens).float()).to(self.output.weight.dtype))
-
-
-def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> list[Any]:
-    """`work` in every replica at once; what each returned."""
-    results: list[Any] = [None] * run.replicas
-    errors: list[BaseException] = []
-
-    def replica(rank: int) -> None:
-        try:
-            results[rank] = work(Rendezvous.open(run.meeting(), rank, attempt, Metrics()))
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=replica, args=(rank,), daemon=True) for rank in range(run.replicas)]
-    run_all(threads)
-    assert not errors, errors
-    return results
 
 
 def learn(model: Any, optimizer: Any, outer: Any, rank: int, rounds: int) -> None:

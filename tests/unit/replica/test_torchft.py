@@ -21,8 +21,8 @@ from muster.replica.frontends.torchft_manager import Manager
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
-from tests.unit.replica.peers import Run, missing_only_in, run_all, wait_until
-from tests.unit.replica.test_torch import together
+from tests.support.peers import Run, missing_only_in, run_all, together
+from tests.support.waiting import wait_until
 
 SYNC_EVERY = 4
 SEEDING = threading.Lock()  # the generator is one for all threads
@@ -117,10 +117,10 @@ def test_who_slept_until_its_round_was_deleted_goes_on_from_the_last_state(
     def work(rendezvous: Rendezvous) -> Any:
         def after(round_: int) -> None:
             if rendezvous.rank == 2 and round_ == 2:
-                wait_until(lambda: run.store.exists(keys.commit(5)))
+                wait_until("the commit of round 5", lambda: run.store.exists(keys.commit(5)))
             elif round_ == 8:
                 # Reported back: it is waited for from now on.
-                wait_until(lambda: run.store.exists(keys.claim(2, 2)))
+                wait_until("the claim of the new attempt", lambda: run.store.exists(keys.claim(2, 2)))
 
         return train_with_torchft(rendezvous, 10, after=after)
 

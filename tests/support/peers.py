@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +25,8 @@ from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, Part, Store
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
-from tests.rendezvous_keys import is_like
+from tests.support.rendezvous_keys import is_like
+from tests.support.waiting import wait_until
 
 RUN = "test"
 SMALL = 300
@@ -42,14 +43,6 @@ Rewrite = Callable[[str, bytes], bytes]
 
 class Killed(BaseException):
     """The process is gone: nothing after this happens in it."""
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return as soon as `condition` holds."""
-    deadline = time.monotonic() + PATIENT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.005)
 
 
 @dataclass
@@ -221,7 +214,7 @@ class Run:
 
         def hold(key: str) -> None:
             if is_like(key, pattern):
-                wait_until(lambda: victim.error is not None)
+                wait_until("the victim's death", lambda: victim.error is not None)
 
         return [self.start(rank, faults=Faults(before_create=hold)) for rank in ranks]
 
@@ -246,6 +239,23 @@ class Run:
             first, *others = given
             Outer().apply(state, sum(others, first) * np.float32(1 / len(ranks)))
         return state.parameters.tobytes()
+
+
+def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> list[Any]:
+    """`work` in every replica at once; what each returned."""
+    results: list[Any] = [None] * run.replicas
+    errors: list[BaseException] = []
+
+    def replica(rank: int) -> None:
+        try:
+            results[rank] = work(Rendezvous.open(run.meeting(), rank, attempt, Metrics()))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=replica, args=(rank,), daemon=True) for rank in range(run.replicas)]
+    run_all(threads)
+    assert not errors, errors
+    return results
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -18,29 +17,10 @@ from muster.contract.names import JobName
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
 from muster.local.cloud import LocalCloud
+from tests.support.waiting import SECONDS, wait_until
 
-T = TypeVar("T")
-
-_GATED = Path(__file__).parent / "gated.py"
-_TIMEOUT_SECONDS = 90.0
+_GATED = Path(__file__).parent / "jobs" / "gated.py"
 _names = itertools.count(1)
-
-
-def wait_for(what: str, look: Callable[[], T | None], timeout_seconds: float = _TIMEOUT_SECONDS) -> T:
-    """The first answer of `look` that is not None or False.
-
-    Raises:
-        TimeoutError: none came in time; `what` says what was waited for.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            message = f"{what} did not happen within {timeout_seconds:.0f} s"
-            raise TimeoutError(message)
-        time.sleep(0.05)
 
 
 class Deployed:
@@ -109,7 +89,7 @@ class Deployed:
         for job in self.cloud.running_jobs():
             with suppress(ClientError):
                 self.sagemaker.stop_training_job(TrainingJobName=job)
-        wait_for("the end of every job", lambda: not self.cloud.running_jobs())
+        wait_until("the end of every job", lambda: not self.cloud.running_jobs())
 
 
 @dataclass(frozen=True)
@@ -131,9 +111,9 @@ class Run:
     def describe(self) -> dict[str, Any]:
         return dict(self.stack.stepfunctions.describe_execution(executionArn=self.execution_arn))
 
-    def wait(self, timeout_seconds: float = _TIMEOUT_SECONDS) -> dict[str, Any]:
+    def wait(self, seconds: float = SECONDS) -> dict[str, Any]:
         """The execution, once it has ended."""
-        wait_for(f"the end of {self.name}", lambda: self.describe()["status"] != "RUNNING", timeout_seconds)
+        wait_until(f"the end of {self.name}", lambda: self.describe()["status"] != "RUNNING", seconds=seconds)
         return self.describe()
 
     def document(self, key: str) -> bytes | None:
@@ -148,7 +128,7 @@ class Run:
 
     def result(self) -> Result:
         """The settlement, once it is there."""
-        body = wait_for(f"the settlement of {self.name}", lambda: self.document(self.layout.result))
+        body = wait_until(f"the settlement of {self.name}", lambda: self.document(self.layout.result))
         return Result.from_json(body, "result")
 
     def statuses(self) -> dict[str, str]:
@@ -172,7 +152,7 @@ class Run:
                 return False
             return bool({job["TrainingJobStatus"], job["SecondaryStatus"]} & set(statuses))
 
-        wait_for(f"{self.job(rank, attempt)} as {'/'.join(statuses)}", look)
+        wait_until(f"{self.job(rank, attempt)} as {'/'.join(statuses)}", look)
 
     def wait_for_training(self, *ranks: int) -> None:
         """Wait until the first attempts of `ranks` train."""
@@ -186,4 +166,4 @@ class Run:
             record = self.record(rank)
             return record is not None and record.current.secondary == secondary
 
-        wait_for(f"{secondary} in the record of rank {rank}", look)
+        wait_until(f"{secondary} in the record of rank {rank}", look)

@@ -10,7 +10,7 @@ from bench.sample_run import sample_run
 from muster.client.cli.page_server import PageServer
 from muster.report.make import make_page
 from muster.report.page_model import Page
-from tests.serving import serving
+from tests.support.serving import serving
 
 
 class LiveRun:

@@ -21,8 +21,9 @@ from muster.client.logs.log_lines import LogLine, LogQuery
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
 from muster.contract.names import JobName
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop, eventually, own_calls, turn_to
-from tests.unit.client.test_sdk import deploy
+from tests.support.client_stack import deploy
+from tests.support.waiting import wait_until
+from tests.support.workshop import Workshop, own_calls, turn_to
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 THROTTLE = {"service": "logs", "operation": "FilterLogEvents", "code": "ThrottlingException", "status": 400}
@@ -84,7 +85,7 @@ class Following:
             self._trouble.append(error)
 
     def until(self, count: int) -> None:
-        eventually(lambda: len(self.seen) >= count or self._trouble, seconds=120)
+        wait_until("the lines", lambda: len(self.seen) >= count or self._trouble, seconds=120)
         assert len(self.seen) >= count, self._trouble
 
     def end(self) -> list[str]:

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-from tests.serving import serving
-from tests.unit.replica.scripted_s3 import LoopbackServer
+from tests.support.scripted_s3 import LoopbackServer
+from tests.support.serving import serving
 
 
 class Mood(Enum):

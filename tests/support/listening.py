@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 from muster.contract.run.events import SOURCE
-from tests.stack.deployed import Deployed, wait_for
+from tests.support.deployed import Deployed
+from tests.support.waiting import wait_until
 
 _names = itertools.count(1)
 
@@ -43,4 +44,4 @@ class Listener:
 
     def wait(self, detail_type: str, **detail: object) -> dict[str, Any]:
         """The first such event's detail, once it is there."""
-        return wait_for(f"{detail_type} {detail}", lambda: self.events(detail_type, **detail))[0]
+        return wait_until(f"{detail_type} {detail}", lambda: self.events(detail_type, **detail))[0]

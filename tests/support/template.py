@@ -15,6 +15,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
+REARM_SECONDS = 10_800
+"""Of the stack that `tests/infra` looks at."""
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Timer", "Admit")
+"""The functions of the stack, by their constructs."""
+
 _PSEUDO = {
     "AWS::Partition": "aws",
     "AWS::Region": "REGION",
@@ -184,6 +189,17 @@ _CONSTRUCTS = (
 def construct_name(logical_id: str) -> str:
     """`PlanHandlerRole6C94FEC7` belongs to Plan."""
     return next(name for name in _CONSTRUCTS if logical_id.startswith(name))
+
+
+def function(template: Template, name: str) -> dict[str, Any]:
+    found = template.of_type("AWS::Lambda::Function")
+    return template.resolve(next(f["Properties"] for key, f in found.items() if construct_name(key) == name))
+
+
+def synthesized(folder: Path, **context: object) -> Template:
+    outcome = run_app({**app_environment({"target": "local", **context}, folder), "CDK_VALIDATION": "false"})
+    assert outcome.returncode == 0, outcome.stderr
+    return Template(json.loads((folder / "Muster.template.json").read_text(encoding="utf-8")))
 
 
 def _strings(value: str | Sequence[str]) -> tuple[str, ...]:

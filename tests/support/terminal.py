@@ -6,19 +6,18 @@ import itertools
 import os
 import re
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
+
+from tests.support.waiting import SECONDS, wait_until
 
 T = TypeVar("T")
 
 _sockets = itertools.count(1)
 _PROMPT = "$ "
 _PROMPT_LINE = re.compile(r"(\A|\n)(\(\S+\) )?\$\Z")  # that of a virtual environment, too
-_POLL_SECONDS = 0.05
-_SECONDS = 90.0
 
 
 class Answer(NamedTuple):
@@ -78,7 +77,7 @@ class Terminal:
         """Press one key by its name: Enter, Tab, C-c."""
         self._run("send-keys", key)
 
-    def run(self, command: str, *, seconds: float = _SECONDS) -> Answer:
+    def run(self, command: str, *, seconds: float = SECONDS) -> Answer:
         """Type a command on a screen that was cleared, and wait for its end."""
         self.start(command)
         return self.answer(seconds=seconds)
@@ -89,7 +88,7 @@ class Terminal:
         self.type(command)
         self.press("Enter")
 
-    def answer(self, *, seconds: float = _SECONDS) -> Answer:
+    def answer(self, *, seconds: float = SECONDS) -> Answer:
         """What the command that was started has left, once it has ended."""
         self._wait_for_prompt(seconds)
         code = int(self._ends.read_text().split()[-1])
@@ -120,28 +119,26 @@ class Terminal:
         """All that was ever written to the screen, with what has been taken away again."""
         return self._written.read_text(encoding="utf-8", errors="replace")
 
-    def see(self, pattern: str, *, seconds: float = _SECONDS) -> re.Match[str]:
+    def see(self, pattern: str, *, seconds: float = SECONDS) -> re.Match[str]:
         """Wait until the regular expression `pattern` is on the screen."""
-        return self.wait_for(f"/{pattern}/", lambda: re.search(pattern, self.text(), re.MULTILINE), seconds=seconds)
+        return self.wait_until(f"/{pattern}/", lambda: re.search(pattern, self.text(), re.MULTILINE), seconds=seconds)
 
-    def wait_for(self, what: str, look: Callable[[], T | None], *, seconds: float = _SECONDS) -> T:
-        """What `look` finds as soon as it finds something true.
+    def wait_until(self, what: str, look: Callable[[], T | None], *, seconds: float = SECONDS) -> T:
+        """The first answer of `look` that is true.
 
         Raises:
-            AssertionError: it never did; with the screen as it is then.
+            AssertionError: none was in time; with the screen as it is then.
         """
-        deadline = time.monotonic() + seconds
-        while not (found := look()):
-            if time.monotonic() > deadline:
-                message = f"{what} did not come within {seconds:g} s; the screen:\n{self.text()}"
-                raise AssertionError(message)
-            time.sleep(_POLL_SECONDS)
-        return found
+        try:
+            return wait_until(what, look, seconds=seconds)
+        except AssertionError as error:
+            message = f"{error}; the screen:\n{self.text()}"
+            raise AssertionError(message) from None
 
-    def _wait_for_prompt(self, seconds: float = _SECONDS) -> None:
+    def _wait_for_prompt(self, seconds: float = SECONDS) -> None:
         """The shell writes the code of what has ended first, and its prompt then."""
-        self.wait_for("the end of the command", lambda: self._count() > self._before, seconds=seconds)
-        self.wait_for("the prompt", lambda: _PROMPT_LINE.search(self.text()))
+        self.wait_until("the end of the command", lambda: self._count() > self._before, seconds=seconds)
+        self.wait_until("the prompt", lambda: _PROMPT_LINE.search(self.text()))
 
     def _clear(self) -> None:
         self._run("send-keys", "-R")

@@ -8,7 +8,7 @@ import numpy as np
 
 from muster.replica.context import Context
 from muster.replica.frontends.array_diloco import DiLoCo
-from tests.stack import gated
+from tests.support.jobs import gated
 
 EACH_ENDS_ALONE = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}
 """Of a spec of two replicas that both fail: none is stopped because the other was faster."""

@@ -141,3 +141,11 @@ ON_SPOT: dict[str, Any] = {
 }
 
 FULL_SPECS = [OF_AN_IMAGE, OF_AN_ALGORITHM, ON_SPOT]
+
+
+def s3(**fields: Any) -> dict[str, Any]:
+    return {"s3_data_source": {"s3_uri": "s3://bucket/data", **fields}}
+
+
+def channel(name: str = "train", source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"channel_name": name, "data_source": source or s3(), **fields}

@@ -24,8 +24,8 @@ from muster.executor import MusterExecutor, ReplicaHandle
 from muster.executor.instances import GpuError
 from muster.executor.outcome import result_of
 from muster.local.faults import CallError
-from tests.plugins.cloud import Workshop, own_calls, turn_to
-from tests.unit.client.test_sdk import deploy
+from tests.support.client_stack import deploy
+from tests.support.workshop import Workshop, own_calls, turn_to
 
 TRAINER = "package.module:train"
 LONG = "x" * 100_000

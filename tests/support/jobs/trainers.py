@@ -7,7 +7,7 @@ import numpy as np
 from muster.replica.context import Context
 from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
-from tests.unit.replica.peers import gradient_of
+from tests.support.peers import gradient_of
 
 COUNT = 300
 

@@ -1,0 +1,36 @@
+"""A unit test starts no cloud."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_CLOUD = ("muster.local.daemon", "muster.local.cloud")
+_running = False
+
+
+def _refuse_a_cloud(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "subprocess.Popen" or not _running:
+        return
+    command = arguments[1]
+    words = [str(word) for word in ([command] if isinstance(command, str | bytes) else command)]
+    if any(module in word for module in _CLOUD for word in words) or {"local", "up"} <= set(words):
+        pytest.fail(f"A unit test starts no embedded cloud: move the test to tests/e2e. It starts {words}")
+
+
+# An audit hook, for the command that starts a cloud is the same from every place.
+sys.addaudithook(_refuse_a_cloud)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Refuse a cloud while a test of this folder and its fixtures run."""
+    global _running  # noqa: PLW0603 - an audit hook stays for the process's life
+    _running = True
+    try:
+        return (yield)
+    finally:
+        _running = False
