@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+_FOLDER = Path(__file__).parent
 _CLOUD = ("muster.local.daemon", "muster.local.cloud")
 _running = False
 
@@ -26,10 +28,10 @@ sys.addaudithook(_refuse_a_cloud)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Iterator[None]:
-    """Refuse a cloud while a test of this folder and its fixtures run."""
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Refuse a cloud while a test of this folder and its fixtures run; pytest calls this for every test."""
     global _running  # noqa: PLW0603 - an audit hook stays for the process's life
-    _running = True
+    _running = item.path.is_relative_to(_FOLDER)
     try:
         return (yield)
     finally:
