@@ -68,15 +68,6 @@ def test_memory_that_can_be_shared_is_overwritten(tmp_path: Path) -> None:
     np.testing.assert_allclose(values, ONE_STEP, rtol=1e-6)
 
 
-def test_a_pytorch_tensor_is_overwritten(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason="make test installs it")
-    tensor = torch.zeros(2, 3)
-    outer = DiLoCo(alone(tmp_path), {"w": tensor})
-    tensor -= 1
-    outer.step()
-    torch.testing.assert_close(tensor, torch.full((2, 3), ONE_STEP))
-
-
 @pytest.mark.parametrize("settings", [{}, {"fragments": 3, "sync_every": 3}, {"eager": True}])
 def test_immutable_arrays_are_replaced_in_their_dict(tmp_path: Path, settings: dict[str, Any]) -> None:
     immutable: dict[str, Any] = {"w": Immutable(np.full((2, 3), 5, np.float32))}

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="make test installs it")
 import torch
 
 from muster.replica.errors import ParametersError
+from muster.replica.frontends.array_diloco import DiLoCo as ArrayDiLoCo
 from muster.replica.frontends.torch_diloco import DiLoCo, LocalSGD
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -229,3 +230,13 @@ def test_a_state_of_a_later_round_is_refused(tmp_path: Path) -> None:
     outer.load_state_dict(state)
     with pytest.raises(ParametersError, match="belongs to round 9, but the run is in round 1"):
         outer.load_state_dict({**state, "round": 9})
+
+
+def test_a_tensor_among_arrays_is_overwritten(tmp_path: Path) -> None:
+    alone = Run(tmp_path, replicas=1, min_participants=1).meeting()
+    tensor = torch.zeros(2, 3)
+    outer = ArrayDiLoCo(Rendezvous.open(alone, 0, 1, Metrics()), {"w": tensor})
+    tensor -= 1
+    outer.step()
+    # A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).
+    torch.testing.assert_close(tensor, torch.full((2, 3), -1.33))
