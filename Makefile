@@ -17,7 +17,7 @@ AWS_BUNDLE := build/.ready-aws-bundle
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt test check bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check bench docs screenshots deploy lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose o
 
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
+
+unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/unit
 
 test: setup $(TORCH) $(TORCHX) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
