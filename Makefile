@@ -13,8 +13,8 @@ TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 # The tests look at the bundle for AWS, too: what goes into it is fetched before they begin.
 AWS_BUNDLE := build/.ready-aws-bundle
-# Most tests wait for processes: two workers, each with an embedded cloud and a stack of its own, keep two cores busy.
-WORKERS ?= 2
+# Most tests wait for processes: four workers, each with an embedded cloud and a stack of its own, keep two cores busy.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-gpt unit test check bench docs screenshots deploy lock clean
@@ -87,10 +87,10 @@ demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and d
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
 unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/unit
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
 test: setup $(TORCH) $(TORCHX) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: setup $(TORCH) ## Lint, types, import rules
 	$(BIN)/ruff check .

@@ -19,7 +19,7 @@ VARIABLE = "MUSTER_MAX_CONCURRENT_REPLICAS"
 @pytest.fixture(scope="module", autouse=True)
 def _capped(deployed_stack: Deployed) -> Iterator[None]:
     """What `-c max_concurrent_replicas=2` sets on every function."""
-    names = [deployed_stack.function_name(name) for name in ("Plan", "QueuedRun", "Settle", "Stop", "Sweep")]
+    names = [deployed_stack.function_name(name) for name in ("Plan", "Admit", "Settle", "Stop", "Sweep")]
     before = {
         name: deployed_stack.functions.get_function_configuration(FunctionName=name)["Environment"] for name in names
     }
