@@ -7,12 +7,12 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from muster.contract.aws.failures import FailureClass
+from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.plan import Place, Plan
-from muster.contract.run.record import Transition
 from muster.contract.spec.spec_reader import parse_spec
-from muster.report.make import Sight
-from muster.report.page_model import AttemptView, ReplicaView
+from muster.report.make import PageInput
+from muster.report.page_model import ReplicaView
 from muster.report.rounds import RoundTable
 
 _START = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
@@ -23,7 +23,7 @@ _EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:Runs:sample"
 _LOSSES, _WAITS = 9, 23
 
 
-def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reason: str = "") -> Sight:
+def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reason: str = "") -> PageInput:
     """A run that succeeded after reruns. The same arguments give the same run.
 
     `reason` is what SageMaker says of the lost instances.
@@ -56,7 +56,7 @@ def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reaso
         table.add(_commit(number, at, [rank for rank in range(replicas) if rank not in away], chance, rounds))
     views = [_replica(rank, end, lost.get(rank), reason, rounds) for rank in range(replicas)]
     count = f"{replicas} of {replicas} replicas succeeded"
-    return Sight(plan, "succeeded", count, _iso(end + 5), _iso(end), views, table.view(), parameters_identical=True)
+    return PageInput(plan, "succeeded", count, _iso(end + 5), _iso(end), views, table.view(), parameters_identical=True)
 
 
 def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rounds: int) -> Commit:
@@ -85,8 +85,10 @@ def _replica(rank: int, end: float, lost: float | None, reason: str, rounds: int
     launch = rank * 0.05
     if rank % _WAITS == 1:
         attempts.append(
-            AttemptView(
+            Attempt(
                 attempt=1,
+                job=f"muster-sample-r{rank}-a1",
+                secondary=NOT_CREATED,
                 launched_at=_iso(launch),
                 ended_at=_iso(launch + 1),
                 failure_class=FailureClass.QUOTA,
@@ -111,9 +113,9 @@ def _replica(rank: int, end: float, lost: float | None, reason: str, rounds: int
 
 def _attempt(
     rank: int, number: int, launch: float, end: float, *, why: FailureClass | None = None, reason: str = ""
-) -> AttemptView:
+) -> Attempt:
     steps = [(2, "Starting"), (40, "Downloading"), (90, "Training"), (end - launch - 20, "Uploading")]
-    return AttemptView(
+    return Attempt(
         attempt=number,
         job=f"muster-sample-r{rank}-a{number}",
         instance_type="ml.g5.2xlarge",

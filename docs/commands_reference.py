@@ -52,12 +52,12 @@ ANSWERS: dict[str, type[BaseModel]] = {
 """What each command prints with --json."""
 
 PLACED_FAULT = local_answers.FaultList
-"""What every other command of `muster faults` prints: the fault that it has placed."""
+"""What every other command of `muster faults` prints: the fault that it has added."""
 
 PASSES_ON = "local exec"
-"""Prints what the program prints that it runs."""
+"""Prints the output of the program that it runs."""
 
-# Told once for all commands.
+# Described once for all commands.
 _COMMON = {"--help", "--json", "--stack", "--profile", "--region"}
 _COLUMNS = ["| | value | default | meaning |", "|---|---|---|---|"]
 # Answers that are printed once for each of something, one to a line.
@@ -65,47 +65,47 @@ _LINES = {"launch --watch": "status", "status --watch": "status", "rerun --watch
 
 _HEAD = """# Commands
 
-*Made from the commands and the models of their answers by `python -m docs.generate`; a test holds that it is up to
+*Generated from the commands and the models of their output by `python -m docs.generate`; a test checks that it is up to
 date.*
 
-How they are used: [running.md](running.md). What a person reads may change from one version to the next. What scripts
-read does not: exit codes, the fields below, and their meaning. A later version may add fields.
+[running.md](running.md) explains how to use the commands. The text that they print for people may change between
+versions. Exit codes, and the names and meanings of the fields below, do not change. A later version may add fields.
 
-| option of | | meaning |
+| command | option | meaning |
 |---|---|---|
-| `muster` itself | `--version` | the version that is installed |
-| every command | `--help` | its arguments and options |
-| every command but `local exec` | `--json` | prints JSON |
-| those that ask a stack | `--stack` | the CloudFormation stack; else `MUSTER_STACK`, else `Muster` |
-| | `--profile` | the AWS profile; else as the AWS CLI |
-| | `--region` | the AWS region; else `AWS_REGION`, else as the AWS CLI |
-| `local …`, `faults …` | `--state` | the folder with the state of the embedded cloud; else `.muster` here |
+| `muster` | `--version` | print the installed version |
+| all | `--help` | print the arguments and options |
+| all except `local exec` | `--json` | print JSON |
+| all that use a stack | `--stack` | the CloudFormation stack; default: `MUSTER_STACK`, then `Muster` |
+| | `--profile` | the AWS profile; default: the AWS CLI's |
+| | `--region` | the AWS region; default: `AWS_REGION`, then the AWS CLI's |
+| `local …`, `faults …` | `--state` | the folder with the state of the embedded cloud; default: `.muster` |
 
 ## Exit codes
 
 {codes}
 
-Bad input is told before anything is called. An error is one line on standard error, which begins with `muster: `; that
-of a spec is followed by a line for each of its problems, and a command line that cannot be read is told in a box.
+Input is checked before any call to AWS. An error is one line on standard error that begins with `muster: `. If a
+spec is invalid, one line for each problem follows. An invalid command line is reported in a box.
 
 ## With --json
 
-A command prints one JSON document on one line of standard output. A watch prints one such line for each status that
-differs from the last, `logs` one for each line of a replica. Every field is always there; what is not known is null.
-Times are ISO 8601 with their offset from UTC. [commands.schema.json](commands.schema.json) is the same as JSON Schema,
-one definition for each name.
+A command prints one JSON document on one line of standard output. With `--watch`, it prints one line whenever the
+status changes. `logs` prints one line for each line that a replica wrote. Every field is always present; a value
+that is not known is null. Times are ISO 8601 with an offset from UTC. [commands.schema.json](commands.schema.json)
+contains the same information as JSON Schema, with one definition for each name.
 
-With an error the document is a [Failed](#failed), and what people read stands on standard error nevertheless. A run
-that was asked for and has failed is no error: it is the answer, and the exit code is 1.
+If a command fails, the document is a [Failed](#failed), and the text for people is still printed on standard error. A
+failed run is not an error of the command: its status is printed as usual, and the exit code is 1.
 
 ## In a terminal
 
-While a command waits for the cloud it says so on standard error, where that is a terminal. `NO_COLOR=1` takes the
-colours away. Ctrl-C of a watch, of `logs -f` or of `ui` leaves the run alone.
+If standard error is a terminal, a command shows there what it is waiting for. `NO_COLOR=1` turns colours off.
+Ctrl-C ends `--watch`, `logs -f` and `ui`; the run continues.
 
-`muster --install-completion` teaches bash, zsh or fish the commands, the options and the names of runs;
-`--show-completion` prints what that would write. For a run's name the Tab key asks the stack, with the shell's
-credentials and for a few seconds at most; where that fails nothing is completed.
+`muster --install-completion` installs completion of commands, options and run names for bash, zsh or fish.
+`--show-completion` prints the script that would be installed. To complete the name of a run, the shell lists the
+runs of the stack with your credentials. If this fails or takes more than a few seconds, nothing is completed.
 """
 
 
@@ -124,13 +124,13 @@ def commands_schema() -> str:
     _, schema = models_json_schema(
         [(model, "serialization") for model in _models()],
         title="What the commands of muster print with --json",
-        description="Made by `python -m docs.generate`; docs/commands.md says which command prints which.",
+        description="Generated by `python -m docs.generate`; docs/commands.md says which command prints what.",
     )
     return json.dumps({"$schema": SCHEMA_URL, **schema}, indent=1, ensure_ascii=False) + "\n"
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by its words, in the order of --help, those of the mounted groups behind them."""
+    """Every command by its words, in the order of --help; the commands of groups come last."""
     root: Any = typer.main.get_command(app)
     context = root.make_context("muster", [], resilient_parsing=True)
     groups = {}
@@ -160,7 +160,7 @@ def _command(path: str, command: Any) -> str:
 
 def _is_common(param: Any) -> bool:
     if "--region" in param.opts:
-        # That of `local up` is what the embedded cloud plays.
+        # The --region of `local up` is the region that the embedded cloud emulates.
         return bool(param.envvar == "AWS_REGION")
     return bool({*param.opts} & _COMMON) or param.help == STATE_HELP
 
@@ -208,7 +208,7 @@ def _default(param: Any) -> str:
 
 def _prints(path: str) -> str:
     if path == PASSES_ON:
-        return "Takes no `--json`: it prints what the program prints, and ends as it does.\n"
+        return "Has no `--json`: it prints the output of the program, and ends with the exit code of the program.\n"
     told = [f"With `--json`: {_one(path)}"]
     if f"{path} --watch" in ANSWERS:
         told.append(f"with `--watch` {_one(f'{path} --watch')}")
@@ -222,7 +222,7 @@ def _one(path: str) -> str:
 
 
 def _models() -> list[type[BaseModel]]:
-    """The answers and what they are made of, each once, in the order in which they are met."""
+    """The answers and the models inside them, each once, in order of first use."""
     pending: list[type[BaseModel]] = [answers.Failed, *ANSWERS.values()]
     found: dict[str, type[BaseModel]] = {}
     while pending:

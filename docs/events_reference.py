@@ -14,18 +14,19 @@ from muster.contract.run.events import Event, RunRequested
 
 _HEAD = f"""# Events
 
-*Made from `muster/contract/run/events.py` by `python -m docs.generate`; a test holds that it is up to date.*
+*Generated from `muster/contract/run/events.py` by `python -m docs.generate`; a test checks that it is up to date.*
 
-The stack has an EventBridge bus of its own; the output `EventBusName` names it. Everything that happens to a run is
-told there with the source `{events.SOURCE}`, after it has happened, and a run can be asked for there. A rule on the bus
-takes the events to your own function, queue, topic or another bus.
+The stack has its own EventBridge bus (output `EventBusName`). Muster emits an event on this bus, with the source
+`{events.SOURCE}`, after each step of a run. You can also start a run with an event on the bus. To receive events in
+your own function, queue, topic or bus, add a rule to the bus.
 
-**An event may be lost, and it may come twice.** The control plane never fails because an event could not be sent: the
-state of a run is in its execution and its result, and events only tell of it. Copies of an event have the same `id` in
-their detail (the envelope's `id` is EventBridge's and differs). Order is not promised: sort by `at`.
+**An event may be lost or delivered twice.** The control plane continues if it cannot send an event, because the
+state of a run is in its execution and its result. Copies of an event have the same `id` in their detail; use it as
+the deduplication key. (The `id` of the envelope is EventBridge's own, and differs.) The order of delivery is not
+guaranteed. Sort events by `at`.
 
-**Versions.** Every detail has `version`, now {events.EVENT_VERSION}. Within a version fields may be added; none is
-renamed, removed or given another type. Ignore what you do not know.
+**Versions.** Every detail has the field `version`, currently {events.EVENT_VERSION}. Within a version, fields may be
+added, but no field is renamed, removed or given another type. Ignore fields that you do not know.
 
 ```json
 {{
@@ -44,11 +45,15 @@ _WORDS: dict[object, str] = {str: "text", int: "whole number"}
 
 def events_reference() -> str:
     """The text of docs/events.md."""
-    sections = [_HEAD, "## What Muster tells\n"]
+    sections = [_HEAD, "## Events that Muster emits\n"]
     for event in events.OUT:
         known = ", ".join(f"`{name}`" for name in event.identity)
-        sections += [f"### {event.detail_type}\n", f"{_about(event)} One for each {known}.\n", _table(event)]
-    sections += [f"## What Muster is told: {events.RUN_REQUESTED}\n", f"{_about(RunRequested)}\n", _table(RunRequested)]
+        sections += [f"### {event.detail_type}\n", f"{_about(event)} One event for each {known}.\n", _table(event)]
+    sections += [
+        f"## An event that starts a run: {events.RUN_REQUESTED}\n",
+        f"{_about(RunRequested)}\n",
+        _table(RunRequested),
+    ]
     return "\n".join(sections)
 
 
@@ -57,9 +62,9 @@ def _about(model: type[Event] | type[RunRequested]) -> str:
 
 
 def _table(model: type[Event] | type[RunRequested]) -> str:
-    rows = ["| field | value | what it is |", "|---|---|---|"]
+    rows = ["| field | value | meaning |", "|---|---|---|"]
     if issubclass(model, Event):
-        rows.append("| `id` | text | the same for every copy |")
+        rows.append("| `id` | text | deduplication key: the same for every copy |")
     rows += [f"| `{name}` | {_value(field)} | {field.description} |" for name, field in model.model_fields.items()]
     return "\n".join(rows) + "\n"
 

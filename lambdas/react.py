@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from muster.contract.run.record import Next
-from muster.control.active_run import Runs
-from muster.control.aws.bus import Bus
-from muster.control.aws.clients import events_client, s3_client, sagemaker_client, stepfunctions_client
-from muster.control.aws.jobs import Jobs
-from muster.control.aws.store import Store
-from muster.control.aws.tokens import Tokens
+from muster.control.control_plane import ControlPlane
 from muster.control.react import JobStateChange, react
-from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
-from muster.control.runtime.function_settings import FunctionEnvironment
+from muster.control.runtime.function import count, logger, metrics, read_event
 
-_environment = read_environment(FunctionEnvironment)
-_bus = Bus(events_client(), _environment.bus)
-_tokens = Tokens(stepfunctions_client())
-_runs = Runs(Store(s3_client(), _environment.bucket), Jobs(sagemaker_client()))
+_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
 # Reruns have a metric that is not this function's alone (muster.control.announcements).
 _METRICS = {
@@ -31,10 +22,10 @@ _METRICS = {
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, str]:
-    """What was done about the event. An error makes Lambda deliver it again, and at last to the dead-letter queue."""
+    """What was done about the event. After an error Lambda delivers it again, and at last to the dead-letter queue."""
     change = read_event(JobStateChange, event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)
-    reaction = react(change, _environment.job_prefix, _runs.find, _tokens, _bus)
+    reaction = react(_plane, change)
     if reaction.name is not None:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)
     decision = reaction.decision

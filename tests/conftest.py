@@ -27,6 +27,7 @@ LONGEST_FIRST = (
     "faults",
     "infra",
     "page",
+    "conformance",
     "integration",
 )
 """Files and folders by the time that they take: a worker that begins a long file last keeps the others waiting."""

@@ -11,10 +11,11 @@ from typing import Any
 
 from bench.launches.definition import replica_machine
 from muster.contract.aws.failures import FailureClass
-from muster.contract.run.record import Attempt, Decision
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Decision
 from muster.contract.spec.spec import Spec
 from muster.control.aws.tokens import workflow_state
-from muster.control.decide import Lost, judge
+from muster.control.decide import Facts, judge
 from muster.control.runtime import clock
 
 # Step Functions: Entered and Exited for each state; for a task that waits for its token also Scheduled, Started,
@@ -76,13 +77,13 @@ def life(spec: Spec, failures: list[FailureClass], job_seconds: float, rearm_sec
     """
     attempts: tuple[Attempt, ...] = ()
     for number, failure in enumerate([*failures, None], start=1):
-        attempts = (*attempts, Attempt(attempt=number, job=f"job-a{number}", launched_at="t"))
+        ended = Attempt(attempt=number, job=f"job-a{number}", launched_at="t", failure_class=failure)
+        attempts = (*attempts, ended)
         for _ in range(int(job_seconds // rearm_seconds)):
             yield TIMEOUT
-        decision = judge(spec, attempts, failure, stopping=False)
-        if isinstance(decision, Lost):
+        decision = judge(0, attempts, Facts(spec, stopping=False, ceiling=None, now=clock.now()))
+        if decision.lost:
             raise ValueError(decision.reason)
-        attempts = (*attempts[:-1], attempts[-1].model_copy(update={"failure_class": failure}))
         left = decision.delay_seconds
         while True:
             state = workflow_state("run", 0, _due_in(decision, left))

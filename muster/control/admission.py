@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.layout import RunLayout
+from muster.contract.names import RUN_MAX
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.control.aws.store import Store
-from muster.control.aws.tokens import Tokens
+from muster.control.aws.tokens import Token, Tokens
 from muster.control.documents import RunDocuments
+from muster.control.runtime import clock
+
+if TYPE_CHECKING:
+    from muster.control.control_plane import ControlPlane
+
+
+class AdmitRequest(BaseModel):
+    """What the workflow sends."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
+    token: Token
+
+
+def admit(plane: ControlPlane, request: AdmitRequest) -> bool:
+    """Put a run into the queue, or release it at once; whether it may launch its replicas now."""
+    plan = plane.runs.require(request.run).plan
+    if plane.queue is None:
+        plane.tokens.release(request.token)
+        return True
+    queued = QueuedRun(
+        run=plan.run, execution_arn=plan.execution_arn, replicas=plan.spec.replicas, asked_at=clock.now()
+    )
+    return plane.queue.join(queued, request.token)
 
 
 class RunQueue:
-    """The queue of a stack that runs at most `cap` replicas at once. `release` wakes who waits on a task token."""
+    """The queue of a stack that runs at most `cap` replicas at once. Queued runs wait on task tokens."""
 
-    def __init__(self, store: Store, release: Callable[[str], object], cap: int) -> None:
+    def __init__(self, store: Store, tokens: Tokens, cap: int) -> None:
         self._store = store
-        self._release = release
+        self._tokens = tokens
         self._cap = cap
 
     def is_admitted(self, execution_arn: str) -> bool:
         """Whether the run may launch its replicas."""
         return self._read()[0].is_admitted(execution_arn)
 
-    def ask(self, queued: QueuedRun, token: str) -> bool:
+    def join(self, queued: QueuedRun, token: str) -> bool:
         """Join the queue; whether the run is admitted at once. Otherwise a run that leaves completes the token.
 
         The token is there before the queue is looked at: an admission in between finds it. Called again (after a
@@ -33,29 +62,29 @@ class RunQueue:
         runs = self._update(lambda before: before.asked(queued, self._cap))
         if not runs.is_admitted(queued.execution_arn) and (over := self._over(runs)):
             runs = self._update(lambda before: before.without(over, self._cap))
-        self._call(runs)
+        self._admit(runs)
         return runs.is_admitted(queued.execution_arn)
 
     def leave(self, execution_arn: str) -> None:
         """The run is settled: its replicas are free for the next."""
-        self._call(self._update(lambda before: before.without({execution_arn}, self._cap)))
+        self._admit(self._update(lambda before: before.without({execution_arn}, self._cap)))
 
     def _over(self, runs: Queue) -> set[str]:
-        """Runs that are settled and did not get to say so. One that was cut off is settled by stop or sweep first."""
+        """Runs that are settled and still in the queue. Stop or sweep settles one that was cut off."""
         return {
             queued.execution_arn
             for queued in runs.runs
             if queued.admitted and RunDocuments(self._store, queued.run).result() is not None
         }
 
-    def _call(self, runs: Queue) -> None:
+    def _admit(self, runs: Queue) -> None:
         """Complete the tokens of all admitted runs. A token that was completed before is ignored, so none is missed."""
         for queued in runs.runs:
             if queued.admitted:
                 found = self._store.get(RunLayout(queued.run).queue_token)
                 if found is not None:
                     token = QueueToken.from_json(found.body, RunLayout(queued.run).queue_token).token
-                    self._release(token)
+                    self._tokens.release(token)
 
     def _keep(self, run: str, token: str) -> None:
         key, body = RunLayout(run).queue_token, QueueToken(token=token).to_json()
@@ -80,8 +109,3 @@ class RunQueue:
         if found is None:
             return Queue(), None
         return Queue.from_json(found.body, self._store.uri(QUEUE_KEY)), found.etag
-
-
-def run_queue(store: Store, tokens: Tokens, cap: int | None) -> RunQueue | None:
-    """The queue of a stack; None where nothing is capped, and then it costs nothing."""
-    return None if cap is None else RunQueue(store, tokens.release, cap)

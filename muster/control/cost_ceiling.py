@@ -1,43 +1,62 @@
-"""Keeping account of a run that has a cost ceiling. A run without one costs no request here."""
+"""The spending of a run that has a cost ceiling. A run without one costs no request here."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.spending import attempt_usd, end_mark, launch_mark, spent_usd
 from muster.control.active_run import ActiveRun
+from muster.control.runtime import clock
 
 
-def note_launch(run: ActiveRun, rank: int, attempt: int, instance_type: str | None) -> None:
-    """The attempt's job exists: from now on it costs money. `instance_type` is None where SageMaker chooses."""
+def note_launch(run: ActiveRun, rank: int, attempt: Attempt) -> None:
+    """Record that the attempt's job exists: from now on it costs money."""
     if run.plan.spec.cost_ceiling_usd is None:
         return
-    mark = launch_mark(run.documents.layout, rank, attempt, instance_type or _dearest(run, rank))
+    mark = launch_mark(run.documents.layout, rank, attempt.attempt, _priced_type(run, rank, attempt))
     run.documents.store.create(mark, b"{}")
 
 
-def note_end(run: ActiveRun, rank: int, attempt: int) -> None:
-    """The attempt is over: its job tells what is billed."""
-    if run.plan.spec.cost_ceiling_usd is None:
-        return
-    job = run.jobs.find(str(run.job_name(rank, attempt)))
-    usd = attempt_usd(job.instance_type or _dearest(run, rank), job.billable_seconds) if job else 0.0
-    run.documents.store.create(end_mark(run.documents.layout, rank, attempt, usd), b"{}")
+def note_end(run: ActiveRun, rank: int, attempt: Attempt) -> None:
+    """Record what the attempt, which has ended, has cost."""
+    if run.plan.spec.cost_ceiling_usd is not None:
+        run.documents.store.create(_end_mark(run, rank, attempt), b"{}")
 
 
-def spent_ceiling(run: ActiveRun) -> str | None:
-    """Why nothing is launched again: the ceiling is reached. None where it is not, or there is none."""
+def with_billed_time(run: ActiveRun, rank: int, ended: Attempt) -> Attempt:
+    """`ended` with its billable seconds, for which SageMaker is asked where the run has a ceiling."""
+    if run.plan.spec.cost_ceiling_usd is None or ended.billable_seconds is not None:
+        return ended
+    job = run.jobs.find(str(run.job_name(rank, ended.attempt)))
+    return ended.model_copy(update={"billable_seconds": job.billable_seconds if job else 0})
+
+
+def reached_ceiling(run: ActiveRun, ended: tuple[int, Attempt] | None = None) -> str | None:
+    """Why nothing is launched again: the ceiling is reached. None where it is not, or there is none.
+
+    `ended` is a rank and its attempt that has ended and counts with its bill, whose mark is not written yet.
+    """
     ceiling = run.plan.spec.cost_ceiling_usd
     if ceiling is None:
         return None
-    spent = spent_usd(run.documents.store.listed(run.documents.layout.spent), datetime.now(UTC))
+    now = clock.utc_now()
+    marks = run.documents.store.listed(run.documents.layout.spent)
+    if ended is not None:
+        marks.append((_end_mark(run, *ended), now))
+    spent = spent_usd(marks, now)
     if spent < ceiling:
         return None
     return f"the cost ceiling of ${ceiling:,.2f} is reached (about ${spent:,.2f} spent)"
 
 
-def _dearest(run: ActiveRun, rank: int) -> str:
-    """Among preferences SageMaker chooses: the account errs to the side of the user's purse."""
+def _end_mark(run: ActiveRun, rank: int, attempt: Attempt) -> str:
+    usd = attempt_usd(_priced_type(run, rank, attempt), attempt.billable_seconds or 0)
+    return end_mark(run.documents.layout, rank, attempt.attempt, usd)
+
+
+def _priced_type(run: ActiveRun, rank: int, attempt: Attempt) -> str:
+    """The attempt's type; while SageMaker has not chosen, the dearest that it may choose, so that the ceiling holds."""
+    if attempt.instance_type is not None:
+        return attempt.instance_type
     types = run.plan.spec.of_rank(rank).instance_types
     return max(types, key=lambda name: SHIPPED_PRICES.usd_per_hour.get(name, 0.0))

@@ -1,58 +1,79 @@
-"""What the end of an attempt means. Pure: the same record and the same end give the same decision."""
+"""What the end of an attempt means. Pure: the same record and the same facts give the same decision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from muster.contract.aws.failures import FailureClass
 from muster.contract.document import digest
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.run.record import Attempt, Decision, Next
+from muster.contract.run.attempt import Attempt, shortages
+from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.spec import JITTER, OnReplicaFailure, Spec
 
 _HOUR = timedelta(hours=1)
-_SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
+_REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
 
 
 @dataclass(frozen=True)
-class Lost:
-    """The replica is out of budget; what follows depends on the others."""
+class Facts:
+    """What a decision depends on beside the replica's record."""
 
-    reason: str
+    spec: Spec
+    """The spec of the replica's rank."""
+    stopping: bool
+    """Whether the run's fence stands."""
+    ceiling: str | None
+    """Why nothing is launched again: the run's cost ceiling is reached. None where it is not."""
+    now: str
 
 
-def judge(
-    spec: Spec, attempts: tuple[Attempt, ...], failure_class: FailureClass | None, *, stopping: bool
-) -> Decision | Lost:
-    """What follows the end of the last of `attempts`, which ended in `failure_class` (None: it succeeded).
+def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | None:
+    """The record with the end of its current attempt and what follows from it.
 
-    `spec` is the spec of the replica's rank.
+    None where there is nothing to write: `ended` is not the current attempt, or its end was decided before.
     """
-    current = attempts[-1]
+    if record is None or record.current.attempt != ended.attempt or record.decision is not None:
+        return None
+    attempts = (*record.attempts[:-1], record.current.merged(ended))
+    decision = judge(record.rank, attempts, facts).model_copy(update={"decided_at": facts.now})
+    return record.model_copy(update={"attempts": attempts, "decision": decision})
+
+
+def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
+    """What follows the end of the last of `attempts` for its replica."""
+    current, spec = attempts[-1], facts.spec
+    failure_class = current.failure_class
     if failure_class is None:
         return Decision(next=Next.DONE, attempt=current.attempt)
-    if stopping:
+    if facts.stopping:
         return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")
     budget, types = spec.budget(failure_class), spec.alternatives
     # The earlier attempts that ended in this class are the reruns that it has had.
     spent = sum(attempt.failure_class is failure_class for attempt in attempts[:-1])
-    if spent < budget.max_reruns and current.attempt < ATTEMPT_MAX:
-        return Decision(
-            next=Next.RERUN,
-            attempt=current.attempt + 1,
-            delay_seconds=0
-            if _untried_type(types, attempts, failure_class)
-            else _jittered(budget.delay(spent // types), current.job),
-            reason=str(failure_class),
-        )
-    allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
-    return Lost(f"{failure_class} ({allowed})")
+    if spent >= budget.max_reruns or current.attempt >= ATTEMPT_MAX:
+        allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
+        return _lost(rank, current, f"{failure_class} ({allowed})")
+    if facts.ceiling is not None:
+        return _lost(rank, current, facts.ceiling)
+    # A type that was not asked for since the last wait may be free: waiting gains nothing.
+    untried = current.is_shortage and shortages(attempts) % types != 0
+    return Decision(
+        next=Next.RERUN,
+        attempt=current.attempt + 1,
+        delay_seconds=0 if untried else _jittered(budget.delay(spent // types), current.job),
+        reason=str(failure_class),
+    )
 
 
-def shortages(attempts: tuple[Attempt, ...]) -> int:
-    """How many of `attempts` found no instance of their type: for each the next fallback's turn has come."""
-    return sum(attempt.failure_class in _SHORTAGES for attempt in attempts)
+def _lost(rank: int, attempt: Attempt, why: str) -> Decision:
+    reason = f"replica {rank} was lost: {why}: {attempt.reason}".rstrip(": ")[:_REASON_MAX]
+    return Decision(next=Next.FAIL, attempt=attempt.attempt, lost=True, reason=reason)
+
+
+def can_do_without(spec: Spec, replicas_lost: int) -> bool:
+    """Whether the run continues without the replicas that are lost; `spec` is the run's."""
+    return spec.on_replica_failure is OnReplicaFailure.CONTINUE and spec.replicas - replicas_lost >= spec.quorum
 
 
 def ends_within_hour(attempts: tuple[Attempt, ...]) -> int:
@@ -61,22 +82,8 @@ def ends_within_hour(attempts: tuple[Attempt, ...]) -> int:
     return sum(max(ends) - end <= _HOUR for end in ends)
 
 
-def _untried_type(types: int, attempts: tuple[Attempt, ...], failure_class: FailureClass) -> bool:
-    """Whether the rerun takes a type that was not asked for since the last wait: then waiting gains nothing."""
-    # The current attempt is a shortage too, but not classified yet.
-    return failure_class in _SHORTAGES and (shortages(attempts[:-1]) + 1) % types != 0
-
-
-def weigh_loss(spec: Spec, attempt: int, lost: Lost, replicas_lost: int) -> Decision:
-    """Whether the run goes on without the replica: `replicas_lost` counts it too."""
-    survivors = spec.replicas - replicas_lost
-    if spec.on_replica_failure is OnReplicaFailure.CONTINUE and survivors >= spec.quorum:
-        return Decision(next=Next.FAIL, attempt=attempt, reason=lost.reason)
-    return Decision(next=Next.STOP, attempt=attempt, reason=lost.reason)
-
-
 def _jittered(delay: int, seed: str) -> int:
-    """`delay` and up to a quarter of it: replicas that ended together shall not come back together.
+    """`delay` and up to a quarter of it, so that replicas that ended together are not rerun together.
 
     Full jitter would make waits shorter than the spec says; the same end gives the same wait.
     """

@@ -24,6 +24,13 @@ class Seen(NamedTuple):
     etag: str | None
 
 
+class Updated(NamedTuple):
+    """The record that stands after an update, and whether this update wrote it."""
+
+    record: Record | None
+    written: bool
+
+
 class RunDocuments:
     """The documents of one run."""
 
@@ -54,7 +61,7 @@ class RunDocuments:
         return None if found is None else Fence.from_json(found.body, self.store.uri(self.layout.fence))
 
     def raise_fence(self, fence: Fence) -> Fence:
-        """Write the fence; where one stands already, that one counts."""
+        """Write the fence. The first one written stands and is returned."""
         if self.store.create(self.layout.fence, fence.to_json()):
             return fence
         return self.fence() or fence
@@ -65,7 +72,7 @@ class RunDocuments:
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
 
     def name_continuation(self, continued_by: Continuation) -> Continuation:
-        """Write who goes on where this run has ended; where somebody does already, that one counts."""
+        """Write which run continues this one. The first one written stands and is returned."""
         if self.store.create(self.layout.continued_by, continued_by.to_json()):
             return continued_by
         found = self.store.get(self.layout.continued_by)
@@ -83,20 +90,20 @@ class RunDocuments:
             return Seen(None, None)
         return Seen(Record.from_json(found.body, self.store.uri(key)), found.etag)
 
-    def update_record(self, rank: int, change: Change, seen: Seen | None = None) -> Record | None:
-        """Compare-and-swap: `change` sees the current record and answers the next, or None to leave it.
+    def update_record(self, rank: int, change: Change, seen: Seen | None = None) -> Updated:
+        """Compare-and-swap: `change` gets the current record and returns the next, or None to leave it.
 
-        Called again with fresh eyes whenever another writer was first; `seen` spares the first read. Returns the
-        record that stands at the end.
+        `change` is pure. It is called again with the newer record whenever another writer was first; `seen` spares the
+        first read.
         """
         key = self.layout.record(rank)
         for _ in self.store.attempts(self.store.uri(key)):
             before, etag = seen or self.record(rank)
             after = change(before)
             if after is None or after == before:
-                return before
+                return Updated(before, written=False)
             body = after.to_json()
             if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
-                return after
+                return Updated(after, written=True)
             seen = None
         raise AssertionError  # attempts() ends by raising

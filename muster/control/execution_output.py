@@ -1,4 +1,4 @@
-"""How an execution ends: what the console shows of it as its output, or as its error and cause. Pure."""
+"""How an execution ends: what the console shows as its output, or as its error and cause. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from muster.contract.names import run_job_prefix
 from muster.contract.run.plan import Plan
-from muster.contract.run.result import ReplicaOutcome, Result, Verdict
+from muster.contract.run.result import ReplicaOutcome, Verdict
+from muster.control.finish import Finished
 from muster.report.links import console_links, object_link
 
 # Step Functions: the cause of a Fail state has at most 32,768 characters, its error 256. Half is left to what follows
@@ -15,13 +16,12 @@ REASON_MAX = 16_384
 _ERRORS = {Verdict.FAILED: "Muster.RunFailed", Verdict.STOPPED: "Muster.RunStopped"}
 
 
-def ending(
-    plan: Plan, result: Result, result_uri: str, page_uri: str | None, continued_by: str | None
-) -> dict[str, Any]:
-    """What the workflow is told: of the same size for any number of replicas.
+def execution_output(plan: Plan, finished: Finished, result_uri: str) -> dict[str, Any]:
+    """The output of the settling task: of the same size for any number of replicas.
 
     `verdict` and `reason` are what the workflow branches on, also in executions that an earlier version has begun.
     """
+    result, page_uri, continued_by = finished.result, finished.page_uri, finished.continued_by
     succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in result.replicas)
     rounds = [replica.round for replica in result.replicas if replica.round is not None]
     answer: dict[str, Any] = {
@@ -57,7 +57,7 @@ def _links(plan: Plan, result_uri: str, page_uri: str | None) -> dict[str, str]:
 
 
 _WHERE = {
-    "page": "Page, all of the run in one file",
+    "page": "Page, the whole run in one file",
     "result": "Result, every attempt with its reason",
     "logs": "Logs of the replicas",
     "jobs": "Training jobs",
@@ -66,8 +66,8 @@ _WHERE = {
 
 def _cause(answer: dict[str, Any]) -> str:
     """The reason; behind a blank line, which clients know, where to look."""
-    told = f"{answer['succeeded']} of {answer['replicas']} replicas succeeded, {answer['attempts']} attempts in all."
+    figures = f"{answer['succeeded']} of {answer['replicas']} replicas succeeded, {answer['attempts']} attempts in all."
     where = [f"{words}: {answer['links'][name]}" for name, words in _WHERE.items() if name in answer["links"]]
-    again = f"muster rerun {answer['run']} goes on from the last committed round."
-    follows = f"It goes on as {answer['continued_by']}." if "continued_by" in answer else again
-    return "\n".join([answer["reason"], "", told, *where, follows])
+    by_hand = f"muster rerun {answer['run']} continues it from the last committed round."
+    next_ = f"It is continued by {answer['continued_by']}." if "continued_by" in answer else by_hand
+    return "\n".join([answer["reason"], "", figures, *where, next_])

@@ -1,116 +1,90 @@
-"""Writing the end of an attempt into its record. Used by whoever learns of the end first."""
+"""The end of an attempt, however it is learnt: gather the facts, decide, write the decision, announce it.
+
+The decision is pure (decide.py) and is written once, by compare-and-swap. All that follows from it (marks, the task
+token, events) can be repeated, and is repeated by every later call for the same attempt.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
-from muster.contract.run.record import NOT_CREATED, Attempt, Decision, Next, Record, Transition
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.waiting import Waiting
 from muster.control.active_run import ActiveRun
-from muster.control.cost_ceiling import note_end, spent_ceiling
-from muster.control.decide import Lost, ends_within_hour, judge, weigh_loss
+from muster.control.announcements import announce_rerun
+from muster.control.cost_ceiling import note_end, reached_ceiling, with_billed_time
+from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen
 from muster.control.runtime import clock
 
-_REASON_MAX = 1_024  # FailureReason has at most 1,024 characters
+if TYPE_CHECKING:
+    from muster.control.control_plane import ControlPlane
 
 
 @dataclass(frozen=True)
-class End:
-    """How an attempt ended. Classless: it succeeded."""
+class Outcome:
+    """What follows the end of an attempt, as its workflow gets it. Fresh: it was decided by this call."""
 
-    failure_class: FailureClass | None
-    reason: str
-    status: str
-    secondary: str
-    at: str = field(default_factory=clock.now)
-    artifacts: str | None = None
-    history: tuple[Transition, ...] = ()
-
-    @classmethod
-    def of_job(cls, end: JobEnd, at: str, artifacts: str | None, history: tuple[Transition, ...] = ()) -> End:
-        """The end that SageMaker reports of a job."""
-        return cls(classify_end(end), explained(end), end.status, end.secondary, at, artifacts, history)
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    """What follows, and who is to be told. Not fresh: it had been decided before, and is only told again.
-
-    `ends_within_hour` counts the attempts of the replica that ended within an hour, this one included.
-    """
-
-    rank: int
-    attempt: int
-    end: End
     decision: Decision
-    token: str
     fresh: bool
-    ends_within_hour: int
 
 
-def conclude(run: ActiveRun, rank: int, attempt: int, end: End, seen: Seen | None = None) -> Conclusion | None:
-    """Decide what follows the end of `attempt`, and remember it; the caller tells the workflow.
+def end_attempt(
+    plane: ControlPlane, run: ActiveRun, rank: int, ended: Attempt, seen: Seen | None = None
+) -> Outcome | None:
+    """Decide what follows `ended`, the attempt of `rank` as it has ended, and announce it. An earlier decision stands.
 
-    What was decided before stands. None: the attempt is not the replica's current one, and nothing was done.
+    `seen` is the record, where it was read before. None: another attempt is the current one, and nothing was done.
     """
-    fresh = False
-    if end.failure_class is FailureClass.STOPPED_BY_USER and run.documents.fence() is not None:
-        end = replace(end, failure_class=FailureClass.STOPPED_BY_MUSTER)
-
-    def change(record: Record | None) -> Record | None:
-        nonlocal fresh
-        fresh = record is not None and record.current.attempt == attempt and record.decision is None
-        if record is None or not fresh:
-            return None
-        attempts = (*record.attempts[:-1], _ended(record.current, end))
-        return record.model_copy(update={"attempts": attempts, "decision": _decide(run, rank, attempts, end)})
-
-    record = run.documents.update_record(rank, change, seen)
-    if record is None or record.current.attempt != attempt or record.decision is None:
+    ended, facts = _gather(run, rank, ended)
+    record, written = run.documents.update_record(rank, lambda record: decide_end(record, ended, facts), seen)
+    if record is None or record.current.attempt != ended.attempt or record.decision is None:
         return None
-    _mark_as_waiting(run, rank, end, record.decision)
-    return Conclusion(rank, attempt, end, record.decision, record.token, fresh, ends_within_hour(record.attempts))
+    return announce_end(plane, run, record, record.decision, fresh=written)
 
 
-def _mark_as_waiting(run: ActiveRun, rank: int, end: End, decision: Decision) -> None:
-    """Let clients see what a replica waits for that has no job to show it."""
-    if end.secondary == NOT_CREATED and end.failure_class is not None and decision.next is Next.RERUN:
-        mark = Waiting(rank, decision.attempt, end.failure_class)
-        run.documents.store.create(mark.key(run.documents.layout), b"{}")
+def announce_end(
+    plane: ControlPlane, run: ActiveRun, record: Record, decided: Decision, *, token: str | None = None, fresh: bool
+) -> Outcome:
+    """Leave the marks of what was decided on the current attempt, and complete `token`, the record's by default."""
+    _leave_marks(run, record, decided)
+    decision = _for_workflow(run, decided)
+    plane.tokens.complete(token or record.token, run.plan.run, record.rank, decision)
+    if fresh and decision.next is Next.RERUN:
+        announce_rerun(plane.bus, run, record)
+    return Outcome(decision, fresh)
 
 
-def _ended(attempt: Attempt, end: End) -> Attempt:
-    return attempt.model_copy(
-        update={
-            "ended_at": end.at,
-            "status": end.status,
-            "secondary": end.secondary,
-            "failure_class": end.failure_class,
-            "reason": end.reason,
-            "artifacts": end.artifacts,
-            "history": max(attempt.history, end.history, key=len),
-        }
-    )
+def _gather(run: ActiveRun, rank: int, ended: Attempt) -> tuple[Attempt, Facts]:
+    """The attempt with what SageMaker alone knows of it, and what the decision depends on."""
+    ended = with_billed_time(run, rank, ended)
+    failed = ended.failure_class is not None
+    stopping = failed and run.documents.fence() is not None
+    if stopping and ended.failure_class is FailureClass.STOPPED_BY_USER:
+        # SageMaker does not say who stopped a job.
+        ended = ended.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})
+    ceiling = reached_ceiling(run, (rank, ended)) if failed and not stopping else None
+    return ended, Facts(run.plan.spec.of_rank(rank), stopping, ceiling, clock.now())
 
 
-def _decide(run: ActiveRun, rank: int, attempts: tuple[Attempt, ...], end: End) -> Decision:
-    """Asked again whenever the record's swap was lost: everything it does may be done twice."""
-    spec = run.plan.spec
-    stopping = end.failure_class is not None and run.documents.fence() is not None
-    note_end(run, rank, attempts[-1].attempt)
-    judgement = judge(spec.of_rank(rank), attempts, end.failure_class, stopping=stopping)
-    if isinstance(judgement, Decision) and judgement.next is Next.RERUN and (ceiling := spent_ceiling(run)):
-        judgement = Lost(ceiling)
-    if isinstance(judgement, Lost):
-        lost = Lost(f"replica {rank} was lost: {judgement.reason}: {end.reason}".rstrip(": ")[:_REASON_MAX])
-        judgement = weigh_loss(spec, attempts[-1].attempt, lost, _count_lost(run, rank))
-    return judgement.model_copy(update={"decided_at": clock.now()})
+def _leave_marks(run: ActiveRun, record: Record, decided: Decision) -> None:
+    """What others learn by listing keys: money spent, what a replica without a job waits for, replicas lost."""
+    current, layout, store = record.current, run.documents.layout, run.documents.store
+    note_end(run, record.rank, current)
+    if not current.was_created and current.failure_class is not None and decided.next is Next.RERUN:
+        store.create(Waiting(record.rank, decided.attempt, current.failure_class).key(layout), b"{}")
+    if decided.lost:
+        store.create(f"{layout.lost}{record.rank}", b"{}")
 
 
-def _count_lost(run: ActiveRun, rank: int) -> int:
-    """Leave a mark for this replica, then count: of replicas lost at the same moment, the last one sees all marks."""
-    lost = run.documents.layout.lost
-    run.documents.store.create(f"{lost}{rank}", b"{}")
-    return run.documents.store.count(lost)
+def _for_workflow(run: ActiveRun, decided: Decision) -> Decision:
+    """The decision, or STOP in its place where the run cannot do without the lost replica.
+
+    Each lost replica has left its mark before this count: of those lost at the same time the last one sees all marks.
+    """
+    if not decided.lost or can_do_without(run.plan.spec, run.documents.store.count(run.documents.layout.lost)):
+        return decided
+    return decided.model_copy(update={"next": Next.STOP})

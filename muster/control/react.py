@@ -6,7 +6,6 @@ shown that the job is ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -24,17 +24,17 @@ from muster.contract import names
 from muster.contract.aws.failures import JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.run.record import Decision, Record, Transition
+from muster.contract.run.attempt import Attempt, Transition, granted_type
+from muster.contract.run.record import Decision, Record
 from muster.control.active_run import ActiveRun
-from muster.control.announcements import tell_of_conclusion
-from muster.control.aws.bus import Bus
-from muster.control.aws.tokens import Tokens
+from muster.control.control_plane import ControlPlane
 from muster.control.documents import Seen
-from muster.control.outcome import End, conclude
+from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
-_HISTORY_MAX = 200  # of one attempt: an instance that is interrupted without end must not grow the record without end
+# Of one attempt: interruptions again and again must not grow the record without bound.
+_HISTORY_MAX = 200
 
 
 def _or_default(default: Any) -> WrapValidator:
@@ -74,6 +74,7 @@ class JobStateChange(BaseModel):
     SecondaryStatusTransitions: Annotated[tuple[_StatusTransition, ...], _or_default(())] = ()
     FailureReason: Annotated[str | None, _or_default(None)] = None
     LastModifiedTime: Annotated[float, _or_default(0.0)] = 0.0
+    ResourceConfig: Annotated[dict[str, JsonValue], _or_default({})] = Field(default_factory=dict)
     ModelArtifacts: Annotated[_Artifacts | None, _or_default(None)] = None
     Tags: Annotated[dict[str, str], _or_default({})] = Field(default_factory=dict)
 
@@ -85,6 +86,32 @@ class JobStateChange(BaseModel):
             return {str(tag.get("Key")): str(tag.get("Value")) for tag in value if isinstance(tag, dict)}
         return value or {}
 
+    @property
+    def history(self) -> tuple[Transition, ...]:
+        """The secondary statuses that the job has had."""
+        return tuple(
+            Transition(at=clock.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
+            for transition in self.SecondaryStatusTransitions[-_HISTORY_MAX:]
+        )
+
+    def seen(self, attempt: Attempt) -> Attempt:
+        """`attempt` as the event shows its job."""
+        return attempt.model_copy(
+            update={
+                "status": self.TrainingJobStatus,
+                "secondary": self.SecondaryStatus,
+                "history": self.history,
+                "instance_type": granted_type(self.ResourceConfig) or attempt.instance_type,
+            }
+        )
+
+    def ended(self, attempt: Attempt) -> Attempt:
+        """`attempt` as the event, which is of a terminal status, shows its end."""
+        end = JobEnd(JobStatus(self.TrainingJobStatus), self.SecondaryStatus, self.FailureReason or "")
+        at = clock.from_epoch_milliseconds(self.LastModifiedTime) if self.LastModifiedTime else clock.now()
+        artifacts = self.ModelArtifacts.S3ModelArtifacts if self.ModelArtifacts else None
+        return self.seen(attempt).model_copy(update={"artifacts": artifacts}).ended(end, at)
+
 
 @dataclass(frozen=True)
 class Reaction:
@@ -95,24 +122,32 @@ class Reaction:
     decision: Decision | None = None
 
 
-def react(
-    event: JobStateChange, prefix: str, find_run: Callable[[str], ActiveRun | None], tokens: Tokens, bus: Bus
-) -> Reaction:
-    """Record the change; at the attempt's end decide and tell the workflow."""
-    name = JobName.parse(event.TrainingJobName, prefix)
+def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
+    """Record the change; at the attempt's end decide what follows."""
+    name = JobName.parse(event.TrainingJobName, plane.settings.job_prefix)
     if name is None:
         return Reaction("dropped: not a name of ours")
-    run = find_run(name.run)
+    run = plane.runs.find(name.run)
     seen = run.documents.record(name.rank) if run else None
     if run is None or seen is None or seen.record is None:
         return Reaction("dropped: no such replica", name)
-    if seen.record.current.attempt != name.attempt:
+    current = seen.record.current
+    if current.attempt != name.attempt:
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
-    if not _is_ours(run, event, name, proven=bool(seen.record.current.status)):
+    if not _is_ours(run, event, name, proven=bool(current.status)):
         return Reaction("dropped: the job is not ours", name)
-    if event.TrainingJobStatus in _TERMINAL:
-        return _end(run, tokens, bus, event, name=name, seen=seen)
-    return _note(run, event, name, seen)
+    if event.TrainingJobStatus not in _TERMINAL:
+        return Reaction(_note(run, event, name, seen), name)
+    outcome = end_attempt(plane, run, name.rank, event.ended(current), seen)
+    return _reaction_to(name, outcome)
+
+
+def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
+    if outcome is None:
+        return Reaction("dropped: a newer attempt is at work", name)
+    if not outcome.fresh:
+        return Reaction("announced again: it was decided before", name)
+    return Reaction("concluded", name, outcome.decision)
 
 
 def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName, *, proven: bool) -> bool:
@@ -123,47 +158,21 @@ def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName, *, proven: bo
     return job is not None and run.owns(run.jobs.tags(job.arn), name.rank, name.attempt)
 
 
-def _note(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> Reaction:
+def _note(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> str:
     run.documents.update_record(name.rank, lambda record: _with_history(record, event, name), seen)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
-    # A job that was born while its run was being stopped: neither Stop nor its own launcher may have seen it.
+    # A job that was created while its run was being stopped: neither Stop nor its own launcher may have seen it.
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and run.documents.fence() is not None:
         run.jobs.stop(event.TrainingJobName)
         what += ", stopped: the run is stopping"
-    return Reaction(what, name)
+    return what
 
 
 def _with_history(record: Record | None, event: JobStateChange, name: JobName) -> Record | None:
-    """The record with what the event adds. None: it adds nothing, because something newer was here."""
+    """The record with what the event adds. None: it adds nothing, because a newer event was here first."""
     if record is None or record.current.attempt != name.attempt or record.decision is not None:
         return None
-    history = _history(event)
     # SageMaker repeats the whole history in every event: a shorter one is older.
-    if len(history) < len(record.current.history):
+    if len(event.history) < len(record.current.history):
         return None
-    current = record.current.model_copy(
-        update={"status": event.TrainingJobStatus, "secondary": event.SecondaryStatus, "history": history}
-    )
-    return record.model_copy(update={"attempts": (*record.attempts[:-1], current)})
-
-
-def _history(event: JobStateChange) -> tuple[Transition, ...]:
-    return tuple(
-        Transition(at=clock.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
-        for transition in event.SecondaryStatusTransitions[-_HISTORY_MAX:]
-    )
-
-
-def _end(run: ActiveRun, tokens: Tokens, bus: Bus, event: JobStateChange, *, name: JobName, seen: Seen) -> Reaction:
-    job_end = JobEnd(JobStatus(event.TrainingJobStatus), event.SecondaryStatus, event.FailureReason or "")
-    at = clock.from_epoch_milliseconds(event.LastModifiedTime) if event.LastModifiedTime else clock.now()
-    artifacts = event.ModelArtifacts.S3ModelArtifacts if event.ModelArtifacts else None
-    end = End.of_job(job_end, at, artifacts, _history(event))
-    concluded = conclude(run, name.rank, name.attempt, end, seen)
-    if concluded is None:
-        return Reaction("dropped: a newer attempt is at work", name)
-    tokens.complete(concluded.token, name.run, name.rank, concluded.decision)
-    tell_of_conclusion(bus, run, concluded)
-    if not concluded.fresh:
-        return Reaction("told again: it was concluded before", name)
-    return Reaction("concluded", name, concluded.decision)
+    return record.model_copy(update={"attempts": (*record.attempts[:-1], event.seen(record.current))})

@@ -1,4 +1,4 @@
-"""What the page of a settled run shows: its result, what the records remember of the way there, and its rounds."""
+"""What the page of a settled run shows: its result, the history in the records, and its rounds."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from itertools import takewhile
 
 from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit
-from muster.contract.run.record import NOT_CREATED, Attempt
-from muster.contract.run.result import AttemptResult, ReplicaResult, Result
+from muster.contract.run.result import ReplicaResult, Result
 from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import PARALLEL, in_parallel
-from muster.control.runtime.time_budget import Deadline
-from muster.report.make import Sight, make_page
-from muster.report.page_model import AttemptView, ReplicaView
+from muster.control.runtime.time_budget import TimeBudget
+from muster.report.make import PageInput, make_page
+from muster.report.page_model import ReplicaView
 from muster.report.render import render
 from muster.report.rounds import RoundTable, chosen
 
@@ -26,20 +25,20 @@ _ROUND_KEYS_MAX = 1_000_000
 _MEMBER_BYTES, _COMMIT_BYTES = 2_600, 65_536
 
 
-def drawn_page(run: ActiveRun, result: Result, deadline: Deadline) -> bytes:
-    """The page; rounds that are not read at the `deadline` are left out."""
-    return render(make_page(_sight(run, result, deadline)))
+def drawn_page(run: ActiveRun, result: Result, budget: TimeBudget) -> bytes:
+    """The page; rounds that are not read within the budget are left out."""
+    return render(make_page(_page_input(run, result, budget)))
 
 
-def _sight(run: ActiveRun, result: Result, deadline: Deadline) -> Sight:
-    return Sight(
+def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput:
+    return PageInput(
         plan=run.plan,
         state=result.verdict.value,
         reason=result.reason,
         made_at=clock.now(),
         ended_at=result.settled_at,
         replicas=in_parallel(lambda replica: _replica(run, replica), result.replicas),
-        rounds=_rounds(run, deadline).view(),
+        rounds=_rounds(run, budget).view(),
         parameters_identical=result.parameters_identical,
     )
 
@@ -54,7 +53,10 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
     return ReplicaView(
         rank=replica.rank,
         state=replica.outcome.value,
-        attempts=tuple(_attempt(attempt, known.get(attempt.attempt)) for attempt in replica.attempts),
+        attempts=tuple(
+            attempt.merged(known[attempt.attempt]) if attempt.attempt in known else attempt
+            for attempt in replica.attempts
+        ),
         round=replica.round,
         metrics=replica.metrics,
         checkpoint_uri=replica.checkpoint_uri,
@@ -63,25 +65,11 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
     )
 
 
-def _attempt(attempt: AttemptResult, known: Attempt | None) -> AttemptView:
-    return AttemptView(
-        attempt=attempt.attempt,
-        job=attempt.job if attempt.secondary != NOT_CREATED else None,
-        launched_at=attempt.launched_at,
-        ended_at=attempt.ended_at,
-        status=attempt.status,
-        secondary=attempt.secondary,
-        failure_class=attempt.failure_class,
-        reason=attempt.reason,
-        history=known.history if known else (),
-    )
-
-
-def _rounds(run: ActiveRun, deadline: Deadline) -> RoundTable:
+def _rounds(run: ActiveRun, budget: TimeBudget) -> RoundTable:
     table = RoundTable(run.plan.spec.replicas, run.plan.created_at)
-    keys = chosen(list(_commit_keys(run, deadline)))
+    keys = chosen(list(_commit_keys(run, budget)))
     for begin in range(0, len(keys), PARALLEL):
-        if deadline.passed:
+        if budget.is_spent:
             logger.warning("rounds left out of the page", extra={"rounds": len(keys) - begin})
             break
         for body in in_parallel(lambda key: _read(run, key), keys[begin : begin + PARALLEL]):
@@ -90,8 +78,8 @@ def _rounds(run: ActiveRun, deadline: Deadline) -> RoundTable:
     return table
 
 
-def _commit_keys(run: ActiveRun, deadline: Deadline) -> Iterator[str]:
-    keys = takewhile(lambda _: not deadline.passed, run.documents.store.keys(run.plan.meeting.commits))
+def _commit_keys(run: ActiveRun, budget: TimeBudget) -> Iterator[str]:
+    keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(run.plan.meeting.commits))
     names = (key for key in keys if _COMMIT.fullmatch(key.removeprefix(run.plan.meeting.commits)))
     return (key for _, key in zip(range(_ROUND_KEYS_MAX), names, strict=False))
 

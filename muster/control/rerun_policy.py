@@ -10,32 +10,31 @@ from muster.contract.run.events import RunRerun
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
-from muster.control.announcements import refusal
+from muster.control.announcements import announce_refusal
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions, state_machine_of
-from muster.control.cost_ceiling import spent_ceiling
+from muster.control.cost_ceiling import reached_ceiling
 from muster.control.runtime import clock
-from muster.control.timers import was_raised_by_a_timer
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
 
 def _has_met_a_limit(run: ActiveRun) -> bool:
-    """Whether the launch gate, the deadline or the cost ceiling has ended the run: another one would pass it by."""
+    """Whether the launch gate, the deadline or the cost ceiling ended the run: a continuation would evade it."""
     fence = run.documents.fence()
-    return (fence is not None and was_raised_by_a_timer(fence)) or spent_ceiling(run) is not None
+    return (fence is not None and fence.cause.is_limit) or reached_ceiling(run) is not None
 
 
-class Succession:
+class RerunPolicy:
     """The rerun policy: starts the next run of a lineage."""
 
     def __init__(self, stepfunctions: SFNClient, bus: Bus) -> None:
         self._stepfunctions = stepfunctions
         self._bus = bus
 
-    def follow(self, run: ActiveRun, result: Result) -> str | None:
-        """See the next run started if the policy asks for one; its name. Whoever settles a run again asks again."""
+    def start_next(self, run: ActiveRun, result: Result) -> str | None:
+        """Start the continuation, if the policy asks for one; its name. A repeated call names the same run."""
         wanted = next_run(run.plan, result)
         if wanted is None or run.plan.spec.rerun is None or _has_met_a_limit(run):
             return None
@@ -44,7 +43,7 @@ class Succession:
         try:
             began = executions.start(name, execution_input(spec))
         except (RunNameTakenError, SpecError) as error:
-            self._bus.emit(refusal(run.plan.execution_arn, error))
+            announce_refusal(self._bus, run.plan.execution_arn, error)
             return None
         if began:
             generation = 1 + (run.plan.lineage.generation if run.plan.lineage else 0)

@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from muster.contract.aws.failures import FailureClass, classify_end, explained
+from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence
 from muster.contract.run.job_request import output_uri
-from muster.contract.run.record import Attempt, Record
-from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.record import Record
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveRun
 from muster.control.manifest import Limits, ManifestError, resolve_manifest
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 
-class Settlement(NamedTuple):
-    """What came of a run. Fresh: this call wrote it down."""
+def settle(run: ActiveRun, budget: TimeBudget) -> Result:
+    """The run's result: the one that stands, else a new one. Of two that are written at once the first one stands.
 
-    result: Result
-    fresh: bool
-
-
-def settle(run: ActiveRun, deadline: Deadline) -> Settlement:
-    """The run's settlement: the one that is there, else a new one. Of two at once the first stands.
-
-    At the `deadline` manifests that were not found yet are given up, and said to be.
+    A manifest that is not found within the budget is given up, and the result says so.
     """
     existing = run.documents.result()
     if existing is not None:
-        return Settlement(existing, fresh=False)
+        return existing
     stop_orphans(run)
     fence = run.documents.fence()
-    replicas = in_parallel(lambda rank: _replica(run, rank, fence, deadline), range(run.plan.spec.replicas))
+    replicas = in_parallel(lambda rank: _replica(run, rank, fence, budget), range(run.plan.spec.replicas))
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     result = Result(
         run=run.plan.run,
@@ -49,12 +42,12 @@ def settle(run: ActiveRun, deadline: Deadline) -> Settlement:
         parameters_identical=_identical(replicas),
     )
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
-        return Settlement(result, fresh=True)
-    return Settlement(run.documents.result() or result, fresh=False)
+        return result
+    return run.documents.result() or result
 
 
 def stop_orphans(run: ActiveRun) -> None:
-    """Nothing of a run that is being settled may go on: all its replicas have ended, or it was stopped."""
+    """Stop the jobs that are left of a run that is being settled: its replicas have ended, or it was stopped."""
     in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS))
 
 
@@ -74,7 +67,7 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
     return Verdict.FAILED, f"{needed}; replica {first.rank}: {first.attempts[-1].reason}"
 
 
-def _replica(run: ActiveRun, rank: int, fence: Fence | None, deadline: Deadline) -> ReplicaResult:
+def _replica(run: ActiveRun, rank: int, fence: Fence | None, budget: TimeBudget) -> ReplicaResult:
     try:
         record = run.documents.record(rank).record
     except DocumentError as error:
@@ -84,9 +77,9 @@ def _replica(run: ActiveRun, rank: int, fence: Fence | None, deadline: Deadline)
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
     current = record.current if record.decision is not None else _look(run, record, stopping=fence is not None)
     outcome = _outcome(current, fence)
-    attempts = tuple(_attempt_result(attempt) for attempt in (*record.attempts[:-1], current))
+    attempts = tuple(attempt.without_history() for attempt in (*record.attempts[:-1], current))
     replica = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
-    return _with_manifest(run, replica, deadline) if outcome is ReplicaOutcome.SUCCEEDED else replica
+    return _with_manifest(run, replica, budget) if outcome is ReplicaOutcome.SUCCEEDED else replica
 
 
 def _look(run: ActiveRun, record: Record, *, stopping: bool) -> Attempt:
@@ -94,17 +87,7 @@ def _look(run: ActiveRun, record: Record, *, stopping: bool) -> Attempt:
     job = run.jobs.find(record.current.job)
     if job is None or not run.owns(run.jobs.tags(job.arn), record.rank, record.current.attempt):
         return record.current
-    failure_class = classify_end(job.end, stopping=stopping) if job.end else None
-    return record.current.model_copy(
-        update={
-            "status": job.status,
-            "secondary": job.secondary,
-            "reason": explained(job.end) if job.end else job.reason,
-            "artifacts": job.artifacts,
-            "failure_class": failure_class,
-            "ended_at": job.changed_at if job.end else None,
-        }
-    )
+    return job.applied_to(record.current, stopping=stopping)
 
 
 def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
@@ -114,22 +97,9 @@ def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
     return ReplicaOutcome.STOPPED if fence is not None and cut_off else ReplicaOutcome.FAILED
 
 
-def _attempt_result(attempt: Attempt) -> AttemptResult:
-    return AttemptResult(
-        attempt=attempt.attempt,
-        job=attempt.job,
-        launched_at=attempt.launched_at,
-        ended_at=attempt.ended_at,
-        status=attempt.status,
-        secondary=attempt.secondary,
-        failure_class=attempt.failure_class,
-        reason=attempt.reason,
-    )
-
-
-def _with_manifest(run: ActiveRun, replica: ReplicaResult, deadline: Deadline) -> ReplicaResult:
+def _with_manifest(run: ActiveRun, replica: ReplicaResult, budget: TimeBudget) -> ReplicaResult:
     output = output_uri(run.plan)
-    limits = Limits(seconds=min(Limits.seconds, deadline.remaining))
+    limits = Limits(seconds=min(Limits.seconds, budget.remaining))
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
     except ManifestError as problem:

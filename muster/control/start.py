@@ -5,10 +5,14 @@ The name of the execution follows from what asked, so that an event that comes t
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+from urllib.parse import unquote_plus
 
+from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, S3Model, SnsModel
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
@@ -17,14 +21,14 @@ from muster.contract.run.events import RunRequested
 from muster.contract.run.execution_input import execution_input
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
-from muster.control.announcements import refusal
+from muster.control.announcements import announce_refusal
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions
 from muster.control.aws.inbox import Inbox
 
 
 class Schedule(BaseModel):
-    """What a schedule of the stack sends: its name, its moment, and a spec's text or the key of one in the inbox."""
+    """What a schedule of the stack sends: its name, its time, and a spec's text or the key of one in the inbox."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -35,7 +39,7 @@ class Schedule(BaseModel):
 
 
 class Started(StrEnum):
-    """What came of a wish for a run."""
+    """What came of a request for a run."""
 
     STARTED = "started"  # or it runs already: Step Functions does not tell the two apart
     KNOWN = "started before"
@@ -45,11 +49,26 @@ class Started(StrEnum):
 
 @dataclass(frozen=True)
 class Starter:
-    """Starts the runs that are asked for, and says why one is not."""
+    """Starts the runs that are requested, and reports why one is not."""
 
     executions: Executions
     inbox: Inbox
     bus: Bus
+
+    def from_function_event(self, event: Mapping[str, Any]) -> Iterator[Started]:
+        """What came of every request in an event of the function: a schedule, Run Requested, or objects in the inbox.
+
+        Raises:
+            ValidationError: it is none of these.
+        """
+        if "schedule" in event:
+            yield self.from_schedule(Schedule.model_validate(event["schedule"]))
+        elif "detail-type" in event:
+            request = EventBridgeModel.model_validate(event)
+            yield self.from_event(request.id, request.detail)
+        else:
+            for key, etag in _objects(SnsModel.model_validate(event)):
+                yield self.from_inbox(key, etag)
 
     def from_inbox(self, key: str, etag: str) -> Started:
         """An object has appeared in the inbox."""
@@ -66,7 +85,7 @@ class Starter:
         return started
 
     def from_event(self, event_id: str, detail: Any) -> Started:
-        """Somebody has put Run Requested on the bus."""
+        """Run Requested was put on the bus."""
         try:
             spec = self._requested(detail)
             return self._start(spec, identified_run_name("requested", event_id))
@@ -74,9 +93,9 @@ class Starter:
             return self._refuse(event_id, error)
 
     def from_schedule(self, schedule: Schedule) -> Started:
-        """A schedule's moment has come. `at` is EventBridge's time of the tick, the same for every copy of it."""
-        moment = "".join(character for character in schedule.at if character.isdigit())[:12]
-        name = f"{schedule.name}-{moment}"
+        """A schedule is due. `at` is EventBridge's time of the tick, the same for every copy of it."""
+        digits = "".join(character for character in schedule.at if character.isdigit())[:12]
+        name = f"{schedule.name}-{digits}"
         try:
             spec = self._read(schedule.spec_key) if schedule.spec_key else parse_spec_text(schedule.spec)
             if spec.name is not None:
@@ -106,5 +125,17 @@ class Starter:
         return Started.STARTED if began else Started.KNOWN
 
     def _refuse(self, request: str, error: MusterError) -> Started:
-        self.bus.emit(refusal(request, error))
+        announce_refusal(self.bus, request, error)
         return Started.REFUSED
+
+
+def _objects(notifications: SnsModel) -> Iterator[tuple[str, str]]:
+    """Key and ETag of each object that S3's notifications, which come through SNS, report."""
+    for record in notifications.Records:
+        message = json.loads(str(record.Sns.Message))
+        # S3 sends a test without records when the bucket's notifications are set up.
+        if "Records" not in message:
+            continue
+        for created in S3Model.model_validate(message).Records:
+            if created.s3.object is not None:
+                yield unquote_plus(created.s3.object.key), created.s3.object.eTag or ""

@@ -1,18 +1,21 @@
-"""Stop: no job of the run goes on. Fence first, then every job, then a look whether that was all."""
+"""Stop: end every job of a run. First the fence, then every job, then a check that none is left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import RUN_MAX
-from muster.contract.run.fence import Fence
+from muster.contract.run.events import QuorumLost
+from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
+from muster.control.control_plane import ControlPlane
+from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 # Between two looks. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts are uploaded.
 LOOK_SECONDS = 5.0
@@ -31,12 +34,26 @@ class StopRequest(BaseModel):
     reason: Annotated[str, BeforeValidator(lambda value: str(value)[:_REASON_MAX])]
 
 
+def stop_run(plane: ControlPlane, request: StopRequest) -> None:
+    """Stop a run that has lost its quorum. Each lost replica asks for it; the call that raises the fence announces it.
+
+    Raises:
+        Exception: the first error of a replica, after all of them have been asked to stop.
+    """
+    run = plane.runs.require(request.run)
+    reason, at = request.reason, clock.now()
+    fence = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason=reason, at=at)
+    if run.documents.raise_fence(fence) is fence:
+        plane.bus.emit(QuorumLost(at=at, run=request.run, reason=reason))
+    raise_fence_and_stop(run, fence)
+
+
 class StillRunningError(Exception):
-    """Jobs of the run were still there when time was up; the function is called again."""
+    """Jobs of the run were left when the time budget was spent; the function is called again."""
 
 
 def raise_fence_and_stop(run: ActiveRun, fence: Fence) -> None:
-    """Let nothing more start, and ask every job of the run to stop.
+    """Raise the fence, so that nothing more starts, and ask every job of the run to stop.
 
     Raises:
         Exception: the first error of a replica, after all of them have been asked.
@@ -60,11 +77,11 @@ def _is_own(run: ActiveRun, rank: int, attempt: int, name: str) -> bool:
     return job is not None and run.owns(run.jobs.tags(job.arn), rank, attempt)
 
 
-def verify_stopped(run: ActiveRun, deadline: Deadline, pause: Callable[[float], None]) -> None:
-    """Look until no job of the run is active, stopping again what was missed.
+def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
+    """Wait until no job of the run is active, and stop again what was missed.
 
     Raises:
-        StillRunningError: some are left at the deadline.
+        StillRunningError: some are left when the time budget is spent.
     """
     empty = 0
     while True:
@@ -73,8 +90,8 @@ def verify_stopped(run: ActiveRun, deadline: Deadline, pause: Callable[[float], 
         empty = 0 if left else empty + 1
         if empty == _EMPTY_LOOKS:
             return
-        if deadline.passed:
+        if budget.is_spent:
             message = f"{left} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
         in_parallel(lambda job: run.jobs.stop(str(job.name)), missed)
-        pause(LOOK_SECONDS)
+        clock.sleep(LOOK_SECONDS)

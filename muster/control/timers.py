@@ -1,4 +1,4 @@
-"""A timer rings: the run's launch gate or its deadline has come. Look once, and stop the run if it must be."""
+"""A timer fires: it is time for the run's launch gate or its deadline. Look once, and stop the run if it missed it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import RUN_MAX
-from muster.contract.run.fence import Fence
+from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import Verdict
 from muster.contract.spec.run_limits import Timer
@@ -31,7 +31,7 @@ class TimerRequest(BaseModel):
     timer: Timer
 
 
-class Rung(StrEnum):
+class Fired(StrEnum):
     """What came of a timer."""
 
     OVER = "the run is over or is being stopped"
@@ -39,49 +39,41 @@ class Rung(StrEnum):
     STOPPED = "the run is stopped"
 
 
-def ring(run: ActiveRun | None, timer: Timer) -> Rung:
-    """Obey the timer. A call that raised its fence and failed afterwards is finished by the next one.
+def fire(run: ActiveRun | None, timer: Timer) -> Fired:
+    """Stop the run if it has missed what `timer` stands for. A retry completes a call that failed after its fence.
 
     Raises:
         Exception: a replica could not be asked to stop, after all have been; the fence stands.
     """
     if run is None or run.documents.result() is not None:
-        return Rung.OVER
+        return Fired.OVER
+    cause = FenceCause(timer.value)
     fence = run.documents.fence()
     if fence is None:
         reason = _missed_gate(run) if timer is Timer.LAUNCH_GATE else _missed_deadline(run)
         if reason is None:
-            return Rung.PASSED
-        fence = Fence(verdict=Verdict.FAILED, reason=reason, at=clock.now())
-    elif not fence.reason.startswith(_beginning(timer)):
-        return Rung.OVER
+            return Fired.PASSED
+        fence = Fence(verdict=Verdict.FAILED, cause=cause, reason=reason, at=clock.now())
+    elif fence.cause is not cause:
+        return Fired.OVER
     raise_fence_and_stop(run, fence)
-    return Rung.STOPPED
-
-
-def was_raised_by_a_timer(fence: Fence) -> bool:
-    """Whether the run is stopping because it missed its launch gate or its deadline."""
-    return any(fence.reason.startswith(_beginning(timer)) for timer in Timer)
-
-
-def _beginning(timer: Timer) -> str:
-    return "launch gate: " if timer is Timer.LAUNCH_GATE else "deadline: "
+    return Fired.STOPPED
 
 
 def _missed_deadline(run: ActiveRun) -> str:
-    return f"{_beginning(Timer.DEADLINE)}the run was not over {run.plan.spec.deadline_seconds:,} s after its launch"
+    return f"deadline: the run had not ended {run.plan.spec.deadline_seconds:,} s after its launch"
 
 
 def _missed_gate(run: ActiveRun) -> str | None:
-    """Why the gate stays shut; None when enough replicas are at work."""
+    """Why the run missed its launch gate; None when enough replicas are at work."""
     gate = run.plan.spec.launch_gate
     if gate is None:
         return None
     at_work = sum(in_parallel(lambda rank: _is_at_work(run, rank), range(run.plan.spec.replicas)))
     if at_work >= gate.replicas:
         return None
-    words = f"{at_work} of the {gate.replicas} replicas that it asks for were at work after {gate.within_seconds:,} s"
-    return f"{_beginning(Timer.LAUNCH_GATE)}{words}"
+    within = f"{gate.within_seconds:,} s"
+    return f"launch gate: {at_work} of the {gate.replicas} required replicas were at work after {within}"
 
 
 def _is_at_work(run: ActiveRun, rank: int) -> bool:

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from muster.contract.aws.job_status import BEFORE_INSTANCE
-from muster.report.page_model import AttemptView
+from muster.contract.run.attempt import Attempt
 
 _HOUR = 3_600
 
 
-def attempt_usd(attempt: AttemptView, instances: int, now: str, usd_per_hour: Mapping[str, float]) -> float | None:
+def attempt_usd(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping[str, float]) -> float | None:
     """Dollars for `instances` of the attempt's type until its end or `now`; None where the type has no price.
 
     On demand, so spot costs less. Without a history the whole attempt counts.
     """
-    if attempt.job is None or attempt.launched_at is None:
+    if not attempt.was_created or attempt.launched_at is None:
         return 0.0
     price = usd_per_hour.get(attempt.instance_type or "")
     if price is None:

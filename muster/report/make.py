@@ -1,4 +1,4 @@
-"""From what somebody found of a run to what its page tells."""
+"""From the state of a run to the contents of its page."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
 from muster.report.cost import attempt_usd
 from muster.report.links import console_links
-from muster.report.page_model import AttemptView, Page, ReplicaView, RoundsView
+from muster.report.page_model import Page, ReplicaView, RoundsView
 from muster.report.words import facts, verdict
 
 # Long reasons of many replicas would be most of the page; the console has them whole.
 _REASONS_MAX = 200_000  # characters, all attempts together
 _REASON_MIN = 120
 _HIDDEN = "(not shown)"
-_SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
 
 @dataclass(frozen=True)
-class Sight:
-    """A run as it was found at one moment."""
+class PageInput:
+    """A run as it stood at one time: everything that its page shows."""
 
     plan: Plan
     state: str
@@ -37,51 +36,42 @@ class Sight:
     continued_by: str | None = None
 
 
-def make_page(sight: Sight) -> Page:
+def make_page(run: PageInput) -> Page:
     """The page of a run. Pure."""
-    plan, until = sight.plan, sight.ended_at or sight.made_at
-    replicas = _shortened([_priced(replica, plan, until) for replica in sight.replicas])
+    plan, until = run.plan, run.ended_at or run.made_at
+    replicas = _shortened([_priced(replica, plan, until) for replica in run.replicas])
     prices = f"on-demand prices of {SHIPPED_PRICES.region}, {SHIPPED_PRICES.as_of}"
     return Page(
         run=plan.run,
-        state=sight.state,
-        verdict=verdict(sight.state, sight.reason, replicas, sight.rounds, sight.parameters_identical),
-        made_at=sight.made_at,
+        state=run.state,
+        verdict=verdict(run.state, run.reason, replicas, run.rounds, run.parameters_identical),
+        made_at=run.made_at,
         started_at=plan.created_at,
-        ended_at=sight.ended_at,
+        ended_at=run.ended_at,
         facts=tuple(
             facts(
                 replicas,
-                sight.rounds,
+                run.rounds,
                 started_at=plan.created_at,
                 until=until,
                 prices=prices,
                 deadline_seconds=plan.spec.deadline_seconds,
                 ceiling_usd=plan.spec.cost_ceiling_usd,
                 parent=plan.lineage.parent if plan.lineage else None,
-                continued_by=sight.continued_by,
+                continued_by=run.continued_by,
             )
         ),
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),
-        rounds=sight.rounds,
+        rounds=run.rounds,
         plan=_without_environment(plan.model_dump(mode="json", exclude_none=True)),
     )
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:
-    spec = plan.spec.of_rank(replica.rank)
-
-    def priced(attempt: AttemptView) -> AttemptView:
-        # As requests are made: after each shortage the next fallback.
-        short = sum(one.failure_class in _SHORTAGES for one in replica.attempts if one.attempt < attempt.attempt)
-        requested = spec.instance_types[short % len(spec.instance_types)] if attempt.job else None
-        chosen = attempt.instance_type or requested
-        typed = attempt.model_copy(update={"instance_type": chosen})
-        usd = attempt_usd(typed, spec.instance_count, until, SHIPPED_PRICES.usd_per_hour)
-        return typed.model_copy(update={"usd": None if usd is None else round(usd, 6)})
-
-    return replica.model_copy(update={"attempts": tuple(map(priced, replica.attempts))})
+    count, prices = plan.spec.of_rank(replica.rank).instance_count, SHIPPED_PRICES.usd_per_hour
+    costs = (attempt_usd(attempt, count, until, prices) for attempt in replica.attempts)
+    return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 6) for usd in costs)})
 
 
 def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:
@@ -90,7 +80,7 @@ def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:
         return replicas
     most = max(_REASON_MIN, _REASONS_MAX // len(attempts))
 
-    def cut(attempt: AttemptView) -> AttemptView:
+    def cut(attempt: Attempt) -> Attempt:
         long = len(attempt.reason) > most
         return attempt.model_copy(update={"reason": f"{attempt.reason[: most - 1]}…"}) if long else attempt
 

@@ -6,27 +6,10 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from muster.contract.aws.failures import FailureClass
 from muster.contract.document import Document
-from muster.contract.run.record import Transition
+from muster.contract.run.attempt import Attempt
 
 PAGE_VERSION = 1
-
-
-class AttemptView(Document):
-    """One attempt of a replica. One without a job was refused before there was one: it waited for quota or capacity."""
-
-    attempt: int
-    job: str | None = None
-    instance_type: str | None = None
-    launched_at: str | None = None
-    ended_at: str | None = None
-    status: str = ""
-    secondary: str = ""
-    failure_class: FailureClass | None = None
-    reason: str = ""
-    history: tuple[Transition, ...] = ()
-    usd: float | None = Field(default=None, description="so far, by the shipped prices; none without a price")
 
 
 class ReplicaView(Document):
@@ -34,7 +17,10 @@ class ReplicaView(Document):
 
     rank: int
     state: str = Field(description="its outcome, or while it has none its job's status")
-    attempts: tuple[AttemptView, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    usd: tuple[float | None, ...] = Field(
+        default=(), description="the cost of each attempt so far, by the shipped prices; none without a price"
+    )
     round: int | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
     checkpoint_uri: str | None = None

@@ -41,13 +41,13 @@ def verdict(
 
 def _at_work(replicas: Sequence[ReplicaView]) -> int:
     newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
-    return sum(attempt.job is not None and attempt.ended_at is None for attempt in newest)
+    return sum(attempt.was_created and attempt.ended_at is None for attempt in newest)
 
 
 def _waits(replicas: Sequence[ReplicaView]) -> Iterator[str]:
     """Of what there is not enough for how many replicas."""
     newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
-    waits = Counter(str(one.failure_class) for one in newest if one.job is None and one.failure_class is not None)
+    waits = Counter(str(one.failure_class) for one in newest if not one.was_created and one.failure_class is not None)
     for cause, count in waits.most_common():
         yield f"{count} wait{'s' if count == 1 else ''} for {cause}"
 
@@ -77,18 +77,15 @@ def facts(
     limit = "" if deadline_seconds is None else f"of at most {duration(deadline_seconds)}"
     yield Fact(label="Time", value=duration(seconds_between(started_at, until)), note=limit)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
-    known = [attempt.usd for replica in replicas for attempt in replica.attempts if attempt.usd is not None]
-    unpriced = sorted(
-        {
-            attempt.instance_type or "an unknown type"
-            for replica in replicas
-            for attempt in replica.attempts
-            if attempt.usd is None
-        }
-    )
+    costs = [(attempt, usd) for one in replicas for attempt, usd in zip(one.attempts, one.usd, strict=True)]
+    unpriced = sorted({attempt.instance_type or "an unknown type" for attempt, usd in costs if usd is None})
     without = f"; without {', '.join(unpriced)}, which the table does not have" if unpriced else ""
-    ceiling = "" if ceiling_usd is None else f"; no reruns from {_dollars(ceiling_usd)} on"
-    yield Fact(label="Cost so far", value=f"≤ {_dollars(sum(known))}", note=f"instances, {prices}{without}{ceiling}")
+    ceiling = "" if ceiling_usd is None else f"; no reruns after {_dollars(ceiling_usd)}"
+    yield Fact(
+        label="Cost so far",
+        value=f"≤ {_dollars(sum(usd for _, usd in costs if usd is not None))}",
+        note=f"instances, {prices}{without}{ceiling}",
+    )
     shares = [
         1 - blocked / seconds
         for blocked, seconds in zip(rounds.blocked, rounds.seconds, strict=True)
@@ -100,9 +97,9 @@ def facts(
     if excluded:
         yield Fact(label="Excluded", value=str(excluded), note="contributions were unusable")
     if parent:
-        yield Fact(label="Goes on from", value=parent)
+        yield Fact(label="Continues", value=parent)
     if continued_by:
-        yield Fact(label="Goes on as", value=continued_by)
+        yield Fact(label="Continued by", value=continued_by)
 
 
 def duration(seconds: float) -> str:

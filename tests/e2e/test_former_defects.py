@@ -19,7 +19,8 @@ from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState,
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import JobName
-from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.executor import MusterExecutor, ReplicaHandle
 from muster.executor.instances import GpuError
 from muster.executor.outcome import result_of
@@ -48,7 +49,7 @@ def settled(failure: FailureClass | None, reason: str, **changes: Any) -> tuple[
     job = {"attempt": 1, "job": "muster-a-r0-a1", "status": "Stopped"}
     replica = ReplicaStatus(rank=0, ends=(failure,), **job)
     status = RunStatus(run="a", state=RunState.FAILED, started_at="", replicas=(replica,))
-    attempt = AttemptResult(launched_at="", secondary="", failure_class=failure, reason=reason, **job)
+    attempt = Attempt(launched_at="", secondary="", failure_class=failure, reason=reason, **job)
     outcome = ReplicaResult(rank=0, outcome=ReplicaOutcome.FAILED, attempts=(attempt,), **changes)
     result = Result(run="a", verdict=Verdict.FAILED, reason="lost", settled_at="", replicas=(outcome,), reruns=0)
     return status, result

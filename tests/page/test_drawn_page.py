@@ -15,8 +15,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from bench.browser import chromium
 from bench.sample_run import sample_run
 from muster.contract.aws.failures import FailureClass
-from muster.report.make import Sight, make_page
-from muster.report.page_model import AttemptView, ReplicaView
+from muster.contract.run.attempt import Attempt
+from muster.report.make import PageInput, make_page
+from muster.report.page_model import ReplicaView
 from muster.report.render import render
 from tests.support.waiting import wait_until
 
@@ -36,7 +37,7 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     troubles: list[str] = []
 
-    def opened(sight: Sight, **options: Any) -> Page:
+    def opened(sight: PageInput, **options: Any) -> Page:
         path = tmp_path / "report.html"
         path.write_bytes(render(make_page(sight)))
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
@@ -56,12 +57,12 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="module")
-def small() -> Sight:
+def small() -> PageInput:
     return sample_run(4, 30, reason="InternalServerError: We encountered an internal error.")
 
 
 @pytest.fixture(scope="module")
-def large() -> Sight:
+def large() -> PageInput:
     return sample_run(200, 60, reason="InternalServerError: We encountered an internal error.")
 
 
@@ -90,7 +91,7 @@ def bars(page: Page, rank: int) -> list[tuple[str, float, float]]:
     return [tuple(one) for one in row.locator("svg rect").evaluate_all(script)]
 
 
-def test_verdict_and_summary_are_in_words(show: Open, small: Sight) -> None:
+def test_verdict_and_summary_are_in_words(show: Open, small: PageInput) -> None:
     page = show(small)
     expect(page.locator("h1")).to_contain_text("sample succeeded")
     expect(page.locator("#verdict")).to_have_text(
@@ -103,7 +104,7 @@ def test_verdict_and_summary_are_in_words(show: Open, small: Sight) -> None:
     assert page.title() == "sample: succeeded"
 
 
-def test_attempts_are_drawn_where_they_were_in_time(show: Open, small: Sight) -> None:
+def test_attempts_are_drawn_where_they_were_in_time(show: Open, small: PageInput) -> None:
     page = show(small)
     total = 150 + 30 * 60 + 60
     lost = small.replicas[2].attempts[0]
@@ -121,7 +122,7 @@ def test_attempts_are_drawn_where_they_were_in_time(show: Open, small: Sight) ->
     assert [kind for kind, *_ in rerun].count("bar-training") == 2
 
 
-def test_a_bar_says_what_it_shows_and_the_rounds_are_marked_in_it(show: Open, small: Sight) -> None:
+def test_a_bar_says_what_it_shows_and_the_rounds_are_marked_in_it(show: Open, small: PageInput) -> None:
     page = show(small)
     spoken = page.get_by_role("img", name="Replica 2, succeeded")
     expect(spoken).to_have_count(1)
@@ -135,7 +136,7 @@ def test_a_bar_says_what_it_shows_and_the_rounds_are_marked_in_it(show: Open, sm
     expect(page.locator("thead svg.axis line.tick")).to_have_count(30)
 
 
-def test_details_of_a_replica_hold_reasons_and_links_and_are_reached_by_keyboard(show: Open, small: Sight) -> None:
+def test_details_of_a_replica_hold_reasons_and_links_and_are_reached_by_keyboard(show: Open, small: PageInput) -> None:
     page = show(small)
     button = page.get_by_role("button", name="Replica 2, details")
     button.focus()
@@ -155,7 +156,7 @@ def test_details_of_a_replica_hold_reasons_and_links_and_are_reached_by_keyboard
     expect(attempts).to_have_count(0)
 
 
-def test_metrics_are_drawn_per_rank_and_merged_and_can_be_read_as_a_table(show: Open, small: Sight) -> None:
+def test_metrics_are_drawn_per_rank_and_merged_and_can_be_read_as_a_table(show: Open, small: PageInput) -> None:
     page = show(small)
     chart = page.locator("#metric-chart")
     expect(chart.locator("canvas")).to_have_count(1)
@@ -174,7 +175,7 @@ def test_metrics_are_drawn_per_rank_and_merged_and_can_be_read_as_a_table(show: 
     expect(chart.locator("div[role=img]")).to_have_attribute("aria-label", _starts("accuracy by round, last mean 0."))
 
 
-def test_round_times_and_blocked_time_are_drawn(show: Open, small: Sight) -> None:
+def test_round_times_and_blocked_time_are_drawn(show: Open, small: PageInput) -> None:
     page = show(small)
     chart = page.locator("#round-chart")
     drawn = ink(page, "#round-chart canvas")
@@ -188,7 +189,7 @@ def test_round_times_and_blocked_time_are_drawn(show: Open, small: Sight) -> Non
     assert cells[2] in {"3", "4"}
 
 
-def test_many_replicas_have_an_overview_pages_and_filters(show: Open, large: Sight) -> None:
+def test_many_replicas_have_an_overview_pages_and_filters(show: Open, large: PageInput) -> None:
     page = show(large)
     rows = page.locator("table.replicas tbody tr")
     expect(rows).to_have_count(50)
@@ -209,7 +210,7 @@ def test_many_replicas_have_an_overview_pages_and_filters(show: Open, large: Sig
     expect(page.locator(":focus")).to_have_attribute("data-focus", "replica-150")
 
 
-def test_the_map_of_many_ranks_shows_every_value_to_mouse_and_keyboard(show: Open, large: Sight) -> None:
+def test_the_map_of_many_ranks_shows_every_value_to_mouse_and_keyboard(show: Open, large: PageInput) -> None:
     page = show(large)
     canvas = page.locator("#metric-map canvas").first
     size = canvas.evaluate("(canvas) => [canvas.width, canvas.height]")
@@ -229,7 +230,7 @@ def test_the_map_of_many_ranks_shows_every_value_to_mouse_and_keyboard(show: Ope
     expect(readout).to_contain_text("replica 0, round 1: loss 2.")
 
 
-def test_an_opened_replica_of_many_gets_a_line(show: Open, large: Sight) -> None:
+def test_an_opened_replica_of_many_gets_a_line(show: Open, large: PageInput) -> None:
     page = show(large)
     assert ink(page, "#metric-chart canvas").get("47,127,193", 0) == 0
     page.get_by_role("button", name="Replica 3, details").click()
@@ -237,8 +238,8 @@ def test_an_opened_replica_of_many_gets_a_line(show: Open, large: Sight) -> None
     expect(page.locator("#metric-chart .u-legend")).to_contain_text("replica 3")
 
 
-def test_run_data_cannot_become_markup(show: Open, small: Sight) -> None:
-    attempt = AttemptView(
+def test_run_data_cannot_become_markup(show: Open, small: PageInput) -> None:
+    attempt = Attempt(
         attempt=1,
         job=f"job{EVIL}",
         launched_at=small.plan.created_at,
@@ -265,7 +266,9 @@ def test_run_data_cannot_become_markup(show: Open, small: Sight) -> None:
     assert page.locator("script").count() == 6
 
 
-def test_the_documents_are_written_out_when_opened_and_can_be_saved(show: Open, small: Sight, tmp_path: Path) -> None:
+def test_the_documents_are_written_out_when_opened_and_can_be_saved(
+    show: Open, small: PageInput, tmp_path: Path
+) -> None:
     page = show(small)
     assert page.locator("pre").count() == 0
     page.get_by_text("The plan", exact=True).click()
@@ -292,7 +295,7 @@ def test_nothing_is_wider_than_the_screen(show: Open, request: pytest.FixtureReq
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(show: Open, small: Sight, scheme: str) -> None:
+def test_text_stands_out_from_its_ground(show: Open, small: PageInput, scheme: str) -> None:
     page = show(small, color_scheme=scheme)
     for selector in (
         "body",
@@ -315,7 +318,7 @@ def test_text_stands_out_from_its_ground(show: Open, small: Sight, scheme: str) 
         assert contrast(foreground, ground) >= 4.5, (selector, foreground, ground)
 
 
-def test_a_page_follows_a_change_of_the_colour_scheme(show: Open, small: Sight) -> None:
+def test_a_page_follows_a_change_of_the_colour_scheme(show: Open, small: PageInput) -> None:
     page = show(small)
     assert ink(page, "#metric-chart canvas").get("29,33,37", 0) > 50
     page.emulate_media(color_scheme="dark")
@@ -324,7 +327,7 @@ def test_a_page_follows_a_change_of_the_colour_scheme(show: Open, small: Sight) 
     wait_until("the dark chart", lambda: ink(page, "#metric-chart canvas").get("231,233,235", 0) > 50)
 
 
-def test_every_control_has_a_name_and_every_section_a_heading(show: Open, large: Sight) -> None:
+def test_every_control_has_a_name_and_every_section_a_heading(show: Open, large: PageInput) -> None:
     page = show(large)
     tree = page.locator("body").aria_snapshot()
     for line in ('heading "Replicas over time" [level=2]', 'heading "Metrics"', 'combobox "Show"', 'textbox "Rank"'):
@@ -339,7 +342,7 @@ def test_every_control_has_a_name_and_every_section_a_heading(show: Open, large:
 
 
 def test_without_javascript_the_verdict_is_still_there(
-    show: Open, small: Sight, browser: Browser, tmp_path: Path
+    show: Open, small: PageInput, browser: Browser, tmp_path: Path
 ) -> None:
     show(small)
     context = browser.new_context(java_script_enabled=False)

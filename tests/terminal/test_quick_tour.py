@@ -1,4 +1,4 @@
-"""README's quick tour, typed into a terminal as it stands there: what it says one will see is seen."""
+"""The quick tour of the documentation, typed into a terminal line by line: it shows what the page promises."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Step(NamedTuple):
 
 
 def tour() -> list[Step]:
-    """The console blocks of the section."""
-    _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Quick tour\n")
-    section = rest.partition("\n## ")[0].partition("\n![")[0]
+    """The console blocks of the tour itself, up to the next section."""
+    _, _, rest = (ROOT / "docs" / "quick-tour.md").read_text(encoding="utf-8").partition("# Quick tour\n")
+    section = rest.partition("\n## ")[0]
     steps: list[Step] = []
     for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):
         for line in block.splitlines():
@@ -41,7 +41,7 @@ def tour() -> list[Step]:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Iterator[Path]:
-    """A folder that looks like ours after `make setup`, where nobody has left anything of a tour."""
+    """A folder that looks like the clone after `make setup`, without anything left over from an earlier tour."""
     folder = tmp_path / "muster"
     folder.mkdir()
     for path in ROOT.iterdir():
@@ -56,13 +56,13 @@ def clone(tmp_path: Path) -> Iterator[Path]:
         for mark in marks:
             (folder / made / mark).touch()
     yield folder
-    # A tour that broke off leaves its cloud.
+    # An interrupted tour leaves its embedded cloud running.
     if (folder / ".muster" / "local.json").exists():
         subprocess.run([folder / ".venv" / "bin" / "muster", "local", "down"], cwd=folder, check=True)
 
 
-def test_the_quick_tour_goes_as_the_readme_says(clone: Path) -> None:
-    # A user's shell may point anywhere.
+def test_the_quick_tour_shows_what_its_page_promises(clone: Path) -> None:
+    # The shell of a user may have any AWS settings.
     environment = {**os.environ, "AWS_PROFILE": "nobody", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     for name in ("NO_COLOR", "VIRTUAL_ENV", "MUSTER_STACK", "MAKEFLAGS", "MAKELEVEL"):
         environment.pop(name, None)

@@ -10,7 +10,7 @@ from infra.settings import StackSettings
 from muster.client import Muster
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
-from muster.control.timers import Rung
+from muster.control.timers import Fired
 from muster.local.faults import CapacityError, LostInstance, QuotaError, SlowStart
 from tests.support.deployed import Run
 from tests.support.waiting import wait_until
@@ -87,7 +87,7 @@ def test_a_run_whose_gate_stays_shut_stops_all_its_replicas_and_says_why(stack):
     assert set(run.statuses().values()) <= {"Stopped"}
     ends = {replica.outcome for replica in run.result().replicas}
     assert ends <= {ReplicaOutcome.STOPPED, ReplicaOutcome.NOT_LAUNCHED}
-    assert stack.invoke("Timer", {"run": run.name, "timer": "launch-gate"}) == {"timer": Rung.OVER.value}
+    assert stack.invoke("Timer", {"run": run.name, "timer": "launch-gate"}) == {"timer": Fired.OVER.value}
 
 
 def test_a_run_passes_its_gate_is_stopped_at_its_deadline_and_says_why(stack):
@@ -98,10 +98,10 @@ def test_a_run_passes_its_gate_is_stopped_at_its_deadline_and_says_why(stack):
     run = stack.start(stack.gated("late", replicas=2, launch_gate=gate, deadline_seconds=1_001, reruns=budget))
     run.wait_for_status(0, 1, "Training")
     # By the job itself: the record may not know yet.
-    assert stack.invoke("Timer", {"run": run.name, "timer": "launch-gate"}) == {"timer": Rung.PASSED.value}
+    assert stack.invoke("Timer", {"run": run.name, "timer": "launch-gate"}) == {"timer": Fired.PASSED.value}
     name = f"{stack.prefix}-{run.name}-deadline"
     deadline = json.loads(stack.cloud.client("scheduler").get_schedule(Name=name)["Target"]["Input"])
-    assert stack.invoke("Timer", deadline) == {"timer": Rung.STOPPED.value}
+    assert stack.invoke("Timer", deadline) == {"timer": Fired.STOPPED.value}
     ended = run.wait()
     why, _, _ = ended["cause"].partition("\n\n")
     assert (ended["status"], why) == ("FAILED", "deadline: the run was not over 1,001 s after its launch")
@@ -138,4 +138,4 @@ def test_a_deadline_far_away_keeps_no_run_alive_and_is_set_once(stack):
     assert stack.invoke("Plan", again)["accepted"] is True
     assert schedules.get_schedule(Name=name)["ScheduleExpression"] == before["ScheduleExpression"]
     assert before["ActionAfterCompletion"] == "DELETE"
-    assert stack.invoke("Timer", {"run": run.name, "timer": "deadline"}) == {"timer": Rung.OVER.value}
+    assert stack.invoke("Timer", {"run": run.name, "timer": "deadline"}) == {"timer": Fired.OVER.value}

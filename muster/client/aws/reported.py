@@ -12,7 +12,7 @@ from typing import Any
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.run.record import Transition
+from muster.contract.run.attempt import Transition, granted_type
 
 _ENDS = frozenset(status for status in JobStatus if status.is_terminal)
 
@@ -64,7 +64,7 @@ class JobDetail:
         return cls(
             reason=explained(end) if end else reason,
             failure_class=classify_end(end) if end else None,
-            instance_type=answer.get("ResourceConfig", {}).get("InstanceType"),
+            instance_type=granted_type(answer.get("ResourceConfig", {})),
             history=tuple(
                 Transition(at=step["StartTime"].isoformat(), secondary=step["Status"])
                 for step in answer.get("SecondaryStatusTransitions", [])

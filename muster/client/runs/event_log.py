@@ -14,7 +14,7 @@ from muster.client.runs.run_status import is_failure
 from muster.client.runs.timestamps import utc_text
 from muster.contract.aws.failures import FailureClass
 from muster.contract.document import Document
-from muster.contract.run.record import Transition
+from muster.contract.run.attempt import Transition
 from muster.contract.run.result import Result
 from muster.contract.run.waiting import Waiting
 

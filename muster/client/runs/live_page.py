@@ -17,13 +17,13 @@ from muster.client.runs.timestamps import utc_text
 from muster.contract.document import canonical_json
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
-from muster.contract.names import run_name
+from muster.contract.names import JobName, run_name
+from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.commit import Commit
 from muster.contract.run.plan import Plan
-from muster.contract.run.record import NOT_CREATED
 from muster.contract.run.result import ReplicaResult, Result
-from muster.report.make import Sight, make_page
-from muster.report.page_model import AttemptView, Page, ReplicaView
+from muster.report.make import PageInput, make_page
+from muster.report.page_model import Page, ReplicaView
 from muster.report.rounds import RoundTable, chosen
 
 # A look stays cheap however many jobs change at once; the next looks learn of the rest.
@@ -63,13 +63,13 @@ class PageSource:
         result = self._observer.result
         jobs = sorted(self._observer.jobs, key=lambda job: not is_failure(job))
         self._observer.details.learn(jobs, _DETAILS_PER_LOOK)
-        replicas = self._replicas(status, result)
+        replicas = self._replicas(plan, status, result)
         table = self._read_rounds(plan)
         told = [status.model_dump(mode="json"), [one.model_dump(mode="json") for one in replicas], table.latest]
         age = 0 if status.ended_at else int(time.monotonic() / _TAG_SECONDS)
         self.tag = hashlib.sha256(canonical_json([*told, age])).hexdigest()[:32]
         return make_page(
-            Sight(
+            PageInput(
                 plan=plan,
                 state=status.state,
                 reason=status.reason if status.behind is None else turn_text(status),
@@ -89,26 +89,34 @@ class PageSource:
             raise NoPlanError(self._execution, status.reason)
         return Plan.from_json(body, key)
 
-    def _replicas(self, status: RunStatus, result: Result | None) -> list[ReplicaView]:
+    def _replicas(self, plan: Plan, status: RunStatus, result: Result | None) -> list[ReplicaView]:
         jobs: dict[int, dict[int, Job]] = {}
         for job in self._observer.jobs:
             jobs.setdefault(job.name.rank, {})[job.name.attempt] = job
         settled = {replica.rank: replica for replica in result.replicas} if result else {}
-        return [self._replica(one, jobs.get(one.rank, {}), settled.get(one.rank)) for one in status.replicas]
+        return [self._replica(plan, one, jobs.get(one.rank, {}), settled.get(one.rank)) for one in status.replicas]
 
-    def _replica(self, replica: ReplicaStatus, jobs: dict[int, Job], settled: ReplicaResult | None) -> ReplicaView:
+    def _replica(
+        self, plan: Plan, replica: ReplicaStatus, jobs: dict[int, Job], settled: ReplicaResult | None
+    ) -> ReplicaView:
         known = {attempt.attempt: attempt for attempt in settled.attempts} if settled else {}
-        attempts = []
+        spec = plan.spec.of_rank(replica.rank)
+        attempts: list[Attempt] = []
         for number in range(1, max([*jobs, *known], default=0) + 1):
+            name = JobName(plan.place.job_prefix, plan.run, replica.rank, number)
             job = jobs.get(number)
-            view = AttemptView(attempt=number) if job is None else self._of_job(job)
-            told = known.get(number)
-            if told is not None:
-                update = told.model_dump(exclude={"job"} if job is None or told.secondary == NOT_CREATED else None)
-                view = view.model_copy(update=update)
-            attempts.append(view)
+            attempt = self._of_job(job) if job else Attempt(attempt=number, job=str(name), secondary=NOT_CREATED)
+            if number in known:
+                attempt = attempt.merged(known[number])
+            if attempt.was_created and attempt.instance_type is None:
+                attempt = attempt.model_copy(update={"instance_type": requested_type(spec, attempts)})
+            attempts.append(attempt)
         if replica.waiting_for is not None:
-            attempts.append(AttemptView(attempt=len(attempts) + 1, failure_class=replica.waiting_for))
+            number = len(attempts) + 1
+            name = JobName(plan.place.job_prefix, plan.run, replica.rank, number)
+            attempts.append(
+                Attempt(attempt=number, job=str(name), secondary=NOT_CREATED, failure_class=replica.waiting_for)
+            )
         return ReplicaView(
             rank=replica.rank,
             state=settled.outcome.value if settled else status_word(replica),
@@ -120,9 +128,9 @@ class PageSource:
             problem=settled.problem if settled else None,
         )
 
-    def _of_job(self, job: Job) -> AttemptView:
+    def _of_job(self, job: Job) -> Attempt:
         detail = self._observer.details.get(job)
-        return AttemptView(
+        return Attempt(
             attempt=job.name.attempt,
             job=str(job.name),
             instance_type=detail.instance_type if detail else None,

@@ -20,7 +20,7 @@ REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> dict[str, Any]:
     """The request that launches attempt `attempt` of replica `rank`.
 
-    `shortages` is how many earlier attempts found no capacity or no quota: the next fallback type is taken after each.
+    `shortages` is how many earlier attempts found no capacity or no quota: each moves on to the next fallback type.
     """
     spec, place, layout = plan.spec.of_rank(rank), plan.place, plan.layout
     checkpoints = s3_uri(place.bucket, plan.meeting.checkpoints(rank).rstrip("/"))

@@ -7,16 +7,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from muster.contract.aws.failures import FailureClass
 from muster.contract.document import Document
+from muster.contract.run.attempt import Attempt
 
 RECORD_VERSION = 1
-NOT_CREATED = "NotCreated"
-"""The secondary status of an attempt that ended without ever having a job: it was refused."""
 
 
 class Next(StrEnum):
-    """What follows the end of an attempt. The workflow branches on it."""
+    """What follows the end of an attempt. The workflow branches on it.
+
+    STOP is what the workflow does when the loss of a replica costs the run its quorum. It depends on the other
+    replicas, so a record never holds it.
+    """
 
     DONE = "done"
     RERUN = "rerun"
@@ -25,35 +27,14 @@ class Next(StrEnum):
 
 
 class Decision(Document):
-    """What the end of an attempt means, and what the workflow does about it."""
+    """What the end of an attempt means for its replica, and what the workflow does about it."""
 
     next: Next
     attempt: int = Field(ge=1, description="the attempt that ended; for a rerun, the one to launch")
+    lost: bool = Field(default=False, description="whether the replica failed without a rerun left")
     delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the end to the launch")
     decided_at: str = ""
     reason: str = ""
-
-
-class Transition(Document):
-    """A secondary status as SageMaker reported it; one that we do not know is kept as it is."""
-
-    at: str
-    secondary: str
-
-
-class Attempt(Document):
-    """One job's life."""
-
-    attempt: int = Field(ge=1)
-    job: str
-    launched_at: str
-    ended_at: str | None = None
-    status: str = ""
-    secondary: str = ""
-    history: tuple[Transition, ...] = ()
-    failure_class: FailureClass | None = None
-    reason: str = ""
-    artifacts: str | None = None
 
 
 class Record(Document):

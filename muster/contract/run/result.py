@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from muster.contract.aws.failures import FailureClass
 from muster.contract.document import Document
+from muster.contract.run.attempt import Attempt
 
 RESULT_VERSION = 1
 
@@ -31,25 +31,12 @@ class ReplicaOutcome(StrEnum):
     UNKNOWN = "unknown"  # its record cannot be read
 
 
-class AttemptResult(Document):
-    """One attempt in the settlement."""
-
-    attempt: int
-    job: str
-    launched_at: str
-    ended_at: str | None = None
-    status: str
-    secondary: str
-    failure_class: FailureClass | None = None
-    reason: str = ""
-
-
 class ReplicaResult(Document):
     """One replica in the settlement."""
 
     rank: int
     outcome: ReplicaOutcome
-    attempts: tuple[AttemptResult, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
     artifacts: str | None = None
     checkpoint_uri: str | None = None
     round: int | None = None

@@ -132,15 +132,20 @@ class ResourceFields(Document):
     def _preferred_plans(self) -> bool:
         return any(preference.training_plan_arns for preference in self.instance_preferences or ())
 
+    def type_after(self, shortages: int) -> str | None:
+        """The type asked for after `shortages` attempts that found no capacity or no quota; None: SageMaker chooses."""
+        if self.instance_preferences is not None:
+            return None
+        return self.instance_types[shortages % len(self.instance_types)]
+
     def resource_request(self, shortages: int) -> dict[str, Any]:
         """ResourceConfig after `shortages` attempts that found no capacity or no quota."""
-        if self.instance_preferences is not None:
-            chosen: dict[str, Any] = {
-                "InstancePreferences": [preference.request() for preference in self.instance_preferences]
-            }
+        instance_type = self.type_after(shortages)
+        if instance_type is None:
+            preferences = [preference.request() for preference in self.instance_preferences or ()]
+            chosen: dict[str, Any] = {"InstancePreferences": preferences}
             own_disks = False
         else:
-            instance_type = self.instance_types[shortages % len(self.instance_types)]
             chosen, own_disks = {"InstanceType": instance_type}, has_own_disks(instance_type)
         members = {
             **chosen,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, Self
 
 import boto3
 from botocore.config import Config
@@ -31,36 +32,51 @@ _CONFIG = Config(
 )
 
 
-# Telling others is worth a second try and no long wait: the run goes on without it.
+# An event is worth a second try and no long wait: the run does not depend on it.
 _CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=10)
 
 
-def s3_client() -> S3Client:
-    """An S3 client."""
-    return boto3.client("s3", config=_CONFIG)
+Service = Literal["s3", "sagemaker", "stepfunctions", "events", "scheduler", "sns"]
 
 
-def sagemaker_client() -> SageMakerClient:
-    """A SageMaker client."""
-    return boto3.client("sagemaker", config=_CONFIG)
+class Clients:
+    """One client of each service, made when it is first used, and kept."""
 
+    @classmethod
+    def opened(cls, *services: Service) -> Self:
+        """With the clients of `services` made already: a function makes its own before its first event."""
+        clients = cls()
+        for service in services:
+            getattr(clients, service)
+        return clients
 
-def stepfunctions_client() -> SFNClient:
-    """A Step Functions client."""
-    return boto3.client("stepfunctions", config=_CONFIG)
+    @cached_property
+    def s3(self) -> S3Client:
+        """S3."""
+        return boto3.client("s3", config=_CONFIG)
 
+    @cached_property
+    def sagemaker(self) -> SageMakerClient:
+        """SageMaker."""
+        return boto3.client("sagemaker", config=_CONFIG)
 
-def events_client() -> EventBridgeClient:
-    """An EventBridge client, for putting events."""
-    return boto3.client("events", config=_CONFIG_FOR_EVENTS)
+    @cached_property
+    def stepfunctions(self) -> SFNClient:
+        """Step Functions."""
+        return boto3.client("stepfunctions", config=_CONFIG)
 
+    @cached_property
+    def events(self) -> EventBridgeClient:
+        """EventBridge, for putting events."""
+        return boto3.client("events", config=_CONFIG_FOR_EVENTS)
 
-def scheduler_client() -> SchedulerClient:
-    """An EventBridge Scheduler client."""
-    client: SchedulerClient = boto3.client("scheduler", config=_CONFIG)
-    return client
+    @cached_property
+    def scheduler(self) -> SchedulerClient:
+        """EventBridge Scheduler."""
+        client: SchedulerClient = boto3.client("scheduler", config=_CONFIG)
+        return client
 
-
-def sns_client() -> SNSClient:
-    """An SNS client."""
-    return boto3.client("sns", config=_CONFIG)
+    @cached_property
+    def sns(self) -> SNSClient:
+        """SNS."""
+        return boto3.client("sns", config=_CONFIG)

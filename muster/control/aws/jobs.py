@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_request_error
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, run_job_prefix
+from muster.contract.run.attempt import Attempt, granted_type
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_passing
 from muster.control.runtime import clock
@@ -35,13 +36,26 @@ class Job:
     artifacts: str | None
     changed_at: str
     instance_type: str | None
-    """None where SageMaker itself chooses among preferences and does not tell."""
+    """None while SageMaker has not chosen among preferences."""
     billable_seconds: int
 
     @property
     def end(self) -> JobEnd | None:
         """Its end, where it has ended."""
         return JobEnd(JobStatus(self.status), self.secondary, self.reason) if self.status in _ENDS else None
+
+    def applied_to(self, attempt: Attempt, *, stopping: bool) -> Attempt:
+        """`attempt` as this job shows it; `stopping`: its run is being stopped."""
+        update = {
+            "status": self.status,
+            "secondary": self.secondary,
+            "reason": self.reason,
+            "artifacts": self.artifacts,
+            "instance_type": self.instance_type or attempt.instance_type,
+            "billable_seconds": self.billable_seconds if self.end else None,
+        }
+        seen = attempt.model_copy(update=update)
+        return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
 
 
 class LaunchRefusedError(Exception):
@@ -95,7 +109,7 @@ class Jobs:
             reason=found.get("FailureReason", ""),
             artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
             changed_at=clock.isoformat(found.get("TrainingEndTime") or found["LastModifiedTime"]),
-            instance_type=found["ResourceConfig"].get("InstanceType"),
+            instance_type=granted_type(found["ResourceConfig"]),
             # Not there before the end, and for a job that never had an instance.
             billable_seconds=found.get("BillableTimeInSeconds", 0),
         )

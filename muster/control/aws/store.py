@@ -7,7 +7,6 @@ writer win. 412 is a lost race; 409 means that two conditional writes met, and t
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from botocore.exceptions import ClientError
 from muster.contract.errors import ConflictError
 from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, http_status
+from muster.control.runtime import clock
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -37,10 +37,9 @@ class Stored:
 class Store:
     """The control plane's view of one bucket."""
 
-    def __init__(self, s3: S3Client, bucket: str, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, s3: S3Client, bucket: str) -> None:
         self.s3 = s3
         self.bucket = bucket
-        self._pause = pause
 
     def uri(self, key: str) -> str:
         """`s3://bucket/key`."""
@@ -107,7 +106,7 @@ class Store:
         Raises:
             ConflictError: after the last one.
         """
-        return _Attempts(what, self._pause)
+        return _Attempts(what)
 
     def _conditional(self, key: str, put: Callable[[], None]) -> bool:
         for _ in self.attempts(self.uri(key)):
@@ -126,9 +125,8 @@ class Store:
 class _Attempts:
     """Iterates until the caller leaves the loop or patience ends."""
 
-    def __init__(self, what: str, pause: Callable[[float], None]) -> None:
+    def __init__(self, what: str) -> None:
         self._what = what
-        self._pause = pause
 
     def __iter__(self) -> _Attempts:
         self._count = 0
@@ -139,6 +137,6 @@ class _Attempts:
             message = f"{self._what} was written by others {_TRIES} times in a row; it is tried again later"
             raise ConflictError(message)
         if self._count:
-            self._pause(random.uniform(0, _PAUSE_SECONDS * 2 ** min(self._count, 5)))  # noqa: S311 - jitter
+            clock.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(self._count, 5)))  # noqa: S311 - jitter
         self._count += 1
         return self._count

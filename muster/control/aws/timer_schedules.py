@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from muster.contract.document import canonical_json
 from muster.contract.spec.run_limits import Timer
 from muster.control.aws.aws_errors import error_code
+from muster.control.runtime import clock
 
 
 class SchedulerClient(Protocol):
@@ -30,8 +31,8 @@ class Timers:
         self._prefix = prefix
 
     def set(self, run: str, timers: Mapping[Timer, int]) -> None:
-        """Let each timer ring so many seconds from now. One that was set before stays as it is."""
-        now = datetime.now(UTC)
+        """Let each timer fire after so many seconds. One that was set before stays as it is."""
+        now = clock.utc_now()
         for timer, seconds in timers.items():
             self._set(run, timer, now + timedelta(seconds=seconds))
 

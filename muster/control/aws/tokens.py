@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from botocore.exceptions import ClientError
+from pydantic import Field
 
 from muster.contract.document import canonical_json
 from muster.contract.run.record import Decision
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
-from muster.control.aws.aws_errors import error_code
+from muster.control.aws.aws_errors import error_code, is_passing
 from muster.control.runtime import clock
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ _ERROR_MAX = 256
 _CAUSE_MAX = 32_768
 
 
+# Step Functions: a task token has at most 2,048 characters.
+Token = Annotated[str, Field(min_length=1, max_length=2_048)]
+
+
 class Tokens:
     """Completes the tasks of waiting workflows."""
 
@@ -33,22 +38,29 @@ class Tokens:
         self._stepfunctions = stepfunctions
 
     def complete(self, token: str, run: str, rank: int, decision: Decision) -> bool:
-        """Hand `decision` to the workflow. False when nobody waits on that token any more."""
+        """Hand `decision` to the workflow. False when no task waits on the token any more."""
         text = canonical_json(workflow_state(run, rank, decision)).decode()
         return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=text))
 
     def release(self, token: str) -> bool:
-        """Let a workflow go on that waits for nothing but a word. False when nobody waits on that token any more."""
+        """Complete a task that needs no output. False when no task waits on the token any more."""
         return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output="{}"))
 
-    def fail(self, token: str, error: str, cause: str) -> bool:
-        """Tell the workflow that the function itself failed; the workflow tries the same attempt again."""
-        error, cause = error[:_ERROR_MAX], cause[:_CAUSE_MAX]
-        return _sent(lambda: self._stepfunctions.send_task_failure(taskToken=token, error=error, cause=cause))
+    def fail(self, token: str, error: Exception) -> bool:
+        """Tell the workflow that the function itself failed; the workflow tries again.
+
+        The failure of the task is what makes it try again at once: raising would do so only on AWS.
+        """
+        name = "Muster.Unavailable" if is_passing(error) else f"Muster.{type(error).__name__}"
+        return _sent(
+            lambda: self._stepfunctions.send_task_failure(
+                taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
+            )
+        )
 
 
 def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:
-    """The state with which a replica's workflow goes on, the whole of it: the output replaces the input."""
+    """The whole state with which a replica's workflow continues: the output replaces the input."""
     return {
         "run": run,
         "rank": rank,

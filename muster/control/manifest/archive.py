@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol
 
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
 from muster.control.manifest.search_limits import KIB, Limits, check
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 MANIFEST = "manifest.json"
 
@@ -38,7 +38,7 @@ _BARE = {
 _SPARSE_MORE, _SPARSE_MORE_NEXT = 482, 504
 
 
-def manifest_member(packed: io.BufferedReader, uri: str, limits: Limits, deadline: Deadline) -> bytes | None:
+def manifest_member(packed: io.BufferedReader, uri: str, limits: Limits, budget: TimeBudget) -> bytes | None:
     """The content of the first root member `manifest.json` of a gzipped tar, or None when there is none.
 
     Reads no further than that member. A later manifest.json, which would win when unpacked, is not looked for.
@@ -48,7 +48,7 @@ def manifest_member(packed: io.BufferedReader, uri: str, limits: Limits, deadlin
             at the root (a link, a device, a directory, an absolute path, a path with `..`).
     """
     with gzip.GzipFile(fileobj=packed, mode="rb") as unpacked:
-        return _Walk(unpacked, uri, limits, deadline).manifest()
+        return _Walk(unpacked, uri, limits, budget).manifest()
 
 
 class _Unpacked(Protocol):
@@ -58,8 +58,8 @@ class _Unpacked(Protocol):
 class _Walk:
     """One pass over an archive's blocks."""
 
-    def __init__(self, unpacked: _Unpacked, uri: str, limits: Limits, deadline: Deadline) -> None:
-        self._unpacked, self._uri, self._limits, self._deadline = unpacked, uri, limits, deadline
+    def __init__(self, unpacked: _Unpacked, uri: str, limits: Limits, budget: TimeBudget) -> None:
+        self._unpacked, self._uri, self._limits, self._budget = unpacked, uri, limits, budget
         self._count = 0
 
     def manifest(self) -> bytes | None:
@@ -151,7 +151,7 @@ class _Walk:
 
     def _read(self, size: int) -> bytes:
         """Exactly `size` bytes."""
-        check(self._deadline, self._uri)
+        check(self._budget, self._uri)
         self._count += size
         if self._count > self._limits.unpacked_bytes:
             detail = f"no manifest in the first {self._limits.unpacked_bytes:,} unpacked bytes; write it first"

@@ -13,7 +13,7 @@ from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, error_message, http_status
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
 from muster.control.manifest.search_limits import MIB, Limits, check
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -34,12 +34,12 @@ class ObjectSource(io.RawIOBase):
     `missing` is True when there is no such key. Every other failure is a ManifestError.
     """
 
-    def __init__(self, s3: S3Client, bucket: str, key: str, limits: Limits, deadline: Deadline) -> None:
+    def __init__(self, s3: S3Client, bucket: str, key: str, limits: Limits, budget: TimeBudget) -> None:
         self.uri = s3_uri(bucket, key)
         self.missing = False
         self.size = 0
         self._s3, self._bucket, self._key = s3, bucket, key
-        self._limits, self._deadline = limits, deadline
+        self._limits, self._budget = limits, budget
         self._offset = 0
         self._interruptions = 0
         self._etag: str | None = None
@@ -54,7 +54,7 @@ class ObjectSource(io.RawIOBase):
         """Fill `buffer` as far as one read of the transfer goes; 0 at the object's end."""
         view = memoryview(buffer)
         while self._offset < self.size:
-            check(self._deadline, self.uri)
+            check(self._budget, self.uri)
             allowed = self._limits.read_bytes - self._offset
             if allowed <= 0:
                 detail = f"no manifest in the first {self._limits.read_bytes:,} bytes; write it first"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +12,7 @@ from muster.control.manifest.manifest_content import parse_manifest
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
 from muster.control.manifest.object_stream import ObjectSource
 from muster.control.manifest.search_limits import KIB, Limits
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -44,7 +42,6 @@ def resolve_manifest(
     job: str,
     *,
     limits: Limits = _DEFAULT,
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> ResolvedManifest:
     """The manifest of `job`, whose output lies under `output_uri` (the request's S3OutputPath).
 
@@ -57,12 +54,12 @@ def resolve_manifest(
     """
     bucket, prefix = split_s3_uri(output_uri)
     folder = "/".join(part for part in (prefix.rstrip("/"), job) if part)
-    deadline = Deadline.after(limits.seconds, monotonic)
+    budget = TimeBudget.of(limits.seconds)
     for name in (*_PLAIN, _ARCHIVE):
-        with ObjectSource(s3, bucket, f"{folder}/{name}", limits, deadline) as source:
+        with ObjectSource(s3, bucket, f"{folder}/{name}", limits, budget) as source:
             if source.missing:
                 continue
-            body = _packed(source, limits, deadline) if name == _ARCHIVE else _plain(source, limits)
+            body = _packed(source, limits, budget) if name == _ARCHIVE else _plain(source, limits)
         return _resolved(body, source.uri)
     detail = f"the job left no manifest; looked for {', '.join((*_PLAIN, _ARCHIVE))} in this folder"
     raise ManifestError(ManifestProblem.ABSENT, f"s3://{bucket}/{folder}/", detail)
@@ -75,8 +72,8 @@ def _plain(source: ObjectSource, limits: Limits) -> bytes:
     return io.BufferedReader(source, _READ_SIZE).read()
 
 
-def _packed(source: ObjectSource, limits: Limits, deadline: Deadline) -> bytes:
-    body = manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, deadline)
+def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget) -> bytes:
+    body = manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, budget)
     if body is None:
         raise ManifestError(ManifestProblem.ABSENT, source.uri, "the archive holds no manifest.json at its root")
     return body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -26,7 +26,7 @@ class Limits:
     interruptions: int = 3  # of one object's transfer
 
 
-def check(deadline: Deadline, uri: str) -> None:
-    """Raise ManifestError (timeout) once the deadline has passed."""
-    if deadline.passed:
+def check(budget: TimeBudget, uri: str) -> None:
+    """Raise ManifestError (timeout) once the time budget is spent."""
+    if budget.is_spent:
         raise ManifestError(ManifestProblem.TIMEOUT, uri, "the time for finding the manifest is over")

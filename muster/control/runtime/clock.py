@@ -1,13 +1,75 @@
-"""The one clock of the control plane."""
+"""The one clock of the control plane: the time, how long something takes, and pauses."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What tells the time. Tests and simulations put a virtual one in the place of the machine's."""
+
+    def utc_now(self) -> datetime:
+        """The time, with UTC as its zone."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that is never set back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def utc_now(self) -> datetime:
+        """The time, with UTC as its zone."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that is never set back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
+
+
+_clock: Clock = SystemClock()
+
+
+@contextmanager
+def replaced(clock: Clock) -> Iterator[None]:
+    """Let `clock` tell the time to every thread of this process."""
+    global _clock  # noqa: PLW0603 - there is one clock, and its users are everywhere
+    before, _clock = _clock, clock
+    try:
+        yield
+    finally:
+        _clock = before
+
+
+def utc_now() -> datetime:
+    """The time, with UTC as its zone."""
+    return _clock.utc_now()
+
+
+def monotonic() -> float:
+    """Seconds on a clock that is never set back."""
+    return _clock.monotonic()
+
+
+def sleep(seconds: float) -> None:
+    """Pause."""
+    _clock.sleep(seconds)
 
 
 def now() -> str:
     """The time in UTC, ISO 8601 with milliseconds; sorts as text."""
-    return isoformat(datetime.now(UTC))
+    return isoformat(utc_now())
 
 
 def isoformat(at: datetime) -> str:
@@ -20,6 +82,6 @@ def from_epoch_milliseconds(value: float) -> str:
     return isoformat(datetime.fromtimestamp(value / 1000, UTC))
 
 
-def seconds_since(moment: str) -> float:
-    """Seconds from `moment`, as `now` wrote it, until now."""
-    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+def seconds_since(timestamp: str) -> float:
+    """Seconds from `timestamp`, as `now` wrote it, until now."""
+    return (utc_now() - datetime.fromisoformat(timestamp)).total_seconds()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from muster.contract.aws.metric_names import NAMESPACE, SERVICE, STACK_SERVICE
 from muster.contract.errors import ConfigurationError
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -68,6 +68,6 @@ def measure(name: str, value: float) -> None:
         pass
 
 
-def time_left(context: Context) -> Deadline:
+def time_left(context: Context) -> TimeBudget:
     """Until when the function may work and still finish in time."""
-    return Deadline.after(context.get_remaining_time_in_millis() / 1000 - _RESERVE_SECONDS)
+    return TimeBudget.of(context.get_remaining_time_in_millis() / 1000 - _RESERVE_SECONDS)

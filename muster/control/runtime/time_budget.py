@@ -1,30 +1,29 @@
-"""A moment until which work may go on."""
+"""How long a function may still work."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from muster.control.runtime import clock
 
 
 @dataclass(frozen=True)
-class Deadline:
-    """A moment on an injected monotonic clock, in seconds."""
+class TimeBudget:
+    """Time that ends at `until`, in seconds on the control plane's monotonic clock."""
 
-    at: float
-    monotonic: Callable[[], float] = time.monotonic
+    until: float
 
     @classmethod
-    def after(cls, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> Deadline:
-        """The moment `seconds` from now."""
-        return cls(monotonic() + seconds, monotonic)
+    def of(cls, seconds: float) -> TimeBudget:
+        """A budget of so many seconds from now."""
+        return cls(clock.monotonic() + seconds)
 
     @property
-    def passed(self) -> bool:
-        """Whether the moment has come."""
-        return self.monotonic() >= self.at
+    def is_spent(self) -> bool:
+        """Whether the time is over."""
+        return clock.monotonic() >= self.until
 
     @property
     def remaining(self) -> float:
-        """Seconds until then; 0 when it has passed."""
-        return max(0.0, self.at - self.monotonic())
+        """Seconds that are left; 0 when the time is over."""
+        return max(0.0, self.until - clock.monotonic())

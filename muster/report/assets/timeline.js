@@ -12,6 +12,9 @@ const PHASES = {
 };
 const PHASE_OF = new Map(Object.entries(PHASES).flatMap(([phase, names]) => names.map((name) => [name, phase])));
 const ENDED = new Set(["Completed", "Failed", "Stopped"]);
+// An attempt whose request was refused never had a job (muster/contract/run/attempt.py).
+const hasJob = (attempt) => attempt.secondary !== "NotCreated";
+
 const FILTERS = {
   all: ["all replicas", () => true],
   rerun: ["those that were rerun", (replica) => (replica.attempts ?? []).length > 1],
@@ -31,7 +34,7 @@ function segments(model, replica) {
     const from = model.since(attempt.launched_at);
     const to = attempt.ended_at ? model.since(attempt.ended_at) : model.span;
     if (free !== null && from > free.at) found.push({ from: free.at, to: from, phase: "waiting", what: free.why });
-    if (!attempt.job) found.push({ from, to: Math.max(from, to), phase: "waiting", what: `waits: ${attempt.failure_class ?? "no job yet"}` });
+    if (!hasJob(attempt)) found.push({ from, to: Math.max(from, to), phase: "waiting", what: `waits: ${attempt.failure_class ?? "no job yet"}` });
     else phases(model, attempt, from, to, found);
     if (attempt.ended_at && attempt.status !== "Completed") {
       const why = attempt.failure_class ?? attempt.status ?? "unknown";
@@ -166,7 +169,7 @@ class Timeline {
 
   row(replica) {
     const opened = this.open.has(replica.rank);
-    const usd = (replica.attempts ?? []).reduce((sum, attempt) => sum + (attempt.usd ?? 0), 0);
+    const usd = (replica.usd ?? []).reduce((sum, cost) => sum + (cost ?? 0), 0);
     const after = (replica.attempts ?? []).slice(0, -1).map((attempt) => attempt.failure_class ?? "unknown");
     const toggle = () => {
       if (!this.open.delete(replica.rank)) this.open.add(replica.rank);
@@ -191,7 +194,7 @@ class Timeline {
       el("td", {}, attempt.reason || "–"),
       el("td", {}, `${clockTime(attempt.launched_at)} to ${clockTime(attempt.ended_at)}`),
       el("td", {}, attempt.instance_type ?? "–"),
-      el("td", {}, ...(attempt.job ? [link("job", attempt.job, "job"), " ", link("logs", attempt.job, "logs")] : ["no job"]))));
+      el("td", {}, ...(hasJob(attempt) ? [link("job", attempt.job, "job"), " ", link("logs", attempt.job, "logs")] : ["no job"]))));
     const heads = ["attempt", "end", "reason", "time", "instance", "console"].map((name) => el("th", { scope: "col" }, name));
     const metrics = Object.entries(replica.metrics ?? {}).filter(([name]) => name !== "round").map(([name, value]) => `${name} ${short(value)}`);
     const more = [replica.problem, metrics.join(", "), replica.checkpoint_uri, replica.artifacts].filter(Boolean);

@@ -10,7 +10,7 @@ from muster.client.aws.reported import Execution, ExecutionStatus, Job
 from muster.client.runs.event_log import EventKind, Traces, event_log
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import JobName
-from muster.contract.run.record import Transition
+from muster.contract.run.attempt import Transition
 from muster.contract.run.waiting import Waiting
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)

@@ -8,12 +8,13 @@ import pytest
 
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import RUN_MAX, is_run_name, numbered_run_name
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import descend, next_run
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Place, Plan
-from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec import DEFAULT_BUDGETS, RerunCause
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
@@ -29,9 +30,7 @@ def plan(run: str = "run", lineage: Lineage | None = None, **fields: Any) -> Pla
 
 def replica(rank: int, attempts: int, failure_class: FailureClass | None) -> ReplicaResult:
     made = [
-        AttemptResult(
-            attempt=n, job=f"j{n}", launched_at="", status="Failed", secondary="", failure_class=failure_class
-        )
+        Attempt(attempt=n, job=f"j{n}", launched_at="", status="Failed", secondary="", failure_class=failure_class)
         for n in range(1, attempts + 1)
     ]
     outcome = ReplicaOutcome.SUCCEEDED if failure_class is None else ReplicaOutcome.FAILED

@@ -2,73 +2,95 @@ import pytest
 
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.run.record import Attempt, Decision, Next
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.spec import Budget
 from muster.contract.spec.spec_reader import parse_spec
-from muster.control.decide import Lost, ends_within_hour, judge, weigh_loss
+from muster.control.decide import Facts, can_do_without, decide_end, ends_within_hour, judge
 
 SPEC = parse_spec({"replicas": 4, "trainer": "a.b:c", "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})
 
 
 def attempts(*classes: FailureClass | None, first: int = 1) -> tuple[Attempt, ...]:
-    """Attempts that ended in `classes`; the last one is the current one and not classified yet."""
+    """Attempts that ended in `classes`."""
     return tuple(
-        Attempt(attempt=number, job=f"j{number}", launched_at="t", failure_class=failure_class)
-        for number, failure_class in enumerate((*classes, None), start=first)
+        Attempt(attempt=number, job=f"j{number}", failure_class=failure_class, reason="why")
+        for number, failure_class in enumerate(classes, start=first)
     )
 
 
+def facts(*, stopping: bool = False, ceiling: str | None = None) -> Facts:
+    return Facts(SPEC, stopping, ceiling, "2026-05-04T03:00:00.000Z")
+
+
 def test_success_is_done_even_while_the_run_is_stopping():
-    assert judge(SPEC, attempts(), None, stopping=True) == Decision(next=Next.DONE, attempt=1)
+    assert judge(0, attempts(None), facts(stopping=True)) == Decision(next=Next.DONE, attempt=1)
 
 
 def test_nothing_is_rerun_while_the_run_is_stopping():
-    decision = judge(SPEC, attempts(), FailureClass.SPOT, stopping=True)
-    assert isinstance(decision, Decision)
-    assert decision.next is Next.FAIL
+    decision = judge(0, attempts(FailureClass.SPOT), facts(stopping=True))
+    assert (decision.next, decision.lost) == (Next.FAIL, False)
 
 
 def test_each_class_spends_its_own_budget():
     spot, infrastructure = FailureClass.SPOT, FailureClass.INFRASTRUCTURE
-    history = attempts(spot, infrastructure, infrastructure)
-    decision = judge(SPEC, history, spot, stopping=False)
-    assert isinstance(decision, Decision)
+    decision = judge(0, attempts(spot, infrastructure, infrastructure, spot), facts())
     assert (decision.next, decision.attempt, decision.reason) == (Next.RERUN, 5, "spot")
     assert 20 <= decision.delay_seconds <= 25
-    assert isinstance(judge(SPEC, attempts(spot, spot), spot, stopping=False), Lost)
+    assert judge(0, attempts(spot, spot, spot), facts()).lost
 
 
 def test_user_code_is_not_rerun_by_default():
-    lost = judge(SPEC, attempts(), FailureClass.USER_CODE, stopping=False)
-    assert lost == Lost("user-code (0 reruns allowed for user-code)")
+    decision = judge(3, attempts(FailureClass.USER_CODE), facts())
+    reason = "replica 3 was lost: user-code (0 reruns allowed for user-code): why"
+    assert decision == Decision(next=Next.FAIL, attempt=1, lost=True, reason=reason)
+
+
+def test_nothing_is_rerun_beyond_the_cost_ceiling():
+    decision = judge(1, attempts(FailureClass.SPOT), facts(ceiling="the cost ceiling of $1.00 is reached"))
+    assert decision.lost
+    assert decision.reason == "replica 1 was lost: the cost ceiling of $1.00 is reached: why"
+    assert judge(1, attempts(None), facts(ceiling="reached")).next is Next.DONE
 
 
 def test_attempts_end_where_names_end():
-    assert isinstance(judge(SPEC, attempts(first=ATTEMPT_MAX), FailureClass.SPOT, stopping=False), Lost)
+    assert judge(0, attempts(FailureClass.SPOT, first=ATTEMPT_MAX), facts()).lost
 
 
 @pytest.mark.parametrize(
     ("policy", "min_replicas", "lost", "expected"),
     [
-        ("terminate", None, 1, Next.STOP),
-        ("continue", 2, 1, Next.FAIL),
-        ("continue", 2, 2, Next.FAIL),
-        ("continue", 2, 3, Next.STOP),
-        ("continue", None, 1, Next.STOP),
+        ("terminate", None, 1, False),
+        ("continue", 2, 1, True),
+        ("continue", 2, 2, True),
+        ("continue", 2, 3, False),
+        ("continue", None, 1, False),
     ],
 )
 def test_what_a_lost_replica_means(policy, min_replicas, lost, expected):
     fields = {"replicas": 4, "trainer": "a.b:c", "on_replica_failure": policy}
     spec = parse_spec({**fields, **({"min_replicas": min_replicas} if min_replicas else {})})
-    assert weigh_loss(spec, 1, Lost("why"), lost) == Decision(next=expected, attempt=1, reason="why")
+    assert can_do_without(spec, lost) is expected
 
 
-def test_replicas_that_end_together_do_not_come_back_together():
+def test_an_end_is_decided_once_and_only_of_the_current_attempt():
+    [running] = attempts(None)
+    record = Record(run="run", rank=0, token="t", armed_at="a", attempts=(running,))
+    ended = running.model_copy(update={"failure_class": FailureClass.SPOT, "ended_at": "2026-05-04T02:59:00.000Z"})
+    after = decide_end(record, ended, facts())
+    assert after is not None
+    assert after.decision is not None
+    assert after.decision.decided_at == "2026-05-04T03:00:00.000Z"
+    assert after.current.failure_class is FailureClass.SPOT
+    assert decide_end(after, ended, facts()) is None
+    assert decide_end(None, ended, facts()) is None
+    assert decide_end(record, ended.model_copy(update={"attempt": 2}), facts()) is None
+
+
+def test_replicas_that_end_together_are_not_rerun_together():
     def waits(job: str) -> int:
-        current = Attempt(attempt=1, job=job, launched_at="t")
-        decision = judge(SPEC, (current,), FailureClass.CAPACITY, stopping=False)
-        assert isinstance(decision, Decision)
-        return decision.delay_seconds
+        current = Attempt(attempt=1, job=job, failure_class=FailureClass.CAPACITY)
+        return judge(0, (current,), facts()).delay_seconds
 
     found = [waits(f"muster-run-r{rank}-a1") for rank in range(200)]
     assert (min(found), max(found)) == (60, 74)

@@ -6,7 +6,8 @@ import pytest
 
 from bench.sample_run import sample_run
 from muster.contract.names import REPLICAS_MAX
-from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.execution_output import ending
 
 PLAN = sample_run(2, 1).plan
@@ -15,8 +16,8 @@ RESULT_URI, PAGE_URI = "s3://bucket/control/sample/result.json", "s3://bucket/co
 ERROR_MAX, CAUSE_MAX = 256, 32_768
 
 
-def attempt(number: int, reason: str = "") -> AttemptResult:
-    return AttemptResult(
+def attempt(number: int, reason: str = "") -> Attempt:
+    return Attempt(
         attempt=number, job=f"job-a{number}", launched_at="t", status="Failed", secondary="Failed", reason=reason
     )
 

@@ -15,7 +15,7 @@ from muster.control.aws.jobs import Jobs
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
 from muster.control.report_page import publish_page
-from muster.control.runtime.time_budget import Deadline
+from muster.control.runtime.time_budget import TimeBudget
 
 PLAN = sample_run(1, 1).plan
 LAYOUT = PLAN.layout
@@ -55,19 +55,19 @@ def rounds(run: ActiveRun) -> list[int]:
 
 
 def test_a_page_is_written_once_as_html(run):
-    assert publish_page(run, RESULT, Deadline.after(60)) == f"s3://bucket/{LAYOUT.page}"
+    assert publish_page(run, RESULT, TimeBudget.of(60)) == f"s3://bucket/{LAYOUT.page}"
     assert rounds(run) == list(range(1, 21))
     head = run.documents.store.s3.head_object(Bucket="bucket", Key=LAYOUT.page)
     assert head["ContentType"] == "text/html; charset=utf-8"
-    publish_page(run, RESULT.model_copy(update={"reason": "another"}), Deadline.after(60))
+    publish_page(run, RESULT.model_copy(update={"reason": "another"}), TimeBudget.of(60))
     assert b"another" not in run.documents.store.get(LAYOUT.page).body
 
 
 def test_out_of_time_a_page_goes_without_its_rounds(run):
-    assert publish_page(run, RESULT, Deadline.after(-1)) == f"s3://bucket/{LAYOUT.page}"
+    assert publish_page(run, RESULT, TimeBudget.of(-1)) == f"s3://bucket/{LAYOUT.page}"
     assert rounds(run) == []
 
 
 def test_a_page_that_cannot_be_written_is_no_error(run):
     nowhere = ActiveRun(PLAN, RunDocuments(Store(run.documents.store.s3, "nowhere"), PLAN.run), run.jobs)
-    assert publish_page(nowhere, RESULT, Deadline.after(60)) is None
+    assert publish_page(nowhere, RESULT, TimeBudget.of(60)) is None

@@ -8,7 +8,8 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from muster.contract.errors import ConflictError, DocumentError
-from muster.contract.run.record import Attempt, Record
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Record
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
 

@@ -10,9 +10,10 @@ import pytest
 from moto import mock_aws
 
 from muster.contract.aws.failures import FailureClass
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence
 from muster.contract.run.plan import Place, Plan
-from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.active_run import ActiveRun
 from muster.control.aws.bus import Bus
@@ -29,7 +30,7 @@ LOST = ReplicaResult(
     rank=0,
     outcome=ReplicaOutcome.FAILED,
     attempts=(
-        AttemptResult(
+        Attempt(
             attempt=1,
             job="job",
             launched_at="",

@@ -8,8 +8,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Place, Plan
-from muster.contract.run.record import Attempt, Decision, Next, Record
+from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.result import Result, Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.contract.spec.spec_reader import parse_spec
@@ -17,7 +18,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.aws.jobs import Jobs
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
-from muster.control.timers import Rung, ring
+from muster.control.timers import Fired, fire
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
 
@@ -47,27 +48,27 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActiveRun]:
         yield ActiveRun(Plan.make("run", "arn:execution", "t", PLACE, spec), documents, jobs)
 
 
-def test_a_gate_that_too_few_have_passed_raises_the_fence_and_is_obeyed_again_when_it_rings_again(run: ActiveRun):
-    assert ring(run, Timer.LAUNCH_GATE) is Rung.STOPPED
+def test_a_gate_that_too_few_have_passed_raises_the_fence_and_is_obeyed_again_when_it_fires_again(run: ActiveRun):
+    assert fire(run, Timer.LAUNCH_GATE) is Fired.STOPPED
     fence = run.documents.fence()
     assert fence is not None
-    words = "1 of the 2 replicas that it asks for were at work after 60 s"
+    words = "1 of the 2 required replicas were at work after 60 s"
     assert (fence.verdict, fence.reason) == (Verdict.FAILED, f"launch gate: {words}")
     # The first call may have failed before all were asked to stop.
-    assert ring(run, Timer.LAUNCH_GATE) is Rung.STOPPED
-    assert ring(run, Timer.DEADLINE) is Rung.OVER
+    assert fire(run, Timer.LAUNCH_GATE) is Fired.STOPPED
+    assert fire(run, Timer.DEADLINE) is Fired.OVER
     assert run.documents.fence() == fence
 
 
 def test_a_deadline_raises_the_fence_whatever_the_replicas_do(run: ActiveRun):
-    assert ring(run, Timer.DEADLINE) is Rung.STOPPED
+    assert fire(run, Timer.DEADLINE) is Fired.STOPPED
     fence = run.documents.fence()
     assert fence is not None
-    assert fence.reason == "deadline: the run was not over 90 s after its launch"
+    assert fence.reason == "deadline: the run had not ended 90 s after its launch"
 
 
-def test_an_alarm_of_a_run_that_is_over_or_never_was_does_nothing(run: ActiveRun):
+def test_a_timer_of_a_run_that_is_over_or_never_was_does_nothing(run: ActiveRun):
     result = Result(run="run", verdict=Verdict.SUCCEEDED, reason="", settled_at="t", replicas=(), reruns=0)
     run.documents.store.create(run.documents.layout.result, result.to_json())
-    assert ring(run, Timer.DEADLINE) is ring(None, Timer.DEADLINE) is Rung.OVER
+    assert fire(run, Timer.DEADLINE) is fire(None, Timer.DEADLINE) is Fired.OVER
     assert run.documents.fence() is None

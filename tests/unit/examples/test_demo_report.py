@@ -8,7 +8,8 @@ import pytest
 
 from examples.digits.report import Report, verdict_lines
 from muster.contract.aws.failures import FailureClass
-from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 
 
 def replica(rank: int, attempts: int = 1, **changes: Any) -> ReplicaResult:
@@ -16,7 +17,7 @@ def replica(rank: int, attempts: int = 1, **changes: Any) -> ReplicaResult:
     done = {"status": "Completed", "secondary": "Completed"}
     ends = [lost] * (attempts - 1) + [done]
     tried = tuple(
-        AttemptResult(attempt=number, job=f"muster-digits-r{rank}-a{number}", launched_at="", **end)
+        Attempt(attempt=number, job=f"muster-digits-r{rank}-a{number}", launched_at="", **end)
         for number, end in enumerate(ends, start=1)
     )
     values = {"outcome": ReplicaOutcome.SUCCEEDED, "round": 20, "metrics": {"accuracy": 0.97}} | changes

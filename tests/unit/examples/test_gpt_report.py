@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from examples.char_gpt.report import Report, verdict_lines
-from muster.contract.run.result import AttemptResult, ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 
 
 def replica(rank: int, **changes: Any) -> ReplicaResult:
-    attempt = AttemptResult(attempt=1, job=f"gpt-r{rank}-a1", launched_at="", status="Completed", secondary="Completed")
+    attempt = Attempt(attempt=1, job=f"gpt-r{rank}-a1", launched_at="", status="Completed", secondary="Completed")
     values = {"outcome": ReplicaOutcome.SUCCEEDED, "round": 80, "metrics": {"heldout": 1.52}} | changes
     return ReplicaResult(rank=rank, attempts=(attempt,), **values)
 

@@ -9,11 +9,11 @@ import pytest
 
 from bench.sample_run import sample_run
 from muster.contract.aws.failures import FailureClass
-from muster.contract.run.record import Transition
+from muster.contract.run.attempt import Attempt, Transition
 from muster.report.cost import attempt_usd
 from muster.report.links import console_links
-from muster.report.make import Sight, make_page
-from muster.report.page_model import AttemptView, ReplicaView
+from muster.report.make import PageInput, make_page
+from muster.report.page_model import ReplicaView
 from muster.report.render import data_block, page_json, render
 from muster.report.words import duration
 
@@ -22,11 +22,11 @@ PRICES = {"ml.g5.xlarge": 3.6}
 
 
 @pytest.fixture(scope="module")
-def small() -> Sight:
+def small() -> PageInput:
     return sample_run(4, 20, reason="InternalServerError: again.")
 
 
-def attempt(**fields: object) -> AttemptView:
+def attempt(**fields: object) -> Attempt:
     values: dict[str, object] = {
         "attempt": 1,
         "job": "job",
@@ -34,7 +34,7 @@ def attempt(**fields: object) -> AttemptView:
         "launched_at": "2026-05-04T03:00:00.000Z",
         "ended_at": "2026-05-04T03:10:00.000Z",
     }
-    return AttemptView.model_validate({**values, **fields})
+    return Attempt.model_validate({**values, **fields})
 
 
 def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
@@ -52,7 +52,7 @@ def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
     assert attempt_usd(attempt(instance_type="ml.new.large"), 1, now, PRICES) is None
 
 
-def test_after_a_shortage_the_next_fallback_is_counted(small: Sight) -> None:
+def test_after_a_shortage_the_next_fallback_is_counted(small: PageInput) -> None:
     spec = small.plan.spec.model_copy(update={"fallback_instance_types": ["ml.g5.4xlarge"]})
     plan = small.plan.model_copy(update={"spec": spec})
     refused = attempt(job=None, instance_type=None, failure_class=FailureClass.CAPACITY)
@@ -61,7 +61,7 @@ def test_after_a_shortage_the_next_fallback_is_counted(small: Sight) -> None:
     assert [one.instance_type for one in page.replicas[0].attempts] == [None, "ml.g5.4xlarge"]
 
 
-def test_the_verdict_is_words_in_every_state(small: Sight) -> None:
+def test_the_verdict_is_words_in_every_state(small: PageInput) -> None:
     said = {
         state: make_page(replace(small, state=state, reason=reason, parameters_identical=None)).verdict
         for state, reason in (
@@ -78,7 +78,7 @@ def test_the_verdict_is_words_in_every_state(small: Sight) -> None:
     assert "do not hold the same parameters" in make_page(replace(small, parameters_identical=False)).verdict
 
 
-def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: Sight) -> None:
+def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: PageInput) -> None:
     waits = attempt(attempt=2, job=None, launched_at=None, ended_at=None, failure_class=FailureClass.QUOTA)
     replicas = [
         ReplicaView(rank=0, state="Downloading", attempts=(attempt(ended_at=None),)),
@@ -89,7 +89,7 @@ def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: Sight) -> No
     assert page.verdict.startswith("The run is going on: 1 of 3 replicas have a job, 1 waits for quota, 20 rounds.")
 
 
-def test_the_limits_of_a_run_stand_beside_what_they_limit(small: Sight) -> None:
+def test_the_limits_of_a_run_stand_beside_what_they_limit(small: PageInput) -> None:
     spec = small.plan.spec.model_copy(update={"deadline_seconds": 7_200, "cost_ceiling_usd": 250.0})
     page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
     notes = {fact.label: fact.note for fact in page.facts}
@@ -97,7 +97,7 @@ def test_the_limits_of_a_run_stand_beside_what_they_limit(small: Sight) -> None:
     assert notes["Cost so far"].endswith("; no reruns from $250.00 on")
 
 
-def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: Sight) -> None:
+def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: PageInput) -> None:
     replica = ReplicaView(rank=0, state="failed", attempts=(attempt(instance_type="ml.new.large"),))
     [cost] = [fact for fact in make_page(replace(small, replicas=[replica])).facts if fact.label == "Cost so far"]
     assert cost.value == "≤ $0.0000"
@@ -128,13 +128,13 @@ def test_links_lead_to_the_console_of_the_partition(partition: str, region: str,
     assert links.run_logs.endswith("TrainingJobs$3FlogStreamNameFilter$3Dmuster-run-r")
 
 
-def test_values_of_environments_are_not_in_the_page(small: Sight) -> None:
+def test_values_of_environments_are_not_in_the_page(small: PageInput) -> None:
     body = render(make_page(small)).decode()
     assert "API_KEY" in body
     assert "swordfish" not in body
 
 
-def test_nothing_of_a_run_can_end_the_data_block(small: Sight) -> None:
+def test_nothing_of_a_run_can_end_the_data_block(small: PageInput) -> None:
     page = make_page(replace(small, reason="</script><!-- <script> ]]> & \u2028"))
     block = data_block(page)
     assert not re.search(r"[<>&]", block)
@@ -142,7 +142,7 @@ def test_nothing_of_a_run_can_end_the_data_block(small: Sight) -> None:
     assert "</script><!--" in json.loads(block)["verdict"]
 
 
-def test_the_policy_allows_the_page_s_own_scripts_and_no_network(small: Sight) -> None:
+def test_the_policy_allows_the_page_s_own_scripts_and_no_network(small: PageInput) -> None:
     still, live = (render(make_page(small), live=live).decode() for live in (False, True))
     [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', still)
     assert policy.startswith("default-src &#x27;none&#x27;; script-src &#x27;sha256-")

@@ -1,0 +1,97 @@
+"""An attempt of a replica: the one model that record, result and page share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import Field
+
+from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
+from muster.contract.document import Document
+from muster.contract.spec.spec import Spec
+
+NOT_CREATED = "NotCreated"
+"""The secondary status of an attempt that ended without a job: its request was refused."""
+
+_SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
+
+
+class Transition(Document):
+    """A secondary status as SageMaker reported it; an unknown one is kept as it is."""
+
+    at: str
+    secondary: str
+
+
+class Attempt(Document):
+    """One SageMaker job that carries a replica, from its launch to its end."""
+
+    attempt: int = Field(ge=1)
+    job: str
+    launched_at: str | None = Field(default=None, description="none where only the refusal of its request is known")
+    instance_type: str | None = Field(
+        default=None, description="the type it runs on; none while SageMaker has not chosen among preferences"
+    )
+    ended_at: str | None = None
+    billable_seconds: int | None = Field(default=None, description="as SageMaker bills it; none where it was not asked")
+    status: str = ""
+    secondary: str = ""
+    history: tuple[Transition, ...] = ()
+    failure_class: FailureClass | None = None
+    reason: str = ""
+    artifacts: str | None = None
+
+    @property
+    def was_created(self) -> bool:
+        """Whether there is or was a training job of this attempt."""
+        return self.secondary != NOT_CREATED
+
+    @property
+    def is_shortage(self) -> bool:
+        """Whether it ended because there was no capacity or no quota for its instance type."""
+        return self.failure_class in _SHORTAGES
+
+    def ended(self, end: JobEnd, at: str, *, stopping: bool = False) -> Self:
+        """This attempt after `end`, which SageMaker reported at `at`; `stopping`: its run was being stopped."""
+        return self.model_copy(
+            update={
+                "ended_at": at,
+                "status": end.status.value,
+                "secondary": end.secondary,
+                "failure_class": classify_end(end, stopping=stopping),
+                "reason": explained(end),
+            }
+        )
+
+    def merged(self, seen: Self) -> Self:
+        """This attempt with what `seen`, another view of it, adds. The longer history is the newer one."""
+        known = {name for name in seen.model_fields_set if getattr(seen, name) not in {None, ""}} - {"history"}
+        update: dict[str, Any] = {name: getattr(seen, name) for name in known}
+        return self.model_copy(update={**update, "history": max(self.history, seen.history, key=len)})
+
+    def without_history(self) -> Self:
+        """The attempt as the result holds it: thousands of them must stay small."""
+        return self.model_copy(update={"history": ()})
+
+
+def shortages(attempts: Sequence[Attempt]) -> int:
+    """How many of `attempts` found no instance of their type: after each the next fallback type is taken."""
+    return sum(attempt.is_shortage for attempt in attempts)
+
+
+def requested_type(spec: Spec, before: Sequence[Attempt]) -> str | None:
+    """The instance type that the attempt after those of `before` asks for; None where SageMaker chooses.
+
+    The one place that answers which type an attempt has. `spec` is the spec of the replica's rank.
+    """
+    return spec.type_after(shortages(before))
+
+
+def granted_type(resource_config: Mapping[str, Any]) -> str | None:
+    """The instance type that a job got, by the ResourceConfig that SageMaker reports.
+
+    CreateTrainingJob: with InstancePreferences SageMaker chooses, and reports SelectedInstanceType.
+    """
+    found = resource_config.get("SelectedInstanceType") or resource_config.get("InstanceType")
+    return found if isinstance(found, str) else None

@@ -1,0 +1,72 @@
+"""What the functions work with: the settings of a function and the parts of the control plane, made once a process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Self
+
+from muster.control.active_run import Runs
+from muster.control.admission import RunQueue
+from muster.control.aws.bus import Bus
+from muster.control.aws.clients import Clients, Service
+from muster.control.aws.jobs import Jobs
+from muster.control.aws.store import Store
+from muster.control.aws.tokens import Tokens
+from muster.control.rerun_policy import RerunPolicy
+from muster.control.runtime.function import read_environment
+from muster.control.runtime.function_settings import FunctionEnvironment
+
+
+class ControlPlane:
+    """The control plane as one function sees it. Every part is made when it is first used, and kept."""
+
+    def __init__(self, settings: FunctionEnvironment, clients: Clients) -> None:
+        self.settings = settings
+        self.clients = clients
+
+    @classmethod
+    def from_environment(cls, *services: Service, environment: Mapping[str, str] = os.environ) -> Self:
+        """The control plane of a function that calls `services`, whose clients are made now, before the first event.
+
+        Raises:
+            ConfigurationError: names every variable of the environment that is missing or wrong, at once.
+        """
+        return cls(read_environment(FunctionEnvironment, environment), Clients.opened(*services))
+
+    @cached_property
+    def store(self) -> Store:
+        """The stack's bucket."""
+        return Store(self.clients.s3, self.settings.bucket)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The training jobs."""
+        return Jobs(self.clients.sagemaker)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The runs of the stack."""
+        return Runs(self.store, self.jobs)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The task tokens of waiting workflows."""
+        return Tokens(self.clients.stepfunctions)
+
+    @cached_property
+    def bus(self) -> Bus:
+        """The stack's event bus."""
+        return Bus(self.clients.events, self.settings.bus)
+
+    @cached_property
+    def queue(self) -> RunQueue | None:
+        """The run queue; None in a stack without a cap on its replicas."""
+        cap = self.settings.max_concurrent_replicas
+        return None if cap is None else RunQueue(self.store, self.tokens, cap)
+
+    @cached_property
+    def rerun_policy(self) -> RerunPolicy:
+        """What starts the continuation of a failed run."""
+        return RerunPolicy(self.clients.stepfunctions, self.bus)

@@ -1,0 +1,231 @@
+"""How every call is made: checked, logged, met by faults, carried out, answered."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+from tests.memory import models
+from tests.memory.clock import VirtualClock
+
+Parameters: TypeAlias = Mapping[str, Any]
+_THROTTLES = {
+    "Throttled",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+    "SlowDown",
+    "RequestLimitExceeded",
+}
+_TRANSIENT_STATUSES = {500, 502, 503, 504}
+_LONGEST_PAUSE_SECONDS = 20.0  # botocore's standard mode
+
+
+class AwsError(Exception):
+    """An error that a service answers; the caller gets it as botocore's ClientError."""
+
+    def __init__(self, code: str, message: str = "", status: int = 400) -> None:
+        super().__init__(f"{status} {code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+
+    def as_client_error(self, operation: str) -> ClientError:
+        """What boto3 raises for it."""
+        answer: Any = {
+            "Error": {"Code": self.code, "Message": self.message},
+            "ResponseMetadata": _metadata(self.status),
+        }
+        return ClientError(answer, operation)
+
+
+def refuse(code: str, message: str, status: int = 400) -> NoReturn:
+    """Answer an error instead of carrying a call out."""
+    raise AwsError(code, message, status) from None
+
+
+class Operation(NamedTuple):
+    """What a service does for an operation, and the parameters that it has. None: all that the model has."""
+
+    effect: Callable[[Parameters], dict[str, Any]]
+    """Its answer shares nothing with what the service keeps."""
+    supported: Collection[str] | None = None
+    status: int = 200
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that reached AWS: every try of the SDK is one."""
+
+    service: str
+    operation: str
+    parameters: Parameters
+    at: datetime
+
+
+@dataclass
+class Fault:
+    """What befalls the calls of an operation (a glob) for which `when` holds, after `skip` of them, `count` times.
+
+    `delay_seconds` pass and `action` is done before the effect: an interleaved writer, for instance. `error` is raised
+    instead of the effect, or, with `after_effect`, instead of the answer only. An AwsError reaches the caller as a
+    ClientError, anything else (a lost connection, the end of the process) as it is. `count=None`: without end.
+    """
+
+    operation: str
+    error: AwsError | BaseException | None = None
+    after_effect: bool = False
+    when: Callable[[Call], bool] = lambda _: True
+    skip: int = 0
+    count: int | None = 1
+    delay_seconds: float = 0.0
+    action: Callable[[], None] | None = None
+    fired: int = field(default=0, init=False)
+
+
+_THROTTLED = AwsError("ThrottlingException", "Rate exceeded")
+# Services with another code or status.
+_THROTTLED_BY = {
+    "s3": AwsError("SlowDown", "Please reduce your request rate.", 503),
+    "scheduler": AwsError("ThrottlingException", "Rate exceeded", 429),
+    "sns": AwsError("Throttled", "Rate exceeded", 429),
+}
+
+
+def throttle(operation: str, count: int | None = 1, when: Callable[[Call], bool] = lambda _: True) -> Fault:
+    """Calls that come too fast, refused as each service does it."""
+    return Fault(operation, _THROTTLED, when=when, count=count)
+
+
+def server_error(
+    operation: str,
+    count: int | None = 1,
+    *,
+    code: str = "InternalFailure",
+    status: int = 500,
+    after_effect: bool = False,
+) -> Fault:
+    """A 5xx: the service fails."""
+    return Fault(operation, AwsError(code, "Please try again.", status), after_effect, count=count)
+
+
+def lost_answer(operation: str, count: int | None = 1) -> Fault:
+    """The call is carried out, and the caller gets a 500 for it."""
+    return server_error(operation, count, after_effect=True)
+
+
+class Calls:
+    """The one way into this AWS: its log, its faults, and the tries that an SDK makes."""
+
+    def __init__(self, clock: VirtualClock, tries: int, seed: int) -> None:
+        self.log: list[Call] = []
+        """Every request that arrived, in order."""
+        self.faults: list[Fault] = []
+        """In the order in which they are looked at: of those that match, the first one not used up strikes."""
+        self._clock = clock
+        self._tries = tries
+        self._random = random.Random(seed)  # noqa: S311 - jitter
+        self._lock = threading.Lock()
+
+    def inject(self, *faults: Fault) -> None:
+        """Add faults behind those that are there."""
+        self.faults.extend(faults)
+
+    def counts(self) -> Counter[str]:
+        """How often each operation was called since the last reset."""
+        return Counter(call.operation for call in self.log)
+
+    def of(self, operation: str) -> list[Parameters]:
+        """The parameters of the calls of an operation."""
+        return [call.parameters for call in self.log if call.operation == operation]
+
+    def reset(self) -> None:
+        """Forget the log and the faults."""
+        with self._lock:
+            self.log.clear()
+            self.faults.clear()
+
+    def call(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Make a call as an SDK in standard mode does: passing errors are tried again, after a jittered pause.
+
+        Raises:
+            ParamValidationError: nothing was sent.
+            ClientError: what the service answered to the last try.
+        """
+        models.check_parameters(service, name, parameters)
+        if operation.supported is not None and (unknown := parameters.keys() - set(operation.supported)):
+            message = f"{name} has no {', '.join(sorted(unknown))} here"
+            raise NotImplementedError(message)
+        tried = 0
+        while True:
+            try:
+                return self._once(service, name, operation, parameters)
+            except (ClientError, BotoCoreError) as error:
+                tried += 1
+                if tried >= self._tries or not _is_passing(error):
+                    raise
+                with self._lock:
+                    share = self._random.random()
+                self._clock.sleep(share * min(2.0 ** (tried - 1), _LONGEST_PAUSE_SECONDS))
+
+    def _once(self, service: str, name: str, operation: Operation, parameters: Parameters) -> dict[str, Any]:
+        call = Call(service, name, copy.deepcopy(parameters), self._clock.now())
+        with self._lock:
+            self.log.append(call)
+            fault = self._take(call)
+        error = fault.error if fault is not None else None
+        if error is _THROTTLED:
+            error = _THROTTLED_BY.get(service, error)
+        try:
+            if fault is not None:
+                if fault.delay_seconds:
+                    self._clock.sleep(fault.delay_seconds)
+                if fault.action is not None:
+                    fault.action()
+                if error is not None and not fault.after_effect:
+                    raise error
+            if found := models.broken_limits(service, name, parameters):
+                count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected: "
+                refuse("ValidationException", count + "; ".join(found))
+            answer = operation.effect(copy.deepcopy(parameters))
+            models.check_answer(service, name, answer)
+            if error is not None:
+                raise error
+        except AwsError as refused:
+            raise refused.as_client_error(name) from None
+        # A part of an object is a success of its own kind.
+        status = 206 if "ContentRange" in answer else operation.status
+        return {**answer, "ResponseMetadata": _metadata(status)}
+
+    def _take(self, call: Call) -> Fault | None:
+        for fault in self.faults:
+            if fault.count == 0 or not fnmatchcase(call.operation, fault.operation) or not fault.when(call):
+                continue
+            if fault.skip:
+                fault.skip -= 1
+                continue
+            fault.fired += 1
+            if fault.count is not None:
+                fault.count -= 1
+            return fault
+        return None
+
+
+def _metadata(status: int) -> dict[str, Any]:
+    return {"HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0}
+
+
+def _is_passing(error: ClientError | BotoCoreError) -> bool:
+    if not isinstance(error, ClientError):
+        return not isinstance(error, ParamValidationError)
+    status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+    return status in _TRANSIENT_STATUSES or error.response["Error"]["Code"] in _THROTTLES

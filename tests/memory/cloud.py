@@ -1,0 +1,85 @@
+"""The services of one account and region together, and clients of them shaped like boto3's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from botocore import xform_name
+from botocore.paginate import Paginator
+
+from tests.memory import models
+from tests.memory.calls import Calls, Operation
+from tests.memory.clock import VirtualClock
+from tests.memory.events import Events
+from tests.memory.notifications import Notifications
+from tests.memory.s3 import S3
+from tests.memory.scheduler import Scheduler
+from tests.memory.sns import Sns
+from tests.memory.training import Training
+from tests.memory.workflow import Workflow
+
+ACCOUNT = "123456789012"
+REGION = "us-east-1"
+
+
+class MemoryCloud:
+    """An AWS account with one bucket and one state machine. Nothing of it outlives the object.
+
+    `tries` is how often a client sends a request that meets passing errors, 6 for the control plane's clients: with 1
+    the code under test sees every fault itself. `seed` decides identifiers and jitter.
+    """
+
+    def __init__(self, bucket: str = "bucket", *, tries: int = 1, seed: int = 0) -> None:
+        self.bucket = bucket
+        self.clock = VirtualClock()
+        self.calls = Calls(self.clock, tries, seed)
+        self.notifications = Notifications(self.clock, ACCOUNT, REGION, seed)
+        self.s3 = S3(self.clock)
+        self.training = Training(self.clock, self.notifications, ACCOUNT, REGION)
+        self.workflow = Workflow(self.clock, self.notifications, ACCOUNT, REGION)
+        self.events = Events(self.clock)
+        self.scheduler = Scheduler(self.clock, ACCOUNT, REGION)
+        self.sns = Sns()
+        self.s3.add_bucket(bucket)
+        self._operations: dict[str, dict[str, Operation]] = {
+            "s3": self.s3.operations,
+            "sagemaker": self.training.operations,
+            "stepfunctions": self.workflow.operations,
+            "events": self.events.operations,
+            "scheduler": self.scheduler.operations,
+            "sns": self.sns.operations,
+        }
+
+    def client(self, service: str) -> Any:
+        """A client, as `boto3.client(service)`; of every operation that this AWS has."""
+        return MemoryClient(service, self.calls, self._operations[service])
+
+
+class MemoryClient:
+    """Methods by the names of boto3's, and its paginators."""
+
+    def __init__(self, service: str, calls: Calls, operations: Mapping[str, Operation]) -> None:
+        self._service = service
+        self._operations = {xform_name(name): name for name in operations}
+        self._methods: dict[str, Callable[..., dict[str, Any]]] = {
+            xform_name(name): partial(_call, calls, service, name, operation) for name, operation in operations.items()
+        }
+
+    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
+        if name.startswith("_") or name not in self._methods:
+            message = f"the {self._service} in memory has no {name}"
+            raise AttributeError(message)
+        return self._methods[name]
+
+    def get_paginator(self, name: str) -> Any:
+        """botocore's own paginator over an operation."""
+        operation = self._operations[name]
+        pages = models.paginator_model(self._service).get_paginator(operation)
+        method: Any = self._methods[name]
+        return Paginator(method, pages, models.operation_model(self._service, operation))
+
+
+def _call(calls: Calls, service: str, name: str, operation: Operation, /, **parameters: Any) -> dict[str, Any]:
+    return calls.call(service, name, operation, parameters)

@@ -1,0 +1,227 @@
+"""S3: strongly consistent objects with conditional writes, ranges and listings. Without versions and multipart."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.response import StreamingBody
+
+from tests.memory.calls import AwsError, Operation, Parameters, refuse
+from tests.memory.clock import VirtualClock
+
+KEYS_PER_PAGE = 1_000  # ListObjectsV2: at most 1,000 keys a page
+_KEY_BYTES_MAX = 1_024
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object as it is in the bucket."""
+
+    body: bytes
+    etag: str
+    """With its quotes."""
+    modified_at: datetime
+    """In whole seconds, as in S3."""
+    content_type: str
+
+
+class S3:
+    """Buckets. Every operation is atomic, whatever threads call it."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._buckets: dict[str, dict[str, StoredObject]] = {}
+        read = {"Bucket", "Key", "Range", "IfMatch"}
+        write = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "ContentType"}
+        listing = {"Bucket", "Prefix", "StartAfter", "ContinuationToken", "MaxKeys", "Delimiter"}
+        self.operations = {
+            "GetObject": Operation(self._get, read),
+            "HeadObject": Operation(self._head, read),
+            "PutObject": Operation(self._put, write),
+            "DeleteObject": Operation(self._delete, {"Bucket", "Key"}, 204),
+            "ListObjectsV2": Operation(self._list, listing),
+        }
+
+    def add_bucket(self, name: str) -> None:
+        """Make an empty bucket."""
+        self._buckets[name] = {}
+
+    def objects(self, bucket: str) -> dict[str, StoredObject]:
+        """A copy of what is in a bucket, in the order in which S3 lists it."""
+        with self._lock:
+            return {key: self._buckets[bucket][key] for key in sorted(self._buckets[bucket], key=str.encode)}
+
+    def _get(self, request: Parameters) -> dict[str, Any]:
+        found = self._read(request)
+        answer = _described(found)
+        body = found.body
+        if (span := _span(request.get("Range"), len(body))) is not None:
+            answer["ContentRange"] = f"bytes {span.start}-{span.stop - 1}/{len(body)}"
+            body = body[span.start : span.stop]
+        return {**answer, "ContentLength": len(body), "Body": StreamingBody(io.BytesIO(body), len(body))}
+
+    def _head(self, request: Parameters) -> dict[str, Any]:
+        try:
+            found = self._read(request)
+            span = _span(request.get("Range"), len(found.body))
+        except AwsError as error:
+            # The answer to HEAD has no body that could name a code.
+            refuse(str(error.status), _HEAD_MESSAGES[error.status], error.status)
+        length = len(found.body) if span is None else len(span)
+        return {**_described(found), "ContentLength": length}
+
+    def _read(self, request: Parameters) -> StoredObject:
+        with self._lock:
+            found = self._bucket(request).get(request["Key"])
+        if found is None:
+            refuse("NoSuchKey", "The specified key does not exist.", 404)
+        if "IfMatch" in request and not _names(request["IfMatch"], found):
+            raise _precondition_failed()
+        return found
+
+    def _put(self, request: Parameters) -> dict[str, Any]:
+        key, body = request["Key"], _bytes(request.get("Body", b""))
+        if len(key.encode()) > _KEY_BYTES_MAX:
+            refuse("KeyTooLongError", "Your key is too long", 400)
+        wanted, unwanted = request.get("IfMatch"), request.get("IfNoneMatch")
+        if unwanted not in {None, "*"} or (wanted is not None and unwanted is not None):
+            message = "A header you provided implies functionality that is not implemented"
+            refuse("NotImplemented", message, 501)
+        # MD5 is what an ETag is, without encryption by a key of KMS.
+        etag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+        content_type = request.get("ContentType", "binary/octet-stream")
+        with self._lock:
+            bucket = self._bucket(request)
+            found = bucket.get(key)
+            if unwanted is not None and found is not None:
+                raise _precondition_failed()
+            if wanted is not None and found is None:
+                refuse("NoSuchKey", "The specified key does not exist.", 404)
+            if wanted is not None and found is not None and not _names(wanted, found):
+                raise _precondition_failed()
+            bucket[key] = StoredObject(body, etag, self._clock.now().replace(microsecond=0), content_type)
+        return {"ETag": etag, "ServerSideEncryption": "AES256"}
+
+    def _delete(self, request: Parameters) -> dict[str, Any]:
+        with self._lock:
+            self._bucket(request).pop(request["Key"], None)
+        return {}
+
+    def _list(self, request: Parameters) -> dict[str, Any]:
+        prefix, delimiter = request.get("Prefix", ""), request.get("Delimiter", "")
+        # A continuation token stands for all that came before it: StartAfter no longer counts.
+        after = request.get("ContinuationToken") or request.get("StartAfter", "")
+        most = min(request.get("MaxKeys", KEYS_PER_PAGE), KEYS_PER_PAGE)
+        with self._lock:
+            bucket = dict(self._bucket(request))
+        contents: list[dict[str, Any]] = []
+        prefixes: list[dict[str, str]] = []
+        last, truncated = "", False
+        for name, is_prefix in _entries(sorted(bucket, key=str.encode), prefix, delimiter):
+            if name.encode() <= after.encode() or (is_prefix and after.startswith(name)):
+                continue
+            if len(contents) + len(prefixes) == most:
+                truncated = True
+                break
+            last = name
+            if is_prefix:
+                prefixes.append({"Prefix": name})
+            else:
+                contents.append(_listed(name, bucket[name]))
+        return {
+            "Name": request["Bucket"],
+            "Prefix": prefix,
+            "MaxKeys": request.get("MaxKeys", KEYS_PER_PAGE),
+            "KeyCount": len(contents) + len(prefixes),
+            "IsTruncated": truncated,
+            **{name: request[name] for name in ("StartAfter", "ContinuationToken", "Delimiter") if name in request},
+            **({"Contents": contents} if contents else {}),
+            **({"CommonPrefixes": prefixes} if prefixes else {}),
+            **({"NextContinuationToken": last} if truncated else {}),
+        }
+
+    def _bucket(self, request: Parameters) -> dict[str, StoredObject]:
+        found = self._buckets.get(request["Bucket"])
+        if found is None:
+            refuse("NoSuchBucket", "The specified bucket does not exist", 404)
+        return found
+
+
+_HEAD_MESSAGES = {404: "Not Found", 412: "Precondition Failed", 416: "Requested Range Not Satisfiable"}
+
+
+def _entries(keys: list[str], prefix: str, delimiter: str) -> Iterator[tuple[str, bool]]:
+    """Keys under `prefix`, and in the place of those that share a further part up to `delimiter` that part, once."""
+    rolled_up = ""
+    for key in keys:
+        if not key.startswith(prefix):
+            continue
+        rest = key[len(prefix) :]
+        if not delimiter or delimiter not in rest:
+            yield key, False
+            continue
+        folder = prefix + rest.partition(delimiter)[0] + delimiter
+        if folder != rolled_up:
+            rolled_up = folder
+            yield folder, True
+
+
+def _listed(key: str, found: StoredObject) -> dict[str, Any]:
+    return {
+        "Key": key,
+        "LastModified": found.modified_at,
+        "ETag": found.etag,
+        "Size": len(found.body),
+        "StorageClass": "STANDARD",
+    }
+
+
+def _described(found: StoredObject) -> dict[str, Any]:
+    return {
+        "ETag": found.etag,
+        "LastModified": found.modified_at,
+        "ContentType": found.content_type,
+        "AcceptRanges": "bytes",
+        "ServerSideEncryption": "AES256",
+        "Metadata": {},
+    }
+
+
+def _span(wanted: str | None, size: int) -> range | None:
+    """The bytes of a Range header. None: the whole object, also for a header that means nothing."""
+    found = _RANGE.fullmatch(wanted or "")
+    if found is None or found.groups() == ("", ""):
+        return None
+    first, last = found.groups()
+    if not first:  # the last so many bytes
+        start, stop = max(0, size - int(last)), size
+    else:
+        start, stop = int(first), min(size, int(last) + 1) if last else size
+        if last and int(last) < start:
+            return None
+    if start >= stop or start >= size:
+        refuse("InvalidRange", "The requested range is not satisfiable", 416)
+    return range(start, stop)
+
+
+def _names(wanted: str, found: StoredObject) -> bool:
+    return wanted == "*" or wanted.strip('"') == found.etag.strip('"')
+
+
+def _precondition_failed() -> AwsError:
+    return AwsError("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+
+
+def _bytes(body: Any) -> bytes:
+    if isinstance(body, str):
+        return body.encode()
+    return bytes(body) if isinstance(body, bytes | bytearray | memoryview) else bytes(body.read())
