@@ -46,7 +46,7 @@ class Deployed:
         return Run(self, name, answer["executionArn"])
 
     def run(self, name: str) -> Run:
-        """A run that somebody else has started."""
+        """A run that was started elsewhere."""
         return Run(self, name, f"{self.machine.replace(':stateMachine:', ':execution:', 1)}:{name}")
 
     def gated(self, name: str, *, exit_code: int = 0, per: str = "", **fields: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A consumer of the stack's events: a queue behind a rule on the bus, as somebody else would have it."""
+"""A consumer of the stack's events: a queue behind a rule on the bus, as a user would set one up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes on, for the server of live pages."""
+"""A run that makes progress on request, for the server of live pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas as threads over a local directory, each with a store that can be told to fail."""
+"""Replicas as threads over a local directory, each with a store that fails on request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL = 300
 # Enough for several shards: a shard has at least 256 KiB.
 SHARDED = 200_000
 
-# What holds until all are there, however slow the machine is; nobody waits for its end.
+# A limit that no test reaches unless it fails, however slow the machine is.
 PATIENT_SECONDS = 120.0
 _BRIEF_SECONDS = 0.2
 
@@ -107,7 +107,7 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
 
 
 def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody take over the shard of a member that is slow."""
+    """Keep the shard of a slow member: no other member takes it over."""
     monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
 
 
@@ -182,7 +182,7 @@ class Run:
         before_step: Callable[[int], None] = lambda _: None,
         gradient: Callable[[int, int, int], Floats] = gradient_of,
     ) -> Peer:
-        """A replica that trains to the last round; `before_step` is told each round before it trains for it."""
+        """A replica that trains to the last round; `before_step` is called with each round before it trains for it."""
         stop = threading.Event()
         store = FaultyStore(self.store, faults or Faults())
 

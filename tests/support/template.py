@@ -85,7 +85,7 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
 
 
 class Template:
-    """A template; logical ids are told apart by their beginnings, which are the constructs' paths."""
+    """A template; logical ids begin with the paths of their constructs, which distinguish them."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         self.body = body

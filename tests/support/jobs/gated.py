@@ -15,13 +15,13 @@ def wait(gate: Path) -> None:
     """Return once the gate is open.
 
     Raises:
-        TimeoutError: nobody opened it.
+        TimeoutError: it stays shut.
     """
     deadline = time.monotonic() + LIMIT_SECONDS
     print(f"waiting for {gate.name}", flush=True)
     while not gate.exists():
         if time.monotonic() > deadline:
-            message = f"nobody opened {gate.name}"
+            message = f"{gate.name} stays shut"
             raise TimeoutError(message)
         time.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""A trainer that tells every round it makes, and whose first run ends with an error after `fail_after` rounds."""
+"""A trainer that logs every round, and whose first run ends with an error after `fail_after` rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts its incarnations in a checkpoint, then waits to be told to end; on SIGTERM it says goodbye and ends."""
+"""Counts its incarnations in a checkpoint, then waits for SIGTERM, prints a last line and ends."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ checkpoints = Path(os.environ["SAGEMAKER_BASE_DIR"]) / "checkpoints"
 checkpoints.mkdir(exist_ok=True)
 file = checkpoints / "count"
 count = int(file.read_text()) + 1 if file.exists() else 1
-told = threading.Event()
+stopped = threading.Event()
 
 
 def goodbye(*_: object) -> None:
     (checkpoints / f"goodbye-{count}").write_text("bye")
-    told.set()
+    stopped.set()
 
 
 # Who sees the file or the line may send the signal.
@@ -24,4 +24,4 @@ signal.signal(signal.SIGTERM, goodbye)
 file.write_text(str(count))
 print(f"count={count}")
 if count != wanted:
-    told.wait()
+    stopped.wait()
