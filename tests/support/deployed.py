@@ -16,7 +16,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
-from muster.local.cloud import LocalCloud
+from muster.local.local_cloud import LocalCloud
 from tests.support.waiting import SECONDS, wait_until
 
 _GATED = Path(__file__).parent / "jobs" / "gated.py"

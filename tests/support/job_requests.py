@@ -7,8 +7,8 @@ from typing import Any
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec import Spec
-from muster.local.sagemaker.limits import documented_violations
-from muster.local.sagemaker.validation import violations
+from muster.local.sagemaker.documented_limits import documented_violations
+from muster.local.sagemaker.request_validation import violations
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
 

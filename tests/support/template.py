@@ -85,7 +85,7 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
 
 
 class Template:
-    """A template; logical ids begin with the paths of their constructs, which distinguish them."""
+    """A template; a logical id begins with the path of its construct."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         self.body = body
@@ -182,7 +182,7 @@ class Template:
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit"),
-    *("Workflow", "JobEvents", "EarlyEnds", "Health", "Dashboard"),
+    *("Workflow", "Health", "Dashboard"),
 )
 
 

@@ -48,14 +48,14 @@ def test_runs_wait_for_their_turn_in_the_order_in_which_they_came(stack, monkeyp
     assert Muster().run(large.name).status().behind == (first.name,)
     assert Muster().run(small.name).status().behind == (first.name, large.name)
     verdict = Muster().run(small.name).live_page().look().verdict
-    assert verdict == f"The run is going on: waiting for its queued behind {first.name}, {large.name}."
+    assert verdict == f"The run is going on: queued behind {first.name}, {large.name}."
     # It would fit beside the first one, and is not let past.
     assert small.statuses() == {}
     stack.open_gate("first")
     assert first.wait()["status"] == "SUCCEEDED"
     large.wait_for_training(0, 1)
     assert small.statuses() == {}
-    # One that is cancelled gives its queued back when its jobs are gone.
+    # A run that is cancelled leaves the queue when its jobs are gone.
     stack.stepfunctions.stop_execution(executionArn=large.execution_arn)
     small.wait_for_status(0, 1, "Training")
     assert set(large.statuses().values()) == {"Stopped"}

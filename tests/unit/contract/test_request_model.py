@@ -17,7 +17,7 @@ from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import LEFT_OUT
-from muster.local.sagemaker.validation import operation_model
+from muster.local.sagemaker.request_validation import operation_model
 from tests.support.full_specs import FULL_SPECS
 from tests.support.job_requests import refusals, requests
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from muster.local.environment import bare_environment, client_environment, endpoint_variables, shell_lines
-from tests.support.cloud_state import STATE
+from muster.local.process_environment import bare_environment, client_environment, endpoint_variables, shell_lines
+from tests.unit.local.samples import STATE
 
 REAL = {
     "AWS_PROFILE": "production",
