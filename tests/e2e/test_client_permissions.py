@@ -59,7 +59,8 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     muster: Muster, stack: Deployed, tmp_path: Path
 ) -> None:
     (tmp_path / "own.py").write_text(
-        "from tests.support.jobs import resuming\n\n\ndef train(context, **kwargs):\n    resuming.train(context, **kwargs)\n"
+        "from tests.support.jobs import resuming\n\n\n"
+        "def train(context, **kwargs):\n    resuming.train(context, **kwargs)\n"
     )
     run = muster.launch(
         {
