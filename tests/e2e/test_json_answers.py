@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from docs.commands_reference import ANSWERS, PASSES_ON, answer_of, commands
 from muster.client.cli import json_answers as answers
 from muster.client.cli import program as cli
-from tests.plugins.cloud import turn_to
-from tests.stack.deployed import Deployed
+from tests.support.deployed import Deployed
+from tests.support.workshop import turn_to
 
 Ask = Callable[..., list[dict[str, Any]]]
 

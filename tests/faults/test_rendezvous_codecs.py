@@ -21,7 +21,7 @@ from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, Part
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES
-from tests.unit.replica.peers import (
+from tests.support.peers import (
     RUN,
     SHARDED,
     Faults,

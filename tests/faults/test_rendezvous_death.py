@@ -9,8 +9,7 @@ import pytest
 
 from muster.replica.errors import FencedError, RendezvousError, StoppedError
 from muster.replica.wire import keys
-from tests.rendezvous_keys import of_round
-from tests.unit.replica.peers import (
+from tests.support.peers import (
     SHARDED,
     Faults,
     Killed,
@@ -18,8 +17,9 @@ from tests.unit.replica.peers import (
     all_ended,
     kill_at,
     missing_only_in,
-    wait_until,
 )
+from tests.support.rendezvous_keys import of_round
+from tests.support.waiting import wait_until
 
 ROUND_2 = {
     "contribute": of_round(keys.CONTRIBUTIONS, 2),
@@ -86,7 +86,7 @@ def test_a_process_that_is_superseded_while_it_waits_is_fenced(tmp_path: Path) -
     run = Run(tmp_path, replicas=2, min_participants=2)
     first = run.start(0)
     with all_ended([first]):
-        wait_until((run.root / keys.contribution(1, 0, 1)).exists)
+        wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
         second = run.start(0, attempt=1)
         assert isinstance(first.join().error, FencedError)
         partner = run.start(1)
@@ -104,7 +104,7 @@ def test_an_older_attempt_that_starts_late_is_fenced_at_once(tmp_path: Path) -> 
     run = Run(tmp_path, replicas=2, min_participants=2)
     newer = run.start(0, attempt=3)
     with all_ended([newer]):
-        wait_until((run.root / keys.claim(0, 1)).exists)
+        wait_until("the claim of rank 0", (run.root / keys.claim(0, 1)).exists)
         assert isinstance(run.start(0, attempt=2).join().error, FencedError)
         assert newer.thread.is_alive()
 
@@ -113,8 +113,8 @@ def test_no_quorum_ends_with_a_reason_that_names_the_missing_ranks(tmp_path: Pat
     run = Run(tmp_path)
     peers = [run.start(0), run.start(1)]
     with all_ended(peers):
-        wait_until((run.root / keys.contribution(1, 0, 1)).exists)
-        wait_until((run.root / keys.contribution(1, 1, 1)).exists)
+        wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
+        wait_until("the contribution of rank 1", (run.root / keys.contribution(1, 1, 1)).exists)
     # The others have contributed: the replica with the short time-out sees it, however slow the machine is.
     impatient = replace(run, timeout_seconds=0.5).start(0, attempt=2)
     assert isinstance(impatient.join().error, RendezvousError)
@@ -125,7 +125,7 @@ def test_no_quorum_ends_with_a_reason_that_names_the_missing_ranks(tmp_path: Pat
 def test_a_replica_that_is_stopped_while_it_waits_returns_at_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
     peer = run.start(0)
-    wait_until((run.root / keys.contribution(1, 0, 1)).exists)
+    wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
     peer.stop.set()
     assert isinstance(peer.join().error, StoppedError)
 

@@ -11,8 +11,7 @@ from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import contribute, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.wire import keys
-from tests.rendezvous_keys import of_round, round_of
-from tests.unit.replica.peers import (
+from tests.support.peers import (
     PATIENT_SECONDS,
     Faults,
     Killed,
@@ -22,8 +21,9 @@ from tests.unit.replica.peers import (
     gradient_of,
     kill_at,
     missing_only_in,
-    wait_until,
 )
+from tests.support.rendezvous_keys import of_round, round_of
+from tests.support.waiting import wait_until
 
 
 def test_a_joiner_that_comes_after_the_end_only_replays(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
         if round_ == 3:
             gate.set()
             # It rejoins by a second claim.
-            wait_until((run.root / keys.claim(2, 2)).exists)
+            wait_until("the claim of the new attempt", (run.root / keys.claim(2, 2)).exists)
 
     straggler = run.start(2, before_step=late_for_round_2)
     others = [run.start(rank, before_step=wait_for_straggler) for rank in (0, 1)]

@@ -16,7 +16,8 @@ from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_header, encode
 from muster.replica.wire.headers import ContributionHeader
-from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead, wait_until
+from tests.support.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead
+from tests.support.waiting import wait_until
 
 POISONED = keys.contribution(2, 1, 1)
 # The last third is reduced by the sender, from the sound values that it has in memory.
@@ -99,12 +100,12 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
 
     def after_the_poison(round_: int) -> None:
         if round_ == 2:
-            wait_until((run.root / POISONED).exists)
+            wait_until("the poisoned object", (run.root / POISONED).exists)
 
     def by_another(key: str) -> None:
         # The sender judges its own contribution as sound: another member must commit the round.
         if key == keys.commit(2):
-            wait_until((run.root / key).exists)
+            wait_until("the object", (run.root / key).exists)
 
     faults = Faults(before_create=by_another, rewrite=lambda key, body: poison(body) if key == POISONED else body)
     sender = run.start(1, faults=faults)

@@ -13,7 +13,7 @@ from muster.replica.errors import FencedError
 from muster.replica.wire import keys
 from tests.exploration.schedules import explore, fair, finish, small_shards
 from tests.exploration.world import Killed, Process, Setting, World
-from tests.rendezvous_keys import is_like, of_round, round_of
+from tests.support.rendezvous_keys import is_like, of_round, round_of
 
 
 @pytest.fixture(autouse=True)

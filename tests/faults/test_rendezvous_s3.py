@@ -13,9 +13,9 @@ from muster.local import LocalCloud
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import Store, StoreDeniedError
 from muster.replica.wire import keys
-from tests.plugins.cloud import Workshop, turn_to
-from tests.rendezvous_keys import of_round, round_of
-from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at
+from tests.support.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at
+from tests.support.rendezvous_keys import of_round, round_of
+from tests.support.workshop import Workshop, turn_to
 
 
 @dataclass

@@ -12,9 +12,9 @@ from muster.replica.store import s3_store
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import Store, StoreUnavailableError
 from muster.replica.wire import keys
-from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.moody_s3 import Mood, moody_s3
-from tests.unit.replica.peers import Faults, Run, all_ended, missing_only_in
+from tests.support.moody_s3 import Mood, moody_s3
+from tests.support.peers import Faults, Run, all_ended, missing_only_in
+from tests.support.rendezvous_keys import is_like, of_round
 
 
 @dataclass

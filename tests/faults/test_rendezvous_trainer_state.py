@@ -18,8 +18,8 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.wire import keys
-from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run, run_all
+from tests.support.peers import Faults, FaultyStore, Killed, Run, run_all
+from tests.support.rendezvous_keys import is_like, of_round
 
 ROUNDS = 8
 ITEMS = 3  # drawn by a replica in one round

@@ -16,7 +16,7 @@ from infra.deploy.bundle import build_bundle, build_replica_package
 from infra.deploy.function_dependencies import BundleError
 from infra.settings.stack_settings import Platform
 from muster.contract.run.exits import ReplicaExit
-from tests.infra.template import ROOT
+from tests.support.template import ROOT
 
 MIB = 1024 * 1024
 ELF_AARCH64 = b"\xb7\x00"  # e_machine of an ELF header, at offset 18

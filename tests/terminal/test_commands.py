@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stack.deployed import Deployed
-from tests.stack.resuming import EACH_ENDS_ALONE
-from tests.terminal.terminal import Terminal
+from tests.support.deployed import Deployed
+from tests.support.jobs.resuming import EACH_ENDS_ALONE
+from tests.support.terminal import Terminal
 
 BIN = Path(sys.executable).parent
 NARROW, WIDE = 60, 140
@@ -108,7 +108,7 @@ def test_a_run_from_its_spec_to_its_page(
     assert (code, text.splitlines()[1]) == (0, f"{'run':<4}  state      started                   time")
     assert re.search(r"^seen  running    20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ  +\d+:\d\d$", text, re.MULTILINE)
     # Who waits for the cloud sees that; a file does not.
-    one.wait_for("what was asked", lambda: "Asking for the runs …" in one.written())
+    one.wait_until("what was asked", lambda: "Asking for the runs …" in one.written())
     assert one.run("muster list 2>told | cat; wc -c <told").text.endswith("\n0")
     assert one.run("muster doctor") == (0, "muster doctor\nNothing has outlived its run.")
     assert one.run("muster result seen").code == 2
@@ -148,7 +148,7 @@ def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
     terminal, plain = open_terminal(shell, WIDE), open_terminal({**shell, "NO_COLOR": "1"}, WIDE)
     write_spec(
         terminal,
-        "name: half\nreplicas: 2\ntrainer: tests.stack.resuming:train\nkwargs: {rounds: 4, fail_after: 2}\n"
+        "name: half\nreplicas: 2\ntrainer: tests.support.jobs.resuming:train\nkwargs: {rounds: 4, fail_after: 2}\n"
         + yaml.safe_dump(EACH_ENDS_ALONE),
     )
     code, text = terminal.run("muster launch run.yaml --watch")

@@ -11,7 +11,7 @@ import pytest
 from muster.client.cli import page_server
 from muster.client.cli.page_server import PageServer
 from muster.client.errors import PortError, UnreachableError
-from tests.page.live_run import LiveRun, served
+from tests.support.live_run import LiveRun, served
 
 
 @pytest.fixture

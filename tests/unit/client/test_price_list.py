@@ -12,7 +12,7 @@ import pytest
 
 from muster.client.aws.price_list import listed_prices
 from muster.client.errors import DeniedError, UnreachableError
-from tests.serving import serving
+from tests.support.serving import serving
 
 
 def offer(usage: str, usd: str, unit: str = "Hrs") -> str:

@@ -21,7 +21,7 @@ from moto import mock_aws
 
 from muster.contract.run.run_document import Manifest
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, ResolvedManifest, resolve_manifest
-from tests.serving import serving
+from tests.support.serving import serving
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -16,7 +16,8 @@ from muster.replica.errors import AlgorithmError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import METRICS_MAX, Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
-from tests.unit.replica.peers import Run, gradient_of, run_all, wait_until
+from tests.support.peers import Run, gradient_of, run_all
+from tests.support.waiting import wait_until
 
 COUNT = 103
 
@@ -87,7 +88,7 @@ def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_c
     second = DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), b := np.zeros(COUNT, np.float32), algorithm)
     b -= 3
     second.step()
-    wait_until((tmp_path / "commits" / "00000001.json").exists)
+    wait_until("the first commit", (tmp_path / "commits" / "00000001.json").exists)
     assert first.step() is None
     outcome = first.step()
     assert outcome is not None

@@ -15,7 +15,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire.binary_format import Floats
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 # A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).
 ONE_STEP = -1.33
@@ -67,15 +67,6 @@ def test_memory_that_can_be_shared_is_overwritten(tmp_path: Path) -> None:
     values -= 1
     outer.step()
     np.testing.assert_allclose(values, ONE_STEP, rtol=1e-6)
-
-
-def test_a_pytorch_tensor_is_overwritten(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason="make test installs it")
-    tensor = torch.zeros(2, 3)
-    outer = DiLoCo(alone(tmp_path), {"w": tensor})
-    tensor -= 1
-    outer.step()
-    torch.testing.assert_close(tensor, torch.full((2, 3), ONE_STEP))
 
 
 @pytest.mark.parametrize("settings", [{}, {"fragments": 3, "sync_every": 3}, {"eager": True}])

@@ -12,7 +12,7 @@ from muster.replica.rounds.claims import Claim, check_claim, claim_rank, renew_c
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import ObjectExistsError, Store
 from muster.replica.wire import keys
-from tests.unit.replica.peers import RUN, Faults, FaultyStore
+from tests.support.peers import RUN, Faults, FaultyStore
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from muster.replica.rounds.round_history import last_committed
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.keys import commit
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 
 def alone(root: Path) -> Rendezvous:

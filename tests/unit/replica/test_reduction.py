@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from muster.replica.wire import blocks, keys
-from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended
+from tests.support.peers import SHARDED, Faults, Killed, Run, all_ended
+from tests.support.rendezvous_keys import is_like, of_round
 
 SHARDS = 6  # two for each of three members
 

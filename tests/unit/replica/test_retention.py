@@ -14,7 +14,7 @@ from muster.replica.rounds.retention import horizon
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import StoreDeniedError
 from muster.replica.wire import keys
-from tests.unit.replica.peers import Faults, FaultyStore, Run, all_ended
+from tests.support.peers import Faults, FaultyStore, Run, all_ended
 
 
 def commit(named: Sequence[int], excluded: Sequence[int] = (), epochs: Sequence[int] = (1, 1, 1)) -> Commit:

@@ -14,7 +14,7 @@ from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import keys
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 COUNT = 1_000
 

@@ -14,7 +14,7 @@ from muster.contract.spec.spec import Spec
 from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, new_run_name, spec_of
 from muster.torchx.command import ARGUMENT_MAX, RANK, SHELL, LongCommandError, of_one_node, shell_arguments
 from muster.torchx.options import FORMER, REFUSED, Texts, Values
-from tests.unit.docs.test_torchx import OPTIONS
+from tests.support.torchx_options import OPTIONS
 
 ECHO = (sys.executable, "-c", "import os, sys; print(repr(sys.argv[1:]), repr(os.environ.get('SAID')))")
 
