@@ -57,11 +57,12 @@ class NotOpened:
 class ControlHarness:
     """A cloud, a control plane over it, and the workflow's part: executions, tokens, and the delivery of events.
 
-    `tries` is that of the cloud's clients, `cap` the stack's limit on concurrent replicas.
+    `tries` is that of the cloud's clients, `cap` the stack's limit on concurrent replicas. A second harness over a
+    `cloud` is a function that starts anew: it has read nothing yet.
     """
 
-    def __init__(self, *, tries: int = 1, cap: int | None = None) -> None:
-        self.cloud = MemoryCloud(tries=tries)
+    def __init__(self, *, tries: int = 1, cap: int | None = None, cloud: MemoryCloud | None = None) -> None:
+        self.cloud = cloud or MemoryCloud(tries=tries)
         self.environment = {"MUSTER_BUCKET": self.cloud.bucket, "MUSTER_JOB_PREFIX": PREFIX, "MUSTER_BUS": BUS}
         if cap is not None:
             self.environment["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(cap)
