@@ -80,13 +80,13 @@ class ControlHarness:
 
     # --- runs ----------------------------------------------------------------------------------
 
-    def plan(self, name: str = RUN, **fields: Any) -> ActiveRun:
+    def plan(self, name: str = RUN, /, **fields: Any) -> ActiveRun:
         """Start an execution and plan its run: `SPEC` with these fields."""
         self.executions.start(name, "{}")
         make_plan(self.plane.store, self.place, StackDefaults(), self.plan_request(name, **fields))
         return self.plane.runs.require(name)
 
-    def plan_request(self, name: str = RUN, **fields: Any) -> PlanRequest:
+    def plan_request(self, name: str = RUN, /, **fields: Any) -> PlanRequest:
         """What the workflow sends to plan."""
         return PlanRequest(
             execution_name=name,
