@@ -170,7 +170,7 @@ def test_what_cannot_be_read_of_an_event_counts_as_missing(harness: ControlHarne
     harness.arm()
     harness.cloud.training.complete(harness.job())
     harness.cloud.clock.advance(9)
-    broken = {
+    broken: dict[str, Any] = {
         "TrainingJobArn": 7,
         "SecondaryStatus": None,
         "SecondaryStatusTransitions": "none",

@@ -31,10 +31,10 @@ def run(harness: ControlHarness) -> ActiveRun:
     return harness.plan("run", deadline_seconds=90, cost_ceiling_usd=1.5, rerun=POLICY)
 
 
-def fenced(cause: FenceCause) -> Callable[[ActiveRun], None]:
+def fenced(cause: FenceCause) -> Callable[[ActiveRun], object]:
     # The reason is for people: no code reads it.
     fence = Fence(verdict=Verdict.FAILED, cause=cause, reason="any words", at="t")
-    return lambda run: run.documents.raise_fence(fence) and None
+    return lambda run: run.documents.raise_fence(fence)
 
 
 def ceiling_reached(run: ActiveRun) -> None:
@@ -53,7 +53,7 @@ def ceiling_reached(run: ActiveRun) -> None:
     ],
 )
 def test_a_run_that_one_of_its_limits_has_ended_is_not_continued(
-    harness: ControlHarness, run: ActiveRun, before: Callable[[ActiveRun], None], continued_by: str | None
+    harness: ControlHarness, run: ActiveRun, before: Callable[[ActiveRun], object], continued_by: str | None
 ) -> None:
     before(run)
     assert harness.plane.rerun_policy.start_next(run, FAILED) == continued_by
