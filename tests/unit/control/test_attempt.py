@@ -269,6 +269,8 @@ def test_a_retry_of_a_state_has_the_later_token(harness: ControlHarness) -> None
     second = harness.request(entered_at=first.entered_at, retry=1)
     assert harness.attempt(second) is Launch.ADOPTED
     assert harness.record().token == second.token
+    assert harness.attempt(first) is Launch.SUPERSEDED
+    assert harness.record().token == second.token
 
 
 def test_a_rerun_is_not_launched_before_its_delay_is_over(harness: ControlHarness) -> None:

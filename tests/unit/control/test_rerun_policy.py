@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from botocore.exceptions import ClientError
 
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.attempt import Attempt
@@ -12,6 +13,8 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import state_machine_of
+from muster.control.rerun_policy import RerunPolicy
+from tests.memory import throttle
 from tests.memory.harness import ControlHarness
 
 LOST = ReplicaResult(
@@ -83,6 +86,14 @@ def test_a_continuation_whose_name_is_taken_is_refused_and_announced(harness: Co
     assert harness.plane.rerun_policy.start_next(run, FAILED) is None
     [refused] = harness.cloud.events.of("Run Refused")
     assert (refused["request"], refused["error"]) == (run.plan.execution_arn, "Muster.RunNameTakenError")
+
+
+def test_a_start_that_fails_is_an_error_and_is_repeated(harness: ControlHarness, run: ActiveRun) -> None:
+    policy = RerunPolicy(harness.cloud.client("stepfunctions"), harness.plane.bus)
+    harness.cloud.calls.inject(throttle("StartExecution"))
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        policy.start_next(run, FAILED)
+    assert policy.start_next(run, FAILED) == "run-x2"
 
 
 def test_a_run_without_a_policy_ends(harness: ControlHarness) -> None:
