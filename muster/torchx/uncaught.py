@@ -1,4 +1,4 @@
-"""Errors of Muster in TorchX's command line, which catches those of no scheduler: a line instead of a traceback."""
+"""Muster's errors in TorchX's command line, which catches no scheduler's errors: one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _PROGRAM = "torchx"
 
 
 @cache
-def tell_plainly() -> None:
-    """In TorchX's own program, end with one line on an error of Muster; what else is not caught is shown as before."""
+def report_plainly() -> None:
+    """In TorchX's own program, show an uncaught error of Muster as one line. Others are shown as before."""
     if Path(sys.argv[0]).stem != _PROGRAM:
         return
     before, before_in_thread = sys.excepthook, threading.excepthook
 
-    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, MusterError):
             print_error(error, as_json=False)
         else:
             before(kind, error, trace)
 
-    def tell_in_thread(uncaught: threading.ExceptHookArgs) -> None:
-        # `torchx log` reads in threads and raises what it finds there again in the main one.
+    def report_in_thread(uncaught: threading.ExceptHookArgs) -> None:
+        # `torchx log` reads in threads, and raises their errors again in the main thread.
         if not isinstance(uncaught.exc_value, MusterError):
             before_in_thread(uncaught)
 
-    sys.excepthook, threading.excepthook = tell, tell_in_thread
+    sys.excepthook, threading.excepthook = report, report_in_thread

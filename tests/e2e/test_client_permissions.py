@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster, RunState
+from muster import Muster, RunState
 from muster.client.errors import DeniedError
 from tests.plugins.cloud import Workshop, turn_to
 from tests.stack.deployed import Deployed, wait_for
@@ -83,5 +83,5 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
     assert muster.doctor(young_seconds=0).orphans == ()
     # The records hold task tokens.
-    with pytest.raises(DeniedError, match="may not call GetObject"):
-        muster._cloud.read(f"control/{run.name}/replicas/0.json")
+    with pytest.raises(DeniedError, match="not allowed to call GetObject"):
+        muster._cloud.objects.read(f"control/{run.name}/replicas/0.json")

@@ -124,7 +124,7 @@ def test_interrupting_a_watch_leaves_the_run_alone(stack: Deployed, name: str) -
     watch.send_signal(signal.SIGINT)
     _, errors = watch.communicate(timeout=30)
     assert watch.returncode == 130
-    assert errors == f"The run {name} goes on. Cancel it with `muster cancel {name}`.\n"
+    assert errors == f"The run {name} is still running. To stop it: `muster cancel {name}`.\n"
     with serving(stack, name) as data:
         shown = data()
     assert (shown["state"], "ended_at" in shown) == ("running", False)
@@ -235,7 +235,7 @@ def test_followed_lines_come_once_and_an_interrupt_leaves_the_run_alone(stack: D
     interrupted.send_signal(signal.SIGINT)
     _, errors = interrupted.communicate(timeout=30)
     assert interrupted.returncode == 130
-    assert errors == f"The run {name} goes on. Cancel it with `muster cancel {name}`.\n"
+    assert errors == f"The run {name} is still running. To stop it: `muster cancel {name}`.\n"
     code, _, errors = muster(stack, "rerun", name)
     assert (code, errors) == (
         2,

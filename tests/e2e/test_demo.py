@@ -88,7 +88,7 @@ def test_the_demo_waits_for_quota_when_asked_and_succeeds(tmp_path: Path) -> Non
 def test_a_fault_that_the_demo_does_not_know_is_refused_in_one_line(tmp_path: Path) -> None:
     output, _ = (demo := start_demo(tmp_path, FAULTS="fire")).communicate(timeout=60)
     assert demo.returncode == 1
-    assert "FAULTS: found fire; known is quota; correct it or leave it out." in output
+    assert "FAULTS is fire; allowed: quota, or leave it unset." in output
     assert "Traceback" not in output
 
 

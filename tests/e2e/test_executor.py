@@ -12,9 +12,8 @@ import pytest
 
 from muster.client.errors import UnknownRunError
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.executor import MusterExecutor, ReplicaHandle
+from muster.executor import GpuError, MusterExecutor, ReplicaHandle
 from muster.executor.handle import HandleError
-from muster.executor.instances import GpuError
 from tests.plugins.cloud import turn_to
 from tests.stack.deployed import Deployed
 from tests.stack.resuming import EACH_ENDS_ALONE
@@ -125,7 +124,7 @@ def test_another_process_cancels(turned: Deployed) -> None:
 
 def test_what_is_wrong_is_said_before_anything_is_created(turned: Deployed) -> None:
     executor = MusterExecutor()
-    with pytest.raises(GpuError, match="gpu: found 'A1000'; one of A100"):
+    with pytest.raises(GpuError, match="gpu: found 'A1000'; choose A100"):
         executor.launch_replicas(1, "package.module:train", {}, gpu="A1000")
     with pytest.raises(SpecError, match="replicas: found 0"):
         executor.launch_replicas(0, "package.module:train", {})

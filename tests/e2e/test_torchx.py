@@ -204,8 +204,8 @@ def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(stack:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("two_roles.py:two",), "roles: found 2; the replicas of a run are alike: run each role on its own."),
-        ((*DDP, "--mounts", "type=bind,src=/host,dst=/job"), "mounts: found /job; a training job has channels: name"),
+        (("two_roles.py:two",), "roles: found 2; the replicas of a run are all the same: run each role separately."),
+        ((*DDP, "--mounts", "type=bind,src=/host,dst=/job"), "mounts: found /job; a training job has channels: set"),
         (("-cfg", "git_config=repo:x", "utils.echo"), "git_config: found {'repo': 'x'}; name a folder of a clone"),
         (("-cfg", "max_run=0,volume_size=0", "utils.echo"), "max_runtime_seconds: found 0; at least 1; raise it"),
         (("-cfg", "stack=Nowhere", "utils.echo"), "There is no stack named Nowhere in us-east-1: deploy it"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.replica.context import Context
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.rounds.claims import take_seat
+from muster.replica.rounds.claims import claim_rank
 
 ENDINGS = ("fenced", "saved", "memory", "killed")
 
@@ -20,7 +20,7 @@ def train(context: Context) -> None:
     ending = ENDINGS[context.rank] if context.attempt == 1 else "round"
     if ending == "fenced":
         # A newer attempt takes the rank while this one trains.
-        take_seat(context.rendezvous.meeting.store, context.run, context.rank, context.attempt + 1)
+        claim_rank(context.rendezvous.context.store, context.run, context.rank, context.attempt + 1)
     if ending == "saved":
         os.kill(os.getpid(), signal.SIGTERM)
         context.stop.wait()

@@ -78,7 +78,7 @@ def test_a_run_from_its_spec_to_its_page(
         terminal.press("C-c")
         answer = terminal.answer()
         assert answer.code == 130
-        assert "The run seen goes on. Cancel it with `muster cancel seen`." in answer.text.replace("\n", "")
+        assert "The run seen is still running. To stop it: `muster cancel seen`." in answer.text.replace("\n", "")
         assert "Traceback" not in answer.text
 
     # Its lines come merged, each rank in a colour of its own.
@@ -91,7 +91,7 @@ def test_a_run_from_its_spec_to_its_page(
     assert "   2 | " not in coloured
     one.press("C-c")
     assert one.answer()[0] == 130
-    assert one.text().endswith("^C\nThe run seen goes on. Cancel it with `muster cancel seen`.\n$")
+    assert one.text().endswith("^C\nThe run seen is still running. To stop it: `muster cancel seen`.\n$")
 
     # The shell knows its name.
     assert one.run('eval "$(muster --show-completion bash)"').code == 0
@@ -161,7 +161,7 @@ def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
     assert not re.search(r"\x1b\[[\d;]*3[0-7]m", plain.text(styled=True)), "a colour in spite of NO_COLOR"
     assert plain.run("muster logs half --rank 1 --regex broken").text.splitlines()[1].startswith("   1 | ")
     assert terminal.run("muster rerun half --watch").code == 0
-    assert re.search(r"^half-x2: succeeded, \d+:\d\d, round 4, resumes half$", terminal.text(), re.MULTILINE)
+    assert re.search(r"^half-x2: succeeded, \d+:\d\d, round 4, continues half$", terminal.text(), re.MULTILINE)
 
 
 def test_faults_and_the_cloud_itself(
@@ -175,7 +175,7 @@ def test_faults_and_the_cloud_itself(
     placed = re.search(r"^(\d+)  lost-instance  job=nobody-r2-a1 after_seconds=2.0  fired 0 of 1$", text, re.MULTILINE)
     assert placed
     assert placed[0] in terminal.run("muster faults list").text
-    assert terminal.run("muster faults clear").text.endswith(f"Struck out: {placed[1]}.")
+    assert terminal.run("muster faults clear").text.endswith(f"Removed: {placed[1]}.")
     code, text = terminal.run("muster faults crash 'job' --count 0")
     assert code == 2
     assert "Traceback" not in text
@@ -205,7 +205,7 @@ def test_a_cloud_of_ones_own_from_up_to_down(open_terminal: Callable[..., Termin
     finally:
         code, text = terminal.run("muster local down")
     assert code == 0
-    assert text.endswith("is down.")
+    assert text.endswith("has stopped.")
     code, text = terminal.run("muster list")
     assert code == 3
     assert "start it with `muster local up`" in text.replace("\n", "")

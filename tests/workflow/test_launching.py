@@ -6,8 +6,8 @@ import json
 from datetime import datetime
 from itertools import pairwise
 
-from infra.settings import StackSettings
-from muster.client import Muster
+from infra.settings.stack_settings import StackSettings
+from muster import Muster
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.timers import Fired
@@ -82,7 +82,7 @@ def test_a_run_whose_gate_stays_shut_stops_all_its_replicas_and_says_why(stack):
     assert ended["status"] == "FAILED"
     why, _, _ = ended["cause"].partition("\n\n")
     assert why.startswith("launch gate: ")
-    assert why.endswith("of the 2 replicas that it asks for were at work after 5 s")
+    assert why.endswith("of the 2 required replicas were at work after 5 s")
     assert set(run.statuses().values()) <= {"Stopped"}
     ends = {replica.outcome for replica in run.result().replicas}
     assert ends <= {ReplicaOutcome.STOPPED, ReplicaOutcome.NOT_LAUNCHED}
@@ -103,7 +103,7 @@ def test_a_run_passes_its_gate_is_stopped_at_its_deadline_and_says_why(stack):
     assert stack.invoke("Timer", deadline) == {"timer": Fired.STOPPED.value}
     ended = run.wait()
     why, _, _ = ended["cause"].partition("\n\n")
-    assert (ended["status"], why) == ("FAILED", "deadline: the run was not over 1,001 s after its launch")
+    assert (ended["status"], why) == ("FAILED", "deadline: the run had not ended 1,001 s after its launch")
     assert "InProgress" not in run.statuses().values()
     assert run.result().verdict is Verdict.FAILED
 

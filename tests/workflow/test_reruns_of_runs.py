@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from muster.client import Muster
+from muster import Muster
 from muster.contract.run.result import Verdict
 from muster.control.aws.clients import TRIES
 from muster.local.faults import CallError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
-from muster.client import Muster
+from muster import Muster
 from muster.client.aws.reported import Execution
 from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
@@ -177,7 +177,10 @@ def test_what_a_spec_leaves_out_is_the_stacks_and_a_dry_run_shows_just_that(stac
     dry = Muster().plan(spec)
     # The embedded cloud has no Price List API.
     usd = SHIPPED_PRICES.usd_per_hour
-    assert (dry.prices, dry.cost.per_hour) == (SHIPPED_PRICES, usd["ml.c5.xlarge"] + usd["ml.m5.large"])
+    assert (dry.cost.prices.as_of, dry.cost.per_hour) == (
+        SHIPPED_PRICES.as_of,
+        usd["ml.c5.xlarge"] + usd["ml.m5.large"],
+    )
     assert "the Price List API could not be asked" in dry.remarks[0]
     run = stack.start(spec)
     assert run.wait()["status"] == "SUCCEEDED"

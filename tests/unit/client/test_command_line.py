@@ -103,7 +103,7 @@ def test_help_names_the_mounted_commands_without_importing_them() -> None:
         "import sys; from muster.client.cli.program import main; sys.argv = ['muster', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'boto3', 'pydantic', 'muster.local.cli'} & set(sys.modules)\n"
+        "heavy = {'boto3', 'pydantic', 'muster.local.commands.cloud_commands'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -117,9 +117,10 @@ def test_init_writes_a_spec_once(tmp_path: Path) -> None:
     assert muster("init", file).returncode == 0
     assert muster("plan", file).returncode == 0
     again = muster("init", file)
-    assert (again.returncode, again.stderr) == (
-        2,
-        f"muster: The file {file} exists and is left alone: name another, or - for standard output.\n",
+    assert again.returncode == 2
+    assert again.stderr == (
+        f"muster: The file {file} already exists and was not overwritten. "
+        "Name another file, or - for standard output.\n"
     )
 
 

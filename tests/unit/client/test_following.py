@@ -13,8 +13,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from muster.client import Muster
-from muster.client.aws import cloud as client_cloud
+from muster import Muster
+from muster.client.aws import connection
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import BusyError
 from muster.client.logs.log_lines import LogLine, LogQuery
@@ -62,7 +62,7 @@ def reader(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     turn_to(monkeypatch, workshop.cloud)
     monkeypatch.setattr("muster.client.logs.log_reader.POLL_SECONDS", 0.05)
     # What is beyond the patience of a call should not take a minute here.
-    monkeypatch.setattr(client_cloud, "_PATIENT", Config(retries={"mode": "standard", "total_max_attempts": 1}))
+    monkeypatch.setattr(connection, "_PATIENT", Config(retries={"mode": "standard", "total_max_attempts": 1}))
     return Cloud(deploy(workshop), boto3.Session())
 
 
@@ -119,7 +119,7 @@ def test_a_rerun_and_a_replica_that_starts_late_are_followed_through_an_outage(
 
 def test_who_does_not_follow_is_told_that_the_service_is_busy(reader: Cloud, writer: Writer, faults: Any) -> None:
     faults.add(CallError(**THROTTLE))
-    with pytest.raises(BusyError, match=r"^AWS is busy: FilterLogEvents: ThrottlingException"):
+    with pytest.raises(BusyError, match=r"^AWS is throttling or unavailable: FilterLogEvents: ThrottlingException"):
         list(read_lines(reader, writer.query))
 
 

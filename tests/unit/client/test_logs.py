@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muster.client.cli.log_options import read_moment, read_ranks, read_regex
+from muster.client.cli.log_filter import read_ranks, read_time
 from muster.client.errors import OptionError
-from muster.client.logs.log_lines import LogEvent, LogQuery, Merge
+from muster.client.logs.log_lines import LogEvent, LogQuery, Merge, read_regex
 
 
 def event(number: int, at_ms: int, stream: str = "muster-digits-r0-a1/algo-1-7", message: str = "line") -> LogEvent:
@@ -63,9 +63,9 @@ def test_a_pattern_is_searched_in_the_line() -> None:
 
 def test_options_are_read_as_people_write_them() -> None:
     assert read_ranks("0,2,8-10") == {0, 2, 8, 9, 10}
-    assert read_moment("--since", "2026-11-21T09:30:00Z") == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    assert read_time("--since", "2026-11-21T09:30:00Z") == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
     before = datetime.now(UTC)
-    assert before <= read_moment("--since", "10m") + timedelta(minutes=10) <= datetime.now(UTC)
+    assert before <= read_time("--since", "10m") + timedelta(minutes=10) <= datetime.now(UTC)
 
 
 def test_options_that_cannot_be_read_are_named() -> None:
@@ -73,8 +73,8 @@ def test_options_that_cannot_be_read_are_named() -> None:
         with pytest.raises(OptionError, match=f"--rank: found '{ranks}'; write ranks like"):
             read_ranks(ranks)
     with pytest.raises(OptionError, match="--since: found '999999d'; write an age like"):
-        read_moment("--since", "999999d")
+        read_time("--since", "999999d")
     with pytest.raises(OptionError, match="--until: found 'soon'; write an age like"):
-        read_moment("--until", "soon")
-    with pytest.raises(OptionError, match=r"--regex: found '\('; it is no regular expression"):
+        read_time("--until", "soon")
+    with pytest.raises(OptionError, match=r"--regex: found '\('; not a valid regular expression"):
         read_regex("(", "--regex")

@@ -75,5 +75,7 @@ def test_trouble_with_the_cloud_is_told_and_passes(server: PageServer, run: Live
 
 
 def test_a_port_that_is_taken_is_one_line(server: PageServer, run: LiveRun) -> None:
-    with pytest.raises(PortError, match=f"port {server.server_port}: address already in use. Name another with --port"):
+    with pytest.raises(
+        PortError, match=f"port {server.server_port}: address already in use. Choose another with --port"
+    ):
         PageServer(run, server.server_port)

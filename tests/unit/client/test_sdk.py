@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster, MusterError, RunState, RunStatus
+from muster import Cancellation, Muster, MusterError, PickledSessionError, RunState, RunStatus
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import (
     DeniedError,
@@ -120,7 +121,7 @@ def test_source_is_stored_once_and_anew_only_when_it_is_old(
     stored, again = launched(f"{house.run}-2")
     assert (stored, again["source_dir"]) == (0, first["source_dir"])
     before = house.workshop.s3.head_object(Bucket=house.workshop.bucket, Key=key)
-    monkeypatch.setattr("muster.client.aws.cloud.REFRESH_DAYS", -1)
+    monkeypatch.setattr("muster.client.aws.bucket_objects.REFRESH_DAYS", -1)
     stored, _ = launched(f"{house.run}-3")
     after = house.workshop.s3.head_object(Bucket=house.workshop.bucket, Key=key)
     assert (stored, after["ETag"]) == (1, before["ETag"])
@@ -165,11 +166,50 @@ def test_a_cancelled_run_ends_as_stopped(house: House) -> None:
     run = house.muster.launch(house.spec)
     with pytest.raises(UnfinishedRunError, match=f"muster status {house.run} --watch"):
         run.result()
-    assert run.cancel()
+    assert run.cancel().stopped == (house.run,)
     assert run.wait(timeout=60, poll_seconds=0.01).state is RunState.STOPPED
-    assert not run.cancel()
+    assert run.cancel().stopped == ()
     with pytest.raises(NoResultError, match=f"The run {house.run} ended without a result"):
         run.result()
+
+
+def test_cancelling_a_run_stops_the_continuation_that_trains_in_its_place(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    run.cancel()
+    continuation = run.rerun()
+    assert run.cancel() == Cancellation(run=house.run, stopped=(continuation.name,))
+    assert continuation.status().state is RunState.STOPPED
+    assert run.cancel() == Cancellation(run=house.run, stopped=())
+
+
+def test_runs_and_stacks_are_equal_by_name_and_survive_pickle(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    same = pickle.loads(pickle.dumps(run))  # noqa: S301 - our own
+    assert (same, hash(same), same.muster) == (run, hash(run), house.muster)
+    assert same.status().state is RunState.RUNNING
+    assert {run, same, house.muster.run("other"), Muster("Other").run(house.run)} == {
+        run,
+        house.muster.run("other"),
+        Muster("Other").run(house.run),
+    }
+    assert Muster(house.stack, region="eu-west-1") != house.muster
+    assert (repr(run), repr(house.muster)) == (
+        f"Run({house.run!r}, stack={house.stack!r})",
+        f"Muster({house.stack!r}, region='us-east-1')",
+    )
+    given = Muster(house.stack, boto3.Session())
+    assert given.run(house.run) != run
+    for unpicklable in (given, given.run(house.run)):
+        with pytest.raises(PickledSessionError, match="profile= and region="):
+            pickle.dumps(unpicklable)
+
+
+def test_runs_are_shown_in_notebooks_and_so_is_what_went_wrong(house: House) -> None:
+    run = house.muster.launch(house.spec)
+    assert f"<p>{house.run}: running, " in run._repr_html_()
+    assert run._repr_html_().count("<td>not launched</td>") == 2
+    assert f"<td>{house.run}</td><td>running</td>" in house.muster._repr_html_()
+    assert "has no run named &#x27;&lt;b&gt;&#x27;" in house.muster.run("<b>")._repr_html_()
 
 
 def test_the_result_is_read_from_the_bucket_and_decides_the_state(house: House) -> None:
@@ -186,7 +226,7 @@ def test_the_result_is_read_from_the_bucket_and_decides_the_state(house: House) 
 def test_a_wait_ends_in_time_and_leaves_the_run_alone(house: House) -> None:
     run = house.muster.launch(house.spec)
     seen: list[Any] = []
-    with pytest.raises(WaitTimeoutError, match="It goes on"):
+    with pytest.raises(WaitTimeoutError, match="is still running"):
         run.wait(timeout=0.05, progress=seen.append, poll_seconds=0.02)
     assert seen[-1].state is RunState.RUNNING
 
@@ -286,7 +326,7 @@ def test_profile_and_region_are_chosen_by_name(house: House, tmp_path: Path, mon
 
 
 def test_a_pattern_that_is_none_is_an_error_of_musters(house: House) -> None:
-    with pytest.raises(MusterError, match=r"^regex: found '\('; it is no regular expression"):
+    with pytest.raises(MusterError, match=r"^regex: found '\('; not a valid regular expression"):
         house.muster.run(house.run).logs(regex="(")
 
 
@@ -295,5 +335,5 @@ def test_what_the_credentials_may_not_do_is_named(house: House) -> None:
     allowed = {"Effect": "Allow", "Action": ["cloudformation:*", "states:*"], "Resource": "*"}
     key = house.workshop.access_key([allowed])
     session = boto3.Session(key["AccessKeyId"], key["SecretAccessKey"])
-    with pytest.raises(DeniedError, match="may not call ListTrainingJobs"):
+    with pytest.raises(DeniedError, match="not allowed to call ListTrainingJobs"):
         Muster(house.stack, session).run(house.run).status()

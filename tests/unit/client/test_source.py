@@ -67,6 +67,39 @@ def test_what_is_ignored_stays(folder: Path, tmp_path: Path) -> None:
     assert set(files(folder, tmp_path)) == {"train.py", "package/__init__.py", "run.sh", "notes.txt", ".musterignore"}
 
 
+@pytest.mark.parametrize(
+    ("patterns", "left_out"),
+    [
+        ("/notes.txt", {"notes.txt"}),  # an anchor: at the root alone
+        ("package/notes.txt", {"package/notes.txt"}),
+        ("*.txt\n!package/notes.txt", {"notes.txt", "data/notes.txt", "data/deep/notes.txt", "#1.txt"}),
+        ("data/**/notes.txt", {"data/notes.txt", "data/deep/notes.txt"}),
+        ("**/deep", {"data/deep/notes.txt"}),
+        ("data/*", {"data/notes.txt", "data/deep/notes.txt"}),
+        ("data/*\n!data/deep", {"data/notes.txt"}),
+        ("data\n!data/notes.txt", {"data/notes.txt", "data/deep/notes.txt"}),  # its folder is left out
+        ("train.py/", set()),  # a folder of that name, which there is not
+        ("[mn]otes.txt ", {"notes.txt", "package/notes.txt", "data/notes.txt", "data/deep/notes.txt"}),
+        (r"\#1.txt", {"#1.txt"}),
+        ("!.env\n!venv", set()),  # what is never code stays out
+    ],
+)
+def test_an_ignore_file_reads_like_one_of_git(folder: Path, tmp_path: Path, patterns: str, left_out: set[str]) -> None:
+    names = {"notes.txt", "package/notes.txt", "data/notes.txt", "data/deep/notes.txt", "#1.txt"}
+    for name in (*names, ".env", "venv/bin/python"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    (folder / ".musterignore").write_text(patterns)
+    always = {"train.py", "package/__init__.py", "run.sh", ".musterignore"}
+    assert set(files(folder, tmp_path)) == (names | always) - left_out
+
+
+def test_a_pattern_that_means_nothing_is_refused_with_its_line(folder: Path) -> None:
+    (folder / ".musterignore").write_text("*.txt\n!\n")
+    with pytest.raises(SpecError, match=r"source_dir: found '!' in line 2 of .musterignore"):
+        pack(folder)
+
+
 def test_a_link_within_the_folder_is_the_file_that_it_names(folder: Path, tmp_path: Path) -> None:
     (folder / "link.py").symlink_to("train.py")
     assert files(folder, tmp_path)["link.py"] == "print('training')"
@@ -76,7 +109,7 @@ def test_a_link_within_the_folder_is_the_file_that_it_names(folder: Path, tmp_pa
 def test_any_other_link_is_refused(folder: Path, tmp_path: Path, target: str) -> None:
     (tmp_path / "outside.txt").write_text("secret")
     (folder / "link").symlink_to(target)
-    with pytest.raises(SpecError, match="source_dir: found link, no file of this folder; remove it"):
+    with pytest.raises(SpecError, match="source_dir: found link, which is not a file of this folder; remove it"):
         pack(folder)
 
 
@@ -86,7 +119,7 @@ def test_too_much_is_refused_with_the_largest_file_named(folder: Path, monkeypat
     assert pack(folder).files == 3
     monkeypatch.setattr(source, "SOURCE_BYTES_MAX", size - 1)
     with pytest.raises(
-        SpecError, match=r"found 27 bytes, of which train.py has 17; at most 26 bytes; list in .musterign"
+        SpecError, match=r"found 27 bytes, of which train.py has 17; at most 26 bytes; exclude everything"
     ):
         pack(folder)
     monkeypatch.setattr(source, "SOURCE_FILES_MAX", 2)
@@ -111,4 +144,5 @@ def test_a_dry_run_shows_the_two_channels_and_the_start(folder: Path) -> None:
     start = request["AlgorithmSpecification"]["ContainerEntrypoint"]
     assert start[0] == "sh"
     assert max(map(len, start)) <= 256
-    assert dry.document().source.files == 3
+    assert dry.source is not None
+    assert dry.source.files == 3

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
-from muster.client.cli.columns import HEADINGS, lay_out
-from muster.client.cli.view import Row, changes, elapsed, headline, select
+from muster.client.cli.status_table import HEADINGS, lay_out
 from muster.client.runs.progress import advance
-from muster.client.runs.run_status import Progress, RunState, RunStatus, run_status
+from muster.client.runs.run_status import Observation, Progress, RunState, RunStatus, run_status
+from muster.client.runs.status_text import Row, changes, elapsed, headline, select
 from muster.contract.aws.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
@@ -40,14 +40,16 @@ def look(
 ) -> RunStatus:
     ended_at = None if ended_after is None else START + timedelta(seconds=ended_after)
     return run_status(
-        "digits",
-        execution=Execution("digits", ExecutionStatus(execution), START, ended_at, replicas, "", cause),
-        jobs=jobs,
-        failures=failures or {},
-        progress=progress,
-        result=result,
-        now=START + timedelta(seconds=now_after),
-        waiting=waiting,
+        Observation(
+            run="digits",
+            execution=Execution("digits", ExecutionStatus(execution), START, ended_at, replicas, "", cause),
+            jobs=jobs,
+            now=START + timedelta(seconds=now_after),
+            failures=failures or {},
+            progress=progress,
+            result=result,
+            waiting=waiting,
+        )
     )
 
 
@@ -207,9 +209,11 @@ def test_elapsed_time_stops_with_the_run() -> None:
 
 def test_a_run_that_goes_on_says_where_and_from_what() -> None:
     ended = look(execution="FAILED", ended_after=10).model_copy(update={"continued_by": "digits-x2"})
-    assert headline(ended).endswith("goes on as digits-x2")
-    assert list(changes(ended.model_copy(update={"continued_by": None}), ended)) == ["run digits goes on as digits-x2"]
-    assert headline(look().model_copy(update={"parent": "digits"})).endswith("resumes digits")
+    assert headline(ended).endswith("continued by digits-x2")
+    assert list(changes(ended.model_copy(update={"continued_by": None}), ended)) == [
+        "run digits is continued by digits-x2"
+    ]
+    assert headline(look().model_copy(update={"parent": "digits"})).endswith("continues digits")
 
 
 def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster
+from muster import Muster
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import BusyError, DeniedError, RefusedError, UnknownRunError
 from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState, RunStatus
@@ -21,9 +21,8 @@ from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.executor import MusterExecutor, ReplicaHandle
-from muster.executor.instances import GpuError
-from muster.executor.outcome import result_of
+from muster.executor import GpuError, MusterExecutor, ReplicaHandle
+from muster.executor.replica_result import result_of
 from muster.local.faults import CallError
 from tests.plugins.cloud import Workshop, own_calls, turn_to
 from tests.unit.client.test_sdk import deploy
@@ -41,7 +40,7 @@ def stack(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def asked(stack: str, handle: ReplicaHandle) -> dict[str, Any]:
     """What the run of a handle was started with."""
-    return dict(json.loads(Cloud(stack, boto3.Session()).execution_input(handle.metadata["run"])))
+    return dict(json.loads(Cloud(stack, boto3.Session()).executions.input_of(handle.metadata["run"])))
 
 
 def settled(failure: FailureClass | None, reason: str, **changes: Any) -> tuple[RunStatus, Result]:
@@ -158,7 +157,7 @@ def test_10_collecting_looks_at_all_replicas_together(stack: str, workshop: Work
 
 def test_11_a_gpu_that_nobody_knows_is_refused(stack: str) -> None:
     executor = MusterExecutor(stack=stack, instance_type="ml.g5.2xlarge")
-    with pytest.raises(GpuError, match="gpu: found 'A1000'; one of A100"):
+    with pytest.raises(GpuError, match="gpu: found 'A1000'; choose A100"):
         executor.launch_replicas(1, TRAINER, {}, gpu="A1000")
     types = {None: "ml.g5.2xlarge", "H100": "ml.p5.48xlarge", "ml.trn1.2xlarge": "ml.trn1.2xlarge"}
     for gpu, wanted in types.items():

@@ -1,4 +1,4 @@
-"""Replicas as threads over a local directory, each with a store that can be told to fail."""
+"""Replicas as threads over a local directory, each with a store that can be made to fail."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from muster.contract.run.commit import Commit
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
@@ -20,7 +21,7 @@ from muster.replica.rounds import agreement, reduction
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import Meeting
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, Part, Store
 from muster.replica.wire import keys
@@ -32,7 +33,7 @@ SMALL = 300
 # Enough for several shards: a shard has at least 256 KiB.
 SHARDED = 200_000
 
-# What holds until all are there, however slow the machine is; nobody waits for its end.
+# A time-out that never passes, however slow the machine is.
 PATIENT_SECONDS = 120.0
 _BRIEF_SECONDS = 0.2
 
@@ -103,7 +104,7 @@ def kill_at(pattern: str) -> Hook:
 def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
     """Let a quorum wait briefly for the others in `round_`, and in every other round as long as it takes.
 
-    Else who is slow would be left out by chance, in any round: the window that is learnt may be two seconds.
+    Otherwise a slow replica could be left out of any round: the learnt window may be two seconds.
     """
 
     def window(_longest: float, _least: int, recent: Sequence[Commit]) -> float:
@@ -114,7 +115,7 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
 
 
 def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody take over the shard of a member that is slow."""
+    """Let no member take over the shard of a slow one."""
     monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
 
 
@@ -176,10 +177,10 @@ class Run:
     def store(self) -> Store:
         return LocalStore(self.root)
 
-    def meeting(self, store: Store | None = None, stop: threading.Event | None = None) -> Meeting:
+    def context(self, store: Store | None = None, stop: threading.Event | None = None) -> RoundContext:
         quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
-        meeting = Meeting(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
-        return replace(meeting, snapshot_rounds=self.snapshot_rounds)
+        context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
+        return replace(context, snapshot_rounds=self.snapshot_rounds)
 
     def start(
         self,
@@ -189,7 +190,7 @@ class Run:
         before_step: Callable[[int], None] = lambda _: None,
         gradient: Callable[[int, int, int], Floats] = gradient_of,
     ) -> Peer:
-        """A replica that trains to the last round; `before_step` is told each round before it trains for it."""
+        """A replica that trains to the last round; `before_step` is called with each round before it trains for it."""
         stop = threading.Event()
         store = FaultyStore(self.store, faults or Faults())
 
@@ -197,9 +198,9 @@ class Run:
             try:
                 metrics = Metrics()
                 metrics.log(loss=0.5)
-                peer.rendezvous = Rendezvous.open(self.meeting(store, stop), rank, attempt, metrics)
+                peer.rendezvous = Rendezvous.open(self.context(store, stop), rank, attempt, metrics)
                 parameters = np.zeros(self.count, np.float32)
-                outer = DiLoCo(peer.rendezvous, parameters, codec=self.codec)
+                outer = DiLoCo(peer.rendezvous, parameters, Algorithm(codec=self.codec))
                 while outer.round < self.rounds:
                     before_step(outer.round + 1)
                     parameters -= gradient(rank, outer.round + 1, self.count)
@@ -217,7 +218,7 @@ class Run:
         return peer
 
     def start_behind(self, victim: Peer, pattern: str, *ranks: int) -> list[Peer]:
-        """Replicas that come to keys that are like `pattern` only when `victim` has died: none is there before it."""
+        """Replicas that reach keys like `pattern` only after `victim` has died."""
 
         def hold(key: str) -> None:
             if is_like(key, pattern):

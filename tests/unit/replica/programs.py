@@ -33,7 +33,7 @@ def wait_to_be_stopped(context: Context, *, rounds: int) -> None:
 
 
 def say_where(context: Context) -> None:
-    """What the context tells."""
+    """Prints the context's fields."""
     DiLoCo(context.rendezvous, np.zeros(3, np.float32))
     print(context.rank, context.world_size, context.attempt, context.incarnation, context.run)
     assert context.rank == context.rendezvous.rank

@@ -1,4 +1,4 @@
-"""A loopback HTTP server that answers as it is told: the moods of S3 that no emulator has."""
+"""A loopback HTTP server that answers by a script: failures of S3 that no emulator has."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_four_replicas_learn_as_much_as_one_process_with_all_data(tmp_path: Path
             world_size=4,
             attempt=1,
             incarnation=1,
-            rendezvous=Rendezvous.open(run.meeting(), rank, 1, metrics[rank]),
+            rendezvous=Rendezvous.open(run.context(), rank, 1, metrics[rank]),
             metrics=metrics[rank],
             stop=threading.Event(),
             input_dir=tmp_path,

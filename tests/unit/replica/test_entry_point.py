@@ -155,7 +155,7 @@ def test_a_tree_that_is_not_there_is_named_and_not_made(containers: Containers) 
     nowhere = containers.root / "nowhere"
     code, _, error = ended(containers.start(SAGEMAKER_BASE_DIR=str(nowhere)))
     assert code is ReplicaExit.BAD_INPUT
-    assert f"{nowhere} is not a directory (SAGEMAKER_BASE_DIR says where SageMaker's tree lies)" in error
+    assert f"{nowhere} is not a directory (SAGEMAKER_BASE_DIR names the root of SageMaker's folders)" in error
     assert not nowhere.exists()
 
 
@@ -164,8 +164,8 @@ def test_a_document_of_another_run_is_refused_with_all_that_disagrees(containers
     code, _, _ = ended(containers.start(rank=3))
     assert code is ReplicaExit.BAD_INPUT
     assert containers.failure(3) == (
-        "[bad-input] the document is of the run other, MUSTER_RUN is test; MUSTER_RANK is 3, but the run has 1 "
-        "replicas (0 is first); the document names no trainer (package.module:function); "
+        "[bad-input] the document belongs to the run other, MUSTER_RUN is test; MUSTER_RANK is 3, but the run has 1 "
+        "replicas (ranks start at 0); the document names no trainer (package.module:function); "
         "the document's rendezvous_uri is 'gs://x/', not an s3:// or file:// URI"
     )
 
@@ -204,7 +204,7 @@ def test_a_trainer_that_cannot_be_called_is_bad_input(
     [
         ("fail", "failed: ValueError: the learning rate is negative"),
         ("exit_with_three", "exited: 3"),
-        ("do_nothing", "returned without having made a DiLoCo(context.rendezvous, parameters)."),
+        ("do_nothing", "returned without creating a DiLoCo(context.rendezvous, ...)."),
     ],
 )
 def test_a_trainer_that_fails_is_user_code(containers: Containers, function: str, reason: str) -> None:
@@ -215,7 +215,7 @@ def test_a_trainer_that_fails_is_user_code(containers: Containers, function: str
     assert ("Traceback" in error) == (function == "fail")
 
 
-def test_the_trainer_is_told_where_it_is(containers: Containers) -> None:
+def test_the_trainer_gets_its_place_in_the_run(containers: Containers) -> None:
     containers.write_document("say_where", replicas=2)
     code, out, _ = ended(containers.start(rank=1, attempt=4))
     assert (code, out) == (ReplicaExit.DONE, "1 2 4 1 test\n")
@@ -251,8 +251,8 @@ def test_no_quorum_in_time_is_a_failed_rendezvous(containers: Containers) -> Non
     code, _, _ = ended(containers.start())
     assert code is ReplicaExit.RENDEZVOUS
     assert containers.failure() == (
-        "[rendezvous] Gave up after 0.2 s (rendezvous.timeout_seconds): round 1 has 1 of at least 2 participants; "
-        "nothing came from rank 1."
+        "[rendezvous] Timed out after 0.2 s (rendezvous.timeout_seconds): round 1 has 1 of at least 2 participants; "
+        "missing: rank 1."
     )
 
 
@@ -262,7 +262,7 @@ def test_a_superseded_attempt_says_that_it_is_fenced(containers: Containers) -> 
     code, _, _ = ended(containers.start(attempt=1))
     assert code is ReplicaExit.FENCED
     assert containers.failure() == (
-        "[fenced] Attempt 1, incarnation 1 of rank 0 is superseded: a newer process carries it."
+        "[fenced] Attempt 1, incarnation 1 of rank 0 is superseded: a newer process holds it."
     )
 
 

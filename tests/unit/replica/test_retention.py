@@ -97,6 +97,6 @@ def test_members_share_the_sweep(tmp_path: Path) -> None:
     with all_ended(peers):
         for peer in peers:
             peer.join()
-    # With all members in step each place is listed once for each horizon, by whoever it is dealt to.
+    # With all members in step each place is listed once for each horizon, by the member it is assigned to.
     assert {listed[keys.before(keys.contributions_of(rank), round_)] for rank in range(3) for round_ in (3, 5)} == {1}
     assert not (tmp_path / keys.contribution(4, 0, 1)).exists()

@@ -236,7 +236,7 @@ def test_a_stream_brings_what_reading_does(store: Store) -> None:
         list(store.stream("missing", 0, 10))
 
 
-def test_a_stream_that_breaks_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_breaks_continues_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster.replica.store.s3_store.STREAM_BYTES", 4)
 
     body = b"0123456789abcdef"

@@ -15,9 +15,9 @@ pytest.importorskip("torch", reason="make test installs it")
 import torch
 
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.torch_diloco import DiLoCo, LocalSGD
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.torch import Algorithm, DiLoCo, LocalSGD
 from tests.unit.replica.peers import Run, run_all
 
 
@@ -45,7 +45,7 @@ def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> l
 
     def replica(rank: int) -> None:
         try:
-            results[rank] = work(Rendezvous.open(run.meeting(), rank, attempt, Metrics()))
+            results[rank] = work(Rendezvous.open(run.context(), rank, attempt, Metrics()))
         except BaseException as error:
             errors.append(error)
 
@@ -80,7 +80,13 @@ def test_models_of_any_type_end_with_the_same_bits(tmp_path: Path, dtype: Any, s
     def work(rendezvous: Rendezvous) -> dict[str, bytes]:
         model = Tied(dtype)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        learn(model, optimizer, DiLoCo(model, optimizer, rendezvous, sync_every=6, **settings), rendezvous.rank, 6)
+        learn(
+            model,
+            optimizer,
+            DiLoCo(rendezvous, model, optimizer, Algorithm(sync_every=6, **settings)),
+            rendezvous.rank,
+            6,
+        )
         assert model.output.weight is model.embedding.weight
         return values(model)
 
@@ -96,7 +102,7 @@ def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is
         model = Tied()
         rank = rendezvous.rank
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        outer = DiLoCo(model, optimizer, rendezvous, sync_every=1)
+        outer = DiLoCo(rendezvous, model, optimizer, Algorithm())
         training = rendezvous.training
         assert training is not None
         # Embedding, norm (weight, bias), output's bias; behind them the norm's running mean and variance.
@@ -120,12 +126,12 @@ def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is
 
 def test_a_low_precision_model_that_does_not_move_moves_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
-    rendezvous = Rendezvous.open(run.meeting(), 0, 1, Metrics())
+    rendezvous = Rendezvous.open(run.context(), 0, 1, Metrics())
     model = torch.nn.Linear(8, 8)
     half = torch.nn.Linear(8, 8).to(torch.bfloat16)
-    DiLoCo(model, torch.optim.SGD(model.parameters(), lr=1), rendezvous, sync_every=1)
-    again = Rendezvous.open(run.meeting(), 0, 2, Metrics())
-    outer = DiLoCo(half, torch.optim.SGD(half.parameters(), lr=1), again, sync_every=1)
+    DiLoCo(rendezvous, model, torch.optim.SGD(model.parameters(), lr=1), Algorithm())
+    again = Rendezvous.open(run.context(), 0, 2, Metrics())
+    outer = DiLoCo(again, half, torch.optim.SGD(half.parameters(), lr=1), Algorithm())
     assert again.training is not None
     before = again.training.state.parameters.copy()
     for _ in range(3):
@@ -139,7 +145,7 @@ def test_local_sgd_averages_by_samples(tmp_path: Path) -> None:
 
     def work(rendezvous: Rendezvous) -> Any:
         model = torch.nn.Linear(1, 1, bias=False)
-        outer = LocalSGD(model, torch.optim.SGD(model.parameters(), lr=1), rendezvous, sync_every=2)
+        outer = LocalSGD(rendezvous, model, torch.optim.SGD(model.parameters(), lr=1), sync_every=2)
         model.weight.data.fill_(4.0 * rendezvous.rank)
         assert outer.step(1 + 2 * rendezvous.rank) is None
         outcome = outer.step(1 + 2 * rendezvous.rank)
@@ -156,7 +162,10 @@ def test_non_contiguous_parameters_are_written_in_place(tmp_path: Path) -> None:
     model = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=1)
     outer = DiLoCo(
-        model, optimizer, Rendezvous.open(run.meeting(), 0, 1, Metrics()), sync_every=3, fragments=3, momentum=0.0
+        Rendezvous.open(run.context(), 0, 1, Metrics()),
+        model,
+        optimizer,
+        Algorithm(sync_every=3, fragments=3, momentum=0.0),
     )
     pointer, before = model.weight.data_ptr(), model.weight.detach().clone()
     model.weight.data += 1
@@ -173,7 +182,7 @@ def test_a_model_that_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2).requires_grad_(False)
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)
     with pytest.raises(ParametersError, match="the model has no parameter that requires a gradient"):
-        DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, Metrics()), sync_every=1)
+        DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), model, optimizer, Algorithm())
 
 
 class Position:
@@ -181,16 +190,16 @@ class Position:
 
     def __init__(self) -> None:
         self.value = 0
-        self.moments = np.zeros(3, np.float32)
+        self.averages = np.zeros(3, np.float32)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "moments": self.moments}
+        return {"value": self.value, "averages": self.averages}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.value, self.moments = state_dict["value"], state_dict["moments"]
+        self.value, self.averages = state_dict["value"], state_dict["averages"]
 
 
-def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) -> None:
+def test_a_restarted_replica_continues_with_its_own_state(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", replicas=1, min_participants=1)
 
     def begin(attempt: int) -> tuple[Any, Any, Any, Position]:
@@ -200,10 +209,10 @@ def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) ->
         optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": rest, "lr": 3e-3}], lr=1e-2)
         position = Position()
         outer = DiLoCo(
+            Rendezvous.open(run.context(), 0, attempt, Metrics()),
             model,
             optimizer,
-            Rendezvous.open(run.meeting(), 0, attempt, Metrics()),
-            sync_every=2,
+            Algorithm(sync_every=2),
             trainer_state={"position": position},
             checkpoint_dir=tmp_path / "checkpoints",
         )
@@ -212,10 +221,10 @@ def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) ->
     def train(model: Any, optimizer: Any, outer: Any, position: Position, rounds: int) -> list[int]:
         drawn = []
         while outer.round < rounds:
-            tokens = torch.randint(7, (6,))  # of the global generator, which goes on as well
+            tokens = torch.randint(7, (6,))  # of the global generator, which is restored as well
             drawn.append(int(tokens.sum()) + 100 * position.value)
             position.value += 1
-            position.moments += 0.5
+            position.averages += 0.5
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(tokens), tokens).backward()
             optimizer.step()
@@ -230,7 +239,7 @@ def test_a_replica_that_comes_back_goes_on_with_its_own_state(tmp_path: Path) ->
     second = begin(2)
     assert second[2].round == 3
     assert second[3].value == 6
-    assert second[3].moments.tolist() == [3.0, 3.0, 3.0]
+    assert second[3].averages.tolist() == [3.0, 3.0, 3.0]
     assert int(second[0].norm.num_batches_tracked) == 6
     assert torch.equal(torch.get_rng_state(), random_state)
     assert str(second[1].state_dict()) == str(first[1].state_dict())
@@ -242,9 +251,42 @@ def test_a_state_of_a_later_round_is_refused(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters())
-    outer = DiLoCo(model, optimizer, Rendezvous.open(run.meeting(), 0, 1, Metrics()), sync_every=1)
+    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), model, optimizer, Algorithm())
     state = outer.state_dict()
     outer.step()
     outer.load_state_dict(state)
     with pytest.raises(ParametersError, match="belongs to round 9, but the run is in round 1"):
         outer.load_state_dict({**state, "round": 9})
+
+
+def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
+    rendezvous = Rendezvous.open(Run(tmp_path, replicas=1, min_participants=1).context(), 0, 1, Metrics())
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=1)
+    wrong: list[tuple[tuple[Any, ...], str]] = [
+        ((model, inner, rendezvous, Algorithm()), "rendezvous is of type Linear; allowed: the context's rendezvous"),
+        ((rendezvous, [model], inner, Algorithm()), "model is of type list; allowed: a torch.nn.Module"),
+        (
+            (rendezvous, model, Algorithm(), Algorithm()),
+            "inner_optimizer is of type Algorithm; allowed: a torch.optim.",
+        ),
+        ((rendezvous, model, inner, inner), "algorithm is of type SGD; allowed: an Algorithm"),
+    ]
+    for arguments, reason in wrong:
+        with pytest.raises(ParametersError, match=reason):
+            DiLoCo(*arguments)
+
+
+def test_a_name_of_the_trainers_state_that_was_not_stored_is_named(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=1)
+
+    def begin(attempt: int, **trainer_state: Position) -> DiLoCo:
+        rendezvous = Rendezvous.open(run.context(), 0, attempt, Metrics())
+        folder = tmp_path / "checkpoints"
+        return DiLoCo(rendezvous, model, inner, Algorithm(), trainer_state=trainer_state, checkpoint_dir=folder)
+
+    begin(1, data=Position()).step()
+    with pytest.raises(ParametersError, match="trainer_state has the names data, schedule; allowed: data, the names"):
+        begin(2, data=Position(), schedule=Position())

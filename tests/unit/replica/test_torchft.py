@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,11 +17,11 @@ import torch
 from torchft import local_sgd
 
 from muster.replica.errors import AlgorithmError, StoppedError
-from muster.replica.frontends.torch_diloco import DiLoCo
-from muster.replica.frontends.torchft_manager import Manager
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
+from muster.torch import Algorithm, DiLoCo, LocalSGD
+from muster.torchft import Manager
 from tests.unit.replica.peers import Run, missing_only_in, run_all, wait_until
 from tests.unit.replica.test_torch import together
 
@@ -73,6 +74,19 @@ def train_with_torchft(
     return model
 
 
+def test_arguments_come_in_torchfts_order() -> None:
+    def names(function: Callable[..., object]) -> list[str]:
+        return list(inspect.signature(function).parameters)
+
+    # The algorithm holds what torchft's outer optimizer and sync_every do.
+    assert names(DiLoCo)[:4] == ["rendezvous", "model", "inner_optimizer", "algorithm"]
+    assert names(local_sgd.DiLoCo)[:5] == [
+        "manager", "model_fragments", "inner_optimizer", "outer_optimizer", "sync_every"
+    ]  # fmt: skip
+    assert names(LocalSGD)[1:4] == names(local_sgd.LocalSGD)[1:4] == ["model", "optimizer", "sync_every"]
+    assert names(Manager)[:3] == ["rendezvous", "model", "fragments"]
+
+
 def test_torchfts_diloco_gives_what_ours_gives_with_one_exchange_per_sync(tmp_path: Path) -> None:
     run = Run(tmp_path / "torchft", replicas=3)
     models = together(run, lambda rendezvous: train_with_torchft(rendezvous, rounds=5))
@@ -84,7 +98,7 @@ def test_torchfts_diloco_gives_what_ours_gives_with_one_exchange_per_sync(tmp_pa
     def ours(rendezvous: Rendezvous) -> Any:
         model = model_of()
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        outer = DiLoCo(model, inner, rendezvous, sync_every=SYNC_EVERY)
+        outer = DiLoCo(rendezvous, model, inner, Algorithm(sync_every=SYNC_EVERY))
         while outer.round < 5:
             inner_steps(model, inner, rendezvous.rank, outer.round + 1, outer.step)
         return model
@@ -108,7 +122,7 @@ def test_what_a_newer_state_covers_is_deleted(tmp_path: Path) -> None:
         assert rounds_of(run, folder) <= {4, 5, 6}
 
 
-def test_who_slept_until_its_round_was_deleted_goes_on_from_the_last_state(
+def test_a_replica_that_slept_until_its_round_was_deleted_continues_from_the_last_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing_only_in(monkeypatch, 2)
@@ -153,22 +167,22 @@ def test_what_should_not_be_coded_is_refused(tmp_path: Path) -> None:
 
     def begin(attempt: int, **settings: Any) -> tuple[Any, Manager, Any]:
         model = model_of()
-        manager = Manager(Rendezvous.open(run.meeting(), 0, attempt, Metrics()), model, **settings)
+        manager = Manager(Rendezvous.open(run.context(), 0, attempt, Metrics()), model, **settings)
         return model, manager, torch.optim.SGD(model.parameters(), lr=0.1)
 
-    with pytest.raises(AlgorithmError, match="There is no codec 'int5'"):
+    with pytest.raises(AlgorithmError, match="codec is 'int5'; allowed: fp32, bf16"):
         begin(1, codec="int5")
     model, manager, inner = begin(2)
     with (
         local_sgd.DiLoCo(manager, [model], inner, outer_of(model), sync_every=SYNC_EVERY, should_quantize=True),
-        pytest.raises(AlgorithmError, match=r"name the run's codec, as in Manager\(..., codec='int8'\)"),
+        pytest.raises(AlgorithmError, match=r"the codec is fp32; allowed: another, as Manager\(..., codec='int8'\)"),
     ):
         inner_steps(model, inner, 0, 1)
-    # The run's codec is agreed by whoever comes first, and so is whose algorithm it is.
+    # The first replica decides the run's codec and algorithm.
     with pytest.raises(AlgorithmError, match="codec is int8/1 here and fp32/1 in the run"):
         begin(3, codec="int8")
     with pytest.raises(AlgorithmError, match="algorithm is not set here and torchft in the run"):
-        DiLoCo(model, inner, Rendezvous.open(run.meeting(), 0, 4, Metrics()), sync_every=1)
+        DiLoCo(Rendezvous.open(run.context(), 0, 4, Metrics()), model, inner, Algorithm())
 
     run = Run(tmp_path / "averaging", replicas=1, min_participants=1)
     model, manager, inner = begin(1, codec="int8")
@@ -182,21 +196,21 @@ def test_what_should_not_be_coded_is_refused(tmp_path: Path) -> None:
 def test_fragments_that_are_not_the_managers_are_refused(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
     model = model_of()
-    manager = Manager(Rendezvous.open(run.meeting(), 0, 1, Metrics()), model)
+    manager = Manager(Rendezvous.open(run.context(), 0, 1, Metrics()), model)
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
     algorithm = local_sgd.DiLoCo(manager, [model[0]], inner, outer_of(model[0]), sync_every=SYNC_EVERY)
-    with algorithm, pytest.raises(AlgorithmError, match="exchanges 36 values where the manager's fragment has 57"):
+    with algorithm, pytest.raises(AlgorithmError, match="exchanges 36 values, but the manager's fragment has 57"):
         inner_steps(model, inner, 0, 1)
 
 
 def test_buckets_and_utilisation(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
     metrics = Metrics()
-    rendezvous = Rendezvous.open(run.meeting(), 0, 1, metrics)
+    rendezvous = Rendezvous.open(run.context(), 0, 1, metrics)
     bucketed = train_with_torchft(rendezvous, 3, use_bucketization=True)
     assert 0 < metrics.latest()["utilisation"] < 1
     plain = Run(tmp_path / "plain", replicas=1, min_participants=1)
-    alone = train_with_torchft(Rendezvous.open(plain.meeting(), 0, 1, Metrics()), 3)
+    alone = train_with_torchft(Rendezvous.open(plain.context(), 0, 1, Metrics()), 3)
     assert state_of(bucketed) == state_of(alone)
 
 
@@ -258,7 +272,7 @@ def test_a_replica_that_is_killed_comes_back_with_the_outer_optimizer_of_the_oth
             raise StoppedError
 
     def replica(rank: int, attempt: int, hook: Callable[[int], None]) -> None:
-        rendezvous = Rendezvous.open(run.meeting(stop=stop), rank, attempt, Metrics())
+        rendezvous = Rendezvous.open(run.context(stop=stop), rank, attempt, Metrics())
         try:
             # What its codec lost comes back with it.
             kept = {"codec": codec, "checkpoint_dir": tmp_path / f"checkpoints-{rank}"}
