@@ -12,6 +12,7 @@ from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import URI_MAX, parse_manifest
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
 from muster.control.manifest.object_stream import FIRST_RANGE, ObjectSource
+from muster.control.manifest.resolve import resolve_manifest
 from muster.control.manifest.search_limits import Limits, check
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory import AwsError, Fault, throttle
@@ -143,3 +144,18 @@ def test_a_checkpoint_is_no_longer_than_an_s3_uri() -> None:
     with pytest.raises(ManifestError) as caught:
         parse_manifest(f'{{"checkpoint_s3_bucket": "{longest}b"}}'.encode(), "uri")
     assert kind(caught) is ManifestProblem.NOT_A_MANIFEST
+
+
+# --- the search -----------------------------------------------------------------------------------
+
+
+def test_a_manifest_is_bounded_and_an_archive_may_be_without_one(harness: ControlHarness) -> None:
+    store = harness.plane.store
+    store.create("output/one/large/manifest.json", bytes(2_000))
+    store.create("output/one/none/output/output.tar.gz", archive("weights").read())
+    problems = []
+    for job in ("large", "none"):
+        with pytest.raises(ManifestError) as caught:
+            resolve_manifest(store.s3, "s3://bucket/output/one", job, limits=Limits(manifest_bytes=1_000))
+        problems.append(kind(caught))
+    assert problems == [ManifestProblem.OVERSIZE, ManifestProblem.ABSENT]

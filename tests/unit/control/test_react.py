@@ -213,10 +213,10 @@ def test_an_event_that_comes_late_takes_nothing_from_the_history(harness: Contro
         for event in harness.cloud.notifications.drain()
         if event["source"] == "aws.sagemaker"
     )
-    for event in (training, starting, downloading, training):
+    for event in (training, starting, downloading):
         harness.react(event)
-    assert secondaries(harness) == ["Starting", "Downloading", "Training"]
-    assert harness.record().current.secondary == "Training"
+        assert secondaries(harness) == ["Starting", "Downloading", "Training"]
+        assert harness.record().current.secondary == "Training"
 
 
 def test_an_event_that_comes_after_the_end_changes_nothing(harness: ControlHarness) -> None:
@@ -227,6 +227,17 @@ def test_an_event_that_comes_after_the_end_changes_nothing(harness: ControlHarne
     assert harness.deliver()[0] == "concluded"
     current = harness.record().current
     assert (current.status, len(current.history)) == ("Completed", 5)
+
+
+def test_events_that_come_after_the_job_was_looked_at_change_nothing(harness: ControlHarness) -> None:
+    """The end was learnt by a re-arm, which reads no history: every late event has a longer one."""
+    harness.plan()
+    harness.arm()
+    harness.cloud.training.complete(harness.job())
+    harness.arm()
+    before = harness.record()
+    assert harness.deliver()[-1] == "announced again: it was decided before"
+    assert harness.record() == before
 
 
 def test_an_end_that_comes_twice_is_announced_twice_and_decided_once(harness: ControlHarness) -> None:
