@@ -11,7 +11,7 @@ from constructs import Construct
 
 from infra.event_rule import EventRule
 from infra.handler_function import HandlerFunction, HandlerSettings
-from muster.contract.run.events import SOURCE, QuorumLost, RunFailed, RunRefused, RunRerun, RunStopped, RunSucceeded
+from muster.contract.run.run_events import SOURCE, QuorumLost, RunFailed, RunRefused, RunRerun, RunStopped, RunSucceeded
 
 _TOLD = (QuorumLost, RunSucceeded, RunFailed, RunStopped, RunRerun, RunRefused)
 

@@ -17,7 +17,7 @@ from infra.access import listing, objects
 from infra.event_rule import EventRule
 from infra.handler_function import HandlerFunction, HandlerSettings
 from infra.schedules import ScheduledRun
-from muster.contract.run.events import RUN_REQUESTED
+from muster.contract.run.run_events import RUN_REQUESTED
 
 
 class StartFunction(Construct):

@@ -9,7 +9,9 @@ from muster.contract.document import digest
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.record import Decision, Next, Record
-from muster.contract.spec.spec import JITTER, OnReplicaFailure, Spec
+from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.retry_budget import JITTER
+from muster.contract.spec.spec import Spec
 
 _HOUR = timedelta(hours=1)
 _REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
+from muster.contract.run.continuation import Continuation
 from muster.contract.run.fence import Fence
-from muster.contract.run.lineage import Continuation
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result

@@ -8,14 +8,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
 from muster.contract.names import run_name
-from muster.contract.run.lineage import Continuation
+from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.aws.store import Store
-from muster.control.continuations import succeed
+from muster.control.continuations import register_continuation
 from muster.control.documents import RunDocuments
 
 
@@ -48,7 +48,7 @@ def make_plan(
     lineage = (
         None
         if spec.resume_from is None
-        else succeed(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
+        else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
     )
     plan = Plan.make(run, request.execution_arn, request.started_at, place, spec, lineage=lineage)
     documents = RunDocuments(store, plan.run)

@@ -79,8 +79,8 @@ def _rounds(run: ActiveRun, budget: TimeBudget) -> RoundTable:
 
 
 def _commit_keys(run: ActiveRun, budget: TimeBudget) -> Iterator[str]:
-    keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(run.plan.meeting.commits))
-    names = (key for key in keys if _COMMIT.fullmatch(key.removeprefix(run.plan.meeting.commits)))
+    keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(run.plan.shared_layout.commits))
+    names = (key for key in keys if _COMMIT.fullmatch(key.removeprefix(run.plan.shared_layout.commits)))
     return (key for _, key in zip(range(_ROUND_KEYS_MAX), names, strict=False))
 
 

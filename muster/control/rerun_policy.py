@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.continuation import next_run
-from muster.contract.run.events import RunRerun
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.result import Result
+from muster.contract.run.run_events import RunRerun
 from muster.control.active_run import ActiveRun
 from muster.control.announcements import announce_refusal
 from muster.control.aws.bus import Bus

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
 from muster.contract.names import identified_run_name
-from muster.contract.run.events import RunRequested
 from muster.contract.run.execution_input import execution_input
+from muster.contract.run.run_events import RunRequested
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
 from muster.control.announcements import announce_refusal

@@ -8,9 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import RUN_MAX
-from muster.contract.run.events import QuorumLost
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
+from muster.contract.run.run_events import QuorumLost
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.contract.run.events import RUN_REQUESTED
+from muster.contract.run.run_events import RUN_REQUESTED
 from tests.stack.deployed import Deployed, wait_for
 from tests.stack.listening import Listener
 

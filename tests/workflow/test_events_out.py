@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from muster.contract.run.events import EVENT_VERSION
+from muster.contract.run.run_events import EVENT_VERSION
 from muster.local.faults import CallError, LostInstance
 from tests.stack.deployed import Deployed, wait_for
 from tests.stack.listening import Listener

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.spec.spec import DEFAULT_BUDGETS, Spec
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
+from muster.contract.spec.spec import Spec
 
 # An attempt that ended in one of these had no instance, and nothing to pay for.
 _UNBILLED = {FailureClass.CAPACITY, FailureClass.QUOTA, FailureClass.THROTTLE}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.contract.document import canonical_json
-from muster.contract.run.events import SOURCE, Event
+from muster.contract.run.run_events import SOURCE, Event
 from muster.control.runtime.function import count, logger
 
 if TYPE_CHECKING:

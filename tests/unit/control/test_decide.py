@@ -4,7 +4,7 @@ from muster.contract.aws.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
-from muster.contract.spec.spec import Budget
+from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.decide import Facts, can_do_without, decide_end, ends_within_hour, judge
 
