@@ -1,4 +1,4 @@
-"""The events that follow from what the control plane did."""
+"""The events that report what the control plane did."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def announce_run_started(bus: Bus, plan: Plan) -> None:
 
 
 def announce_refusal(bus: Bus, request: str, error: MusterError) -> None:
-    """Run Refused: every problem of a spec, or the one of anything else. `request` identifies what was asked."""
+    """Run Refused, with every problem of a spec or the text of another error. `request` identifies the request."""
     found = error.problems if isinstance(error, SpecError) else (error,)
     problems = tuple(str(problem)[: run_events.TEXT_MAX] for problem in found[: run_events.PROBLEMS_MAX])
     bus.emit(run_events.RunRefused(at=clock.now(), request=request, error=error.code, problems=problems))
@@ -43,7 +43,7 @@ def announce_launch(bus: Bus, run: ActiveRun, rank: int, attempt: int) -> None:
 
 
 def announce_rerun(bus: Bus, run: ActiveRun, record: Record) -> None:
-    """Replica Rerun and its metric: the current attempt has ended, and a rerun was decided."""
+    """Replica Rerun and its metric, where a rerun was decided after the end of the current attempt."""
     ended, decision = record.current, record.decision
     if decision is None or ended.failure_class is None:
         return
