@@ -89,7 +89,7 @@ def test_people_are_told_in_words(stack):
 
     wait_for("both messages to people", told)
     text = subjects[f"Muster: {run.name} has failed"]
-    assert text.startswith(f"{run.name} has failed.\n\nWhy: ")
+    assert text.startswith(f"{run.name} failed.\n\nReason: ")
     assert f"`muster result {run.name}`" in text
     # An alarm of the stack, as CloudWatch rings it, reaches the same people.
     cloudwatch = stack.cloud.client("cloudwatch")
