@@ -1,47 +1,67 @@
-# Everything that Muster needs on a machine is made here, pinned, inside this folder.
-# Python >= 3.11, node >= 20, make and git are all that must be there before.
+# Installs everything that Muster needs, pinned, inside this folder.
+# A machine needs only Python >= 3.11, node >= 20, make and git.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SETUP := $(VENV)/.ready node_modules/.ready build/.ready
-# The browser and the terminal in which tests look as a person does: the system's.
+SETUP := $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready build/.ready
+# uv with pip's settings of this machine (index, certificates, proxy), which uv itself does not read.
+UV_PIP := $(BIN)/python -m infra.packages
+# The browser and the terminal for the tests of pages and of the terminal: the system's.
 BROWSER := build/.ready-browser
 TERMINAL := build/.ready-terminal
-# PyTorch is large: only what needs it installs it.
+# PyTorch is large: only the targets that need it install it.
 TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
-# The tests look at the bundle for AWS, too: what goes into it is fetched before they begin.
+# The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
+BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
 # Most tests wait for processes: two workers, each with an embedded cloud and a stack of its own, keep two cores busy.
 WORKERS ?= 2
+
+# npm's packages come while Python's do, and bytecode is compiled beside the first synthesis.
+MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-gpt test check bench docs screenshots deploy lock clean
 
-help: ## Say what can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SETUP) ## Install what is pinned (a second call installs nothing)
 
-$(VENV)/.ready: requirements.txt pyproject.toml
+# The pin of uv is in requirements.txt like all others.
+$(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Muster needs Python 3.11 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
+
+$(VENV)/.ready: requirements.txt pyproject.toml | $(BIN)/uv
 	@echo "Installing the pinned Python packages into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(UV_PIP) install --quiet -r requirements.txt
+	@$(UV_PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(TORCH): requirements-torch.txt $(VENV)/.ready
+# Jobs on the embedded cloud write no bytecode, so each would compile again what it imports. What no job imports stays
+# out: it is most of what is installed, and its bytecode is written when something imports it. Some packages ship files
+# for other versions of Python, which do not compile: that is not an error.
+compile = $(BIN)/python -m compileall -qq -j 0 -x '/($(1))/' $(VENV)/lib || true
+
+$(VENV)/.ready-bytecode: $(VENV)/.ready
+	@$(call compile,aws_cdk|cfnlint|moto|networkx|playwright|sympy|tests)
+	@touch $@
+
+$(TORCH): requirements-torch.txt $(VENV)/.ready $(VENV)/.ready-bytecode
 	@echo "Installing PyTorch and what goes with it into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
+	@$(UV_PIP) install --quiet -r requirements-torch.txt
+	@$(call compile,aws_cdk|cfnlint|moto|playwright|tests)
 	@touch $@
 
-# TorchX pins an urllib3 of its own: each version has an environment beside ours, which sees ours.
+# TorchX pins an urllib3 of its own: each version has its own environment, with .venv's packages behind its own.
 build/torchx/%/.ready: requirements-torchx-%.txt $(VENV)/.ready
 	@echo "Installing TorchX ($*) into build/torchx/$* (once)"
 	@$(BIN)/python -m venv --clear --without-pip build/torchx/$*
-	@$(BIN)/python -m pip --python build/torchx/$*/bin/python install --quiet --disable-pip-version-check -r $<
+	@$(UV_PIP) install --quiet --python build/torchx/$*/bin/python -r $<
 	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$(build/torchx/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
 	@touch $@
@@ -54,14 +74,14 @@ node_modules/.ready: package.json package-lock.json
 	@touch $@
 
 # A first synthesis installs the functions' packages and unpacks the CDK: later ones take seconds and no network.
-build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt infra/bundle.py
+build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages (once)"
 	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
 	@touch $@
 
-$(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt infra/bundle.py
+$(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages for AWS (once)"
-	@$(BIN)/python -c 'import pathlib, infra.bundle as b, infra.settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
+	@$(BIN)/python -c 'import pathlib, infra.deploy.bundle as b, infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
 	@touch $@
 
 $(BROWSER):
@@ -108,14 +128,17 @@ screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three
 deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap), or TARGET=local; CONTEXT="job_prefix=team"
 	@$(BIN)/python -m infra.deploy $(addprefix --target ,$(TARGET)) $(addprefix -c ,$(CONTEXT))
 
-LOCK := -m uv pip compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
+# Without this machine's own builds (pip's find-links): every user must be able to install what is locked.
+LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
 
-lock: ## Resolve pyproject.toml into requirements.txt and requirements-torch.txt again
-	$(PYTHON) $(LOCK) --extra client --extra replica --extra local \
+lock: | $(BIN)/uv ## Resolve pyproject.toml into requirements.txt and requirements-torch.txt again
+	@$(LOCK) --extra client --extra replica --extra local \
 	  --group deploy --group functions --group examples --group dev -o requirements.txt
+	@mkdir -p build
 	@# PyTorch pins what its builds for GPUs need by itself; a build for the CPU needs none of it.
-	$(PYTHON) $(LOCK) --extra replica --extra torch --group torch -c requirements.txt \
-	  | grep -v -E '^(nvidia-|cuda-|triton)' > requirements-torch.txt
+	@$(LOCK) --extra replica --extra torch --group torch -c requirements.txt \
+	  | grep -v -E '^(nvidia-|cuda-|triton)' > build/requirements-torch.txt
+	@mv build/requirements-torch.txt requirements-torch.txt
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

@@ -6,10 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from infra.bundle import build_bundle
-from infra.node import require_node
-from infra.replica_package import build_replica_package
-from infra.settings import StackSettings
+from infra.deploy.bundle import build_bundle, build_replica_package
+from infra.deploy.cdk_tools import JSII_ENVIRONMENT, require_node
+from infra.settings.stack_settings import StackSettings
 from muster.contract.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent
@@ -22,22 +21,21 @@ def main() -> None:
         ConfigurationError: node is missing, a context key cannot be used, or pip failed.
     """
     require_node()
-    # jsii starts node when aws_cdk is imported: not before it is known to be there.
-    os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE", "enabled")  # 3 s of unpacking at every start otherwise
-    os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
+    # jsii starts node when aws_cdk is imported, and reads its settings then.
+    for name, value in JSII_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from aws_cdk import App  # noqa: PLC0415
 
-    from infra.stack import MusterStack  # noqa: PLC0415
+    from infra.stack import MusterStack, StackFiles  # noqa: PLC0415
 
     app = App(analytics_reporting=False)
     settings = StackSettings.from_context(app.node.try_get_context)
-    MusterStack(
-        app,
-        settings,
+    files = StackFiles(
         bundle=build_bundle(ROOT, settings.target),
         replica_package=build_replica_package(ROOT),
         definition=ROOT / "statemachine" / "run.asl.json",
     )
+    MusterStack(app, settings, files)
     app.synth()
 
 

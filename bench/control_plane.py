@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import median, quantiles
 
-from bench.stack import Stack, open_stack
+from bench.deployed_stack import Stack, open_stack
 from bench.table import Row
 from muster.contract.names import JobName
 from muster.local.faults import LostInstance

@@ -10,12 +10,12 @@ from collections import Counter
 from itertools import chain
 from typing import Any
 
+from bench.deployed_stack import Stack, open_stack
 from bench.launches.bill import Counts, bill_rows
 from bench.launches.pacing import Launched, launch, slots
 from bench.launches.steps import life, step_through
-from bench.stack import Stack, open_stack
 from bench.table import Row
-from infra.settings import StackSettings
+from infra.settings.stack_settings import StackSettings
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import REPLICAS_MAX, JobName
 from muster.contract.run.execution_input import execution_input

@@ -20,8 +20,8 @@ from muster.client.cli.program import app
 from muster.client.runs.run_status import RunStatus
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import Result
-from muster.local import answers as local_answers
-from muster.local.console import STATE_HELP
+from muster.local.commands import command_answers as local_answers
+from muster.local.commands.command_answers import STATE_HELP
 
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 

@@ -18,8 +18,8 @@ from rich.console import Console
 from examples.parameters import hold_the_same_bytes
 from examples.saved_logs import save_logs
 from examples.stopwatch import Stopwatch
-from infra.deploy import deploy
-from infra.settings import LOCAL_IMAGE, Platform
+from infra.deploy.deployment import deploy
+from infra.settings.stack_settings import LOCAL_IMAGE, Platform
 from muster.client import Muster, RunStatus
 from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason

@@ -1,1 +1,1 @@
-"""The stack that Muster deploys: one construct per file; stack.py composes them."""
+"""The stack that Muster deploys; stack.py composes it."""

@@ -1,4 +1,4 @@
-"""The bucket in which a run's replicas meet and its control plane keeps its memory."""
+"""The bucket through which replicas exchange parameters and in which the control plane keeps its records."""
 
 from __future__ import annotations
 
@@ -11,14 +11,27 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from infra.policy import allow_publishing
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
 from muster.contract.run.source_delivery import EXPIRY_DAYS, SOURCE
 
-# The backstop behind the replicas' own retention. Longer than a job can run (28 days), so that nothing disappears
-# under a replica that still needs it.
+# Replicas delete what no round needs any more; this is for what they leave. It is longer than a job can run (28 days),
+# so that nothing is deleted that a replica still needs.
 RENDEZVOUS_DAYS = 35
-# Longer than the upload of any checkpoint; parts of an upload that nobody finishes cost as much as objects.
+# Longer than the upload of any checkpoint. The parts of an unfinished upload cost as much as objects.
 INCOMPLETE_UPLOAD_DAYS = 7
+
+
+class InboxTopic(Construct):
+    """The topic that the bucket notifies of specs in its inbox.
+
+    Between bucket and function, because the function's role names the bucket: neither could be made first.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str) -> None:
+        super().__init__(scope, construct_id)
+        self.topic = sns.Topic(self, "Topic", display_name="Muster: specs in the inbox")
+        allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
 
 
 def _created(inbox: sns.Topic, suffix: str) -> s3.CfnBucket.TopicConfigurationProperty:
@@ -35,12 +48,12 @@ def _created(inbox: sns.Topic, suffix: str) -> s3.CfnBucket.TopicConfigurationPr
 
 
 class RendezvousBucket(Construct):
-    """One bucket per stack; a key's first part decides who may touch it (muster.contract.layout).
+    """One bucket per stack; the first part of a key decides which roles have access (muster.contract.layout).
 
-    It is not versioned. Every round writes and deletes about as many bytes as the model has per replica, and
-    checkpoints are synced over themselves: old versions would multiply the cost of a run and keep what retention
-    deletes. Instead the bucket refuses to overwrite what the control plane writes once, refuses a record that is not
-    compared first, and no role may delete under control/.
+    It is not versioned. In every round each replica writes and deletes about as many bytes as the model has, and
+    checkpoints are overwritten: old versions would multiply the cost of a run and keep what retention deletes. Instead
+    the bucket refuses to overwrite objects that the control plane writes once and refuses unconditional writes of
+    records, and no role may delete under control/.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.Topic, name: str | None) -> None:
@@ -55,7 +68,7 @@ class RendezvousBucket(Construct):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             versioned=False,
-            # The results of runs outlive the stack.
+            # The results of runs stay when the stack is deleted.
             removal_policy=RemovalPolicy.RETAIN,
             lifecycle_rules=[
                 s3.LifecycleRule(
@@ -68,7 +81,7 @@ class RendezvousBucket(Construct):
                 ),
             ],
         )
-        self._tell_of_inbox(inbox)
+        self._notify_of_inbox(inbox)
         self._refuse_writes(
             "WrittenOnce",
             [
@@ -80,25 +93,25 @@ class RendezvousBucket(Construct):
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", "control/*/turn.json", "queue/*", f"{SOURCE}*"],
+            ["control/*/replicas/*", "control/*/queue_token.json", "queue/*", f"{SOURCE}*"],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 
-    def _tell_of_inbox(self, inbox: sns.Topic) -> None:
-        """Specs that appear in the inbox are told to its topic.
+    def _notify_of_inbox(self, inbox: sns.Topic) -> None:
+        """Send a message to the topic for each spec that is put into the inbox.
 
-        Not through EventBridge, which would be told of every object of every round, for $1 per million. The construct's
-        own way would put a function of CDK's into the stack; CloudFormation needs none.
+        Not through EventBridge, which would get an event for every object of every round, at $1 per million. The
+        construct's own method would add a function of the CDK to the stack; CloudFormation needs none.
         """
         resource = cast(s3.CfnBucket, self.bucket.node.default_child)
         resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
             topic_configurations=[_created(inbox, suffix) for suffix in INBOX_SUFFIXES]
         )
-        # S3 tries the topic out when it is told of it.
+        # S3 tests the topic when the notification is configured.
         resource.node.add_dependency(inbox.node.find_child("Policy"))
 
     def _refuse_writes(self, sid: str, keys: Sequence[str], absent: Mapping[str, str]) -> None:
-        """Nobody writes to `keys` while all the conditions in `absent` are missing from the request."""
+        """Deny writes to `keys` that carry none of the headers in `absent`, to every principal."""
         self.bucket.add_to_resource_policy(
             iam.PolicyStatement(
                 sid=sid,

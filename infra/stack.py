@@ -1,57 +1,48 @@
-"""The stack: one per account and region. It only composes."""
+"""The stack: one per account and region. It only composes constructs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from aws_cdk import CfnOutput, Stack
-from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
-from infra.admit_function import AdmitFunction
-from infra.attempt_function import AttemptFunction
-from infra.console import Console
-from infra.dashboard import Dashboard
-from infra.dead_letters import DeadLetters
-from infra.event_bus import EventBus
-from infra.event_rule import EventRule
-from infra.example import example_input
-from infra.handler_function import HandlerSettings
-from infra.health_alarms import HealthAlarms
-from infra.inbox_topic import InboxTopic
-from infra.introduction import introduction
-from infra.notify_function import NotifyFunction
-from infra.plan_function import PlanFunction
-from infra.react_function import ReactFunction
-from infra.rendezvous_bucket import RendezvousBucket
+from infra.functions.control_functions import ControlFunctions, FunctionResources
+from infra.functions.event_delivery import DeadLetters, EventBus
+from infra.functions.handler_function import HandlerSettings
+from infra.monitoring.console_links import ConsoleLinks
+from infra.monitoring.dashboard import Dashboard
+from infra.monitoring.health_alarms import HealthAlarms
+from infra.monitoring.introduction import example_input, introduction
+from infra.monitoring.watched_resources import WatchedResources
+from infra.rendezvous_bucket import InboxTopic, RendezvousBucket
 from infra.replica_role import ReplicaRole
-from infra.rerun_access import RerunAccess
-from infra.settings import STACK_NAME, StackSettings
-from infra.settle_function import SettleFunction
-from infra.start_function import StartFunction
-from infra.stop_function import StopFunction
-from infra.sweep_function import SweepFunction
-from infra.timer_function import TimerFunction
-from infra.workflow import Workflow
-from muster.contract.aws.job_status import BEFORE_TRAINING
+from infra.settings.stack_settings import STACK_NAME, StackSettings
+from infra.workflow.state_machine import Workflow
 
-# On a job's way to Training and from there to its end. Its end's event repeats them all with their times, so that
-# reacting to each would only double the calls per replica.
-_PASSING_STATUSES = [*BEFORE_TRAINING, "Uploading"]
+
+@dataclass(frozen=True)
+class StackFiles:
+    """The files that the stack deploys.
+
+    `bundle` is the functions' code, `replica_package` what runs beside delivered source (both infra.deploy.bundle),
+    `definition` the workflow's definition.
+    """
+
+    bundle: Path
+    replica_package: Path
+    definition: Path
 
 
 class MusterStack(Stack):
-    """The control plane.
+    """The control plane."""
 
-    `bundle` is the functions' code (infra.bundle), `replica_package` what runs beside delivered source
-    (infra.replica_package), `definition` the workflow's file.
-    """
-
-    def __init__(
-        self, scope: Construct, settings: StackSettings, *, bundle: Path, replica_package: Path, definition: Path
-    ) -> None:
+    def __init__(self, scope: Construct, settings: StackSettings, files: StackFiles) -> None:
         super().__init__(
             scope,
             STACK_NAME,
@@ -60,22 +51,12 @@ class MusterStack(Stack):
         )
         inbox = InboxTopic(self, "Inbox").topic
         bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket_name).bucket
-        package = Asset(self, "ReplicaPackage", path=str(replica_package))
-        replica_role = ReplicaRole(
-            self,
-            "Replica",
-            bucket=bucket,
-            package=package,
-            defaults=settings.defaults,
-            arn=settings.replica_role_arn,
-        ).role
-        results_key = settings.defaults.kms_key_id
+        package = Asset(self, "ReplicaPackage", path=str(files.replica_package))
+        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket, package=package).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
-        limit = settings.max_concurrent_replicas
-        cap = {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}
         handlers = HandlerSettings(
-            code=lambda_.Code.from_asset(str(bundle)),
+            code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
             bus=bus,
             log_retention_days=settings.log_retention_days,
@@ -83,167 +64,55 @@ class MusterStack(Stack):
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,
                 "MUSTER_BUS": bus.event_bus_name,
-                **cap,
+                **_queue_limit(settings),
             },
         )
-        timer = TimerFunction(self, "Timer", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix)
-        plan = PlanFunction(
-            self,
-            "Plan",
-            settings=handlers,
-            bucket=bucket,
-            replica_role=replica_role,
-            package_uri=package.s3_object_url,
-            defaults=settings.defaults,
-            launches_per_second=settings.launches_per_second,
-            timer=timer,
-        ).function
-        attempt = AttemptFunction(
-            self,
-            "Attempt",
-            settings=handlers,
-            bucket=bucket,
-            replica_role=replica_role,
-            job_prefix=settings.job_prefix,
-        ).function
-        react = ReactFunction(self, "React", settings=handlers, bucket=bucket, job_prefix=settings.job_prefix).function
-        stop = StopFunction(
-            self,
-            "Stop",
-            settings=handlers,
-            bucket=bucket,
-            job_prefix=settings.job_prefix,
-            results_key=results_key,
-        ).function
-        settle = SettleFunction(
-            self,
-            "Settle",
-            settings=handlers,
-            bucket=bucket,
-            job_prefix=settings.job_prefix,
-            results_key=results_key,
-        ).function
-        admit = AdmitFunction(self, "Admit", settings=handlers, bucket=bucket).function
+        resources = FunctionResources(bucket, replica_role, package.s3_object_url, inbox)
+        functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
-            self,
-            "Workflow",
-            definition=definition,
-            functions={
-                "PlanFunctionArn": plan,
-                "AdmitFunctionArn": admit,
-                "AttemptFunctionArn": attempt,
-                "SettleFunctionArn": settle,
-                "StopFunctionArn": stop,
-            },
-            rearm_seconds=settings.rearm_seconds,
-            log_retention_days=settings.log_retention_days,
+            self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
         ).state_machine
-        sweep = SweepFunction(
-            self,
-            "Sweep",
-            settings=handlers,
-            bucket=bucket,
-            job_prefix=settings.job_prefix,
-            results_key=results_key,
-            state_machine=state_machine,
-            hours=settings.sweep_hours,
-        ).function
-        RerunAccess(self, "Reruns", state_machine=state_machine, functions=[settle, stop, sweep])
-        start = StartFunction(
-            self,
-            "Start",
-            settings=handlers,
-            bucket=bucket,
-            inbox=inbox,
-            state_machine=state_machine,
-            schedules=settings.schedules,
-        ).function
-        notify = NotifyFunction(self, "Notify", settings=handlers, email=settings.notify_email)
-        people = notify.topic
-        EventRule(
-            self,
-            "JobEvents",
-            description="Muster: changes of status of its training jobs",
-            pattern=events.EventPattern(
-                source=["aws.sagemaker"],
-                detail_type=["SageMaker Training Job State Change"],
-                detail={
-                    "TrainingJobName": [{"prefix": f"{settings.job_prefix}-"}],
-                    "$or": [
-                        {"TrainingJobStatus": ["Completed", "Failed", "Stopped"]},
-                        {"SecondaryStatus": [{"anything-but": _PASSING_STATUSES}]},
-                    ],
-                },
-            ),
-            function=react,
-            dead_letters=dead_letters,
+        functions.connect(state_machine)
+        watched = WatchedResources(state_machine, functions.by_name, dead_letters)
+        self._watch(settings, watched, bucket=bucket, people=functions.people)
+        self._output(
+            StateMachineArn=state_machine.state_machine_arn,
+            BucketName=bucket.bucket_name,
+            JobPrefix=settings.job_prefix,
+            ReplicaRoleArn=replica_role.role_arn,
+            ReplicaPackageUri=package.s3_object_url,
+            ReplicaDefaults=settings.defaults.to_json().decode(),
+            EventBusName=bus.event_bus_name,
+            NotificationTopicArn=functions.people.topic_arn,
+            DeadLetterQueueUrl=dead_letters.queue_url,
+            ExampleInput=example_input(settings.defaults, self.region),
+            Region=self.region,
         )
-        EventRule(
-            self,
-            "EarlyEnds",
-            description="Muster: runs that ended before they were settled",
-            pattern=events.EventPattern(
-                source=["aws.states"],
-                detail_type=["Step Functions Execution Status Change"],
-                detail={
-                    "stateMachineArn": [state_machine.state_machine_arn],
-                    "status": ["ABORTED", "FAILED", "TIMED_OUT"],
-                },
-            ),
-            function=stop,
-            dead_letters=dead_letters,
+
+    def _watch(
+        self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic
+    ) -> None:
+        """Alarms and dashboard, unless the deployment does without them."""
+        alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.health_alarms else []
+        if not settings.dashboard:
+            return
+        links = ConsoleLinks(self, "Console")
+        text = introduction(
+            links,
+            machine=watched.state_machine.state_machine_arn,
+            bucket=bucket.bucket_name,
+            stack=self.stack_name,
+            example=example_input(settings.defaults, self.region, indent=2),
         )
-        functions = {
-            "plan": plan,
-            "admit": admit,
-            "attempt": attempt,
-            "react": react,
-            "settle": settle,
-            "stop": stop,
-            "sweep": sweep,
-            "start": start,
-            "notify": notify.function,
-            "timer": timer.function,
-        }
-        alarms = []
-        if settings.health_alarms:
-            alarms = HealthAlarms(
-                self,
-                "Health",
-                state_machine=state_machine,
-                functions=functions,
-                dead_letters=dead_letters,
-                topic=people,
-            ).alarms
-        if settings.dashboard:
-            console = Console(self, "Console")
-            dashboard = Dashboard(
-                self,
-                "Dashboard",
-                state_machine=state_machine,
-                functions=functions,
-                dead_letters=dead_letters,
-                alarms=alarms,
-                words=introduction(
-                    console=console,
-                    machine=state_machine.state_machine_arn,
-                    bucket=bucket.bucket_name,
-                    stack=self.stack_name,
-                    example=example_input(settings.defaults, self.region, indent=2),
-                ),
-            )
-            CfnOutput(self, "DashboardUrl", value=console.dashboard(dashboard.name))
-        for name, value in (
-            ("StateMachineArn", state_machine.state_machine_arn),
-            ("BucketName", bucket.bucket_name),
-            ("JobPrefix", settings.job_prefix),
-            ("ReplicaRoleArn", replica_role.role_arn),
-            ("ReplicaPackageUri", package.s3_object_url),
-            ("ReplicaDefaults", settings.defaults.to_json().decode()),
-            ("EventBusName", bus.event_bus_name),
-            ("NotificationTopicArn", people.topic_arn),
-            ("DeadLetterQueueUrl", dead_letters.queue_url),
-            ("ExampleInput", example_input(settings.defaults, self.region)),
-            ("Region", self.region),
-        ):
+        dashboard = Dashboard(self, watched, alarms=alarms, text=text)
+        self._output(DashboardUrl=links.dashboard(dashboard.name))
+
+    def _output(self, **values: str) -> None:
+        for name, value in values.items():
             CfnOutput(self, name, value=value)
+
+
+def _queue_limit(settings: StackSettings) -> dict[str, str]:
+    """The variable that makes runs queue up; absent where the deployment sets no limit."""
+    limit = settings.max_concurrent_replicas
+    return {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}

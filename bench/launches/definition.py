@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from infra.definition import armed_definition
+from infra.workflow.workflow_definition import armed_definition
 
 _FILE = Path(__file__).resolve().parents[2] / "statemachine" / "run.asl.json"
 
 
 def definition(rearm_seconds: int) -> dict[str, Any]:
     """The whole definition."""
-    return armed_definition(_FILE, rearm_seconds)
+    return dict(armed_definition(_FILE, rearm_seconds))
 
 
 def replica_machine(rearm_seconds: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The embedded cloud: AWS on one machine, with training jobs that are processes."""
 
-from muster.local.cloud import LocalCloud
-from muster.local.settings import Settings
+from muster.local.cloud_settings import Settings
+from muster.local.local_cloud import LocalCloud
 
 __all__ = ["LocalCloud", "Settings"]

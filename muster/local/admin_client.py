@@ -9,16 +9,16 @@ import urllib.error
 import urllib.request
 
 from muster.local.calls import CALL_COUNTS, CallCount
-from muster.local.errors import AdminError, DeadCloudError
+from muster.local.cloud_errors import AdminError, DeadCloudError
+from muster.local.cloud_state import CloudState, StateDirectory
 from muster.local.faults import FAULT_REPORTS, Fault, FaultReport
-from muster.local.state import CloudState, StateDirectory
 
-_TIMEOUT_SECONDS = 60.0  # of a machine that is too busy to answer; where nobody listens, that is known at once
+_TIMEOUT_SECONDS = 60.0  # for a busy machine; a connection to a service that has ended is refused at once
 _POLL_SECONDS = 0.05
 
 
 class AdminClient:
-    """Speaks to `/_muster/`, past every proxy and whatever else the environment says."""
+    """Calls `/_muster/` directly: no proxy and no setting of the environment applies."""
 
     def __init__(self, state: CloudState, directory: StateDirectory) -> None:
         self._state = state
@@ -37,7 +37,7 @@ class AdminClient:
 
         Raises:
             AdminError: the service refused it.
-            DeadCloudError: nobody answers.
+            DeadCloudError: there is no answer.
         """
         request = urllib.request.Request(  # noqa: S310 - the URL is our own https endpoint
             f"{self._state.endpoint}/_muster/{path}",
@@ -55,7 +55,7 @@ class AdminClient:
 
 
 class PlacedFault:
-    """A fault that was asked for."""
+    """A fault that was added."""
 
     def __init__(self, faults: Faults, identifier: int) -> None:
         self._faults = faults
@@ -63,57 +63,57 @@ class PlacedFault:
 
     @property
     def fired(self) -> int:
-        """How often it struck."""
+        """How often it fired."""
         return next((report.fired for report in self._faults.list() if report.id == self.id), 0)
 
     def wait(self, *, fired: int = 1, timeout_seconds: float = 90.0) -> None:
-        """Wait until it struck `fired` times.
+        """Wait until it has fired `fired` times.
 
         Raises:
-            TimeoutError: it did not.
+            TimeoutError: it has not.
         """
         deadline = time.monotonic() + timeout_seconds
         while (count := self.fired) < fired:
             if time.monotonic() >= deadline:
-                message = f"fault {self.id} struck {count} times in {timeout_seconds} s, not {fired}"
+                message = f"fault {self.id} fired {count} times in {timeout_seconds} s, not {fired}"
                 raise TimeoutError(message)
             time.sleep(_POLL_SECONDS)
 
     def remove(self) -> None:
-        """Strike it out."""
+        """Remove it."""
         self._faults.remove(self.id)
 
 
 class Faults:
-    """The service's fault book."""
+    """The faults of a running service."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
     def add(self, fault: Fault) -> PlacedFault:
-        """Ask for a fault; it counts from now."""
+        """Add a fault."""
         answer = self._admin.ask("POST", "faults", fault.model_dump_json().encode())
         return PlacedFault(self, FaultReport.model_validate_json(answer).id)
 
     def list(self) -> list[FaultReport]:
-        """All faults that were asked for, and how often each struck."""
+        """All faults, and how often each fired."""
         return FAULT_REPORTS.validate_json(self._admin.ask("GET", "faults"))
 
     def remove(self, identifier: int) -> None:
-        """Strike one fault out.
+        """Remove one fault.
 
         Raises:
-            AdminError: there is none of that number.
+            AdminError: no fault has that number.
         """
         self._admin.ask("DELETE", f"faults/{identifier}")
 
     def clear(self) -> None:
-        """Strike all faults out."""
+        """Remove all faults."""
         self._admin.ask("DELETE", "faults")
 
 
 class Calls:
-    """The service's count of calls."""
+    """The calls that a running service has counted."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin

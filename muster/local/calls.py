@@ -1,4 +1,4 @@
-"""Who called what at the endpoint, counted."""
+"""Calls at the endpoint, counted by service, operation and caller."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CallLog:
             self._counts[call, caller] += 1
 
     def reset(self) -> None:
-        """Start again from zero."""
+        """Count from zero again."""
         with self._lock:
             self._counts.clear()
 

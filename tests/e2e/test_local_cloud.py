@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.local import LocalCloud
-from muster.local.errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError
+from muster.local.cloud_errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError
 from muster.local.faults import LostInstance
 from tests.plugins.cloud import Workshop, eventually, fast_settings
 
@@ -103,8 +103,8 @@ def test_a_cloud_in_the_foreground_ends_with_the_interrupt(tmp_path: Path) -> No
         [*LOCAL, "up", "--port", "0", "--foreground"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    with process.stdout as told:
-        assert "runs at" in told.readline()
+    with process.stdout as output:
+        assert "runs at" in output.readline()
         service = json.loads((tmp_path / ".muster" / "local.json").read_text())["pid"]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
@@ -113,7 +113,7 @@ def test_a_cloud_in_the_foreground_ends_with_the_interrupt(tmp_path: Path) -> No
 
 def test_faults_from_the_command_line(workshop: Workshop, faults: Any) -> None:
     state = ("--state", str(workshop.cloud.directory.root))
-    command = [sys.executable, "-c", "from muster.local.faults_cli import app; app()"]
+    command = [sys.executable, "-c", "from muster.local.commands.fault_commands import app; app()"]
 
     def faulty(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*command, *arguments, *state], capture_output=True, text=True, check=False)
@@ -132,7 +132,7 @@ def test_faults_from_the_command_line(workshop: Workshop, faults: Any) -> None:
 # --- start and end --------------------------------------------------------------------------------
 
 
-def test_a_port_in_use_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -193,8 +193,8 @@ def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None
         "cloud = LocalCloud.start(Path(sys.argv[1]), Settings(port=0, end_with_parent=True))\n"
         "print(cloud.state.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    eventually(lambda: not alive(int(told.stdout)))
+    started = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    eventually(lambda: not alive(int(started.stdout)))
 
 
 # --- what is on it --------------------------------------------------------------------------------
@@ -326,11 +326,11 @@ def test_calls_are_counted_by_service_operation_and_caller(tmp_path: Path) -> No
         assert workshop.describe(job)["TrainingJobStatus"] == "Completed"
 
 
-def test_a_fault_that_strikes_can_be_waited_for(workshop: Workshop, faults: Any) -> None:
+def test_a_fault_that_fires_can_be_waited_for(workshop: Workshop, faults: Any) -> None:
     job = workshop.start("counter")
     fault = faults.add(LostInstance(job=job))
     fault.wait()
     assert fault.fired == 1
-    with pytest.raises(TimeoutError, match="struck 1 times"):
+    with pytest.raises(TimeoutError, match="fired 1 times"):
         fault.wait(fired=2, timeout_seconds=0.1)
     workshop.end(job)

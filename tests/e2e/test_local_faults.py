@@ -1,4 +1,4 @@
-"""Faults on demand: each one strikes where it was asked for, is counted, and then is spent."""
+"""Faults on demand: each one fires where it was asked for, is counted, and then is spent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_spot_interruption_goes_on_in_a_new_process_with_the_checkpoints(works
         *("Starting", "Downloading", "Training", "Interrupted"),
         *("Restarting", "Downloading", "Training", "Uploading", "Completed"),
     ]
-    # A log stream for each process; the first one was told to end.
+    # A log stream for each process; the first one was stopped.
     assert workshop.log(job) == [["count=1"], ["count=2"]]
     assert any(key.endswith("goodbye-1") for key in workshop.keys(place["S3Uri"].split("/", 3)[3]))
     assert shown["BillableTimeInSeconds"] <= shown["TrainingTimeInSeconds"]
@@ -115,7 +115,7 @@ def test_no_capacity_fails_the_job_before_it_trains(workshop: Workshop, faults: 
     assert shown["FailureReason"].startswith("CapacityError: Unable to provision requested ML compute capacity.")
 
 
-def test_a_fault_strikes_only_its_jobs_and_only_as_often_as_asked(workshop: Workshop, faults: Any) -> None:
+def test_a_fault_fires_only_its_jobs_and_only_as_often_as_asked(workshop: Workshop, faults: Any) -> None:
     stem = workshop.name("glob")
     fault = faults.add(CapacityError(job=f"{stem}-hit-*", count=2))
     names = [f"{stem}-hit-1", f"{stem}-miss", f"{stem}-hit-2", f"{stem}-hit-3"]
@@ -279,10 +279,10 @@ def queue(workshop: Workshop) -> Iterator[Any]:
 def test_every_transition_is_an_event_as_sagemaker_sends_it(workshop: Workshop, queue: Any) -> None:
     shown = workshop.run("failing", "7", "broken", "1", Tags=[{"Key": "run", "Value": "one"}])
     job = shown["TrainingJobName"]
-    told = queue(job, 5)
-    assert [event["detail"]["SecondaryStatus"] for event in told] == statuses(shown)
-    first, last = told[0], told[-1]
-    assert {event["source"] for event in told} == {"aws.sagemaker"}
+    sent = queue(job, 5)
+    assert [event["detail"]["SecondaryStatus"] for event in sent] == statuses(shown)
+    first, last = sent[0], sent[-1]
+    assert {event["source"] for event in sent} == {"aws.sagemaker"}
     assert last["resources"] == [shown["TrainingJobArn"]]
     assert (last["account"], last["region"]) == ("123456789012", "us-east-1")
     detail = last["detail"]

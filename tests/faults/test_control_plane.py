@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.failures import FailureClass
-from muster.contract.run.fence import Fence
+from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.aws.clients import TRIES
@@ -406,7 +406,8 @@ def test_fence_stands_before_a_launch_that_is_tried_again(stack):
     struck = stack.cloud.faults.add(failing)
     run = stack.start(stack.gated("fenced"), "fenced")
     struck.wait(fired=TRIES)
-    fence = Fence(verdict=Verdict.STOPPED, reason="a test", at="2026-01-01T00:00:00.000Z")
+    cause, at = FenceCause.EXECUTION_STOPPED, "2026-01-01T00:00:00.000Z"
+    fence = Fence(verdict=Verdict.STOPPED, cause=cause, reason="a test", at=at)
     stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.fence, Body=fence.to_json(), IfNoneMatch="*")
     assert run.wait()["status"] == "FAILED"
     # Each call of the function before the fence stood tried as often as it may.
@@ -418,7 +419,8 @@ def test_fence_stands_before_a_launch_that_is_tried_again(stack):
 def test_job_that_is_born_behind_the_fence_is_stopped_when_it_reports(stack):
     run = stack.start(stack.gated("born"))
     run.wait_for_status(0, 1, "Training")
-    fence = Fence(verdict=Verdict.STOPPED, reason="a test", at="2026-01-01T00:00:00.000Z")
+    cause, at = FenceCause.EXECUTION_STOPPED, "2026-01-01T00:00:00.000Z"
+    fence = Fence(verdict=Verdict.STOPPED, cause=cause, reason="a test", at=at)
     stack.s3.put_object(Bucket=stack.bucket, Key=run.layout.fence, Body=fence.to_json(), IfNoneMatch="*")
     answer = stack.invoke("React", state_change(run, 0, 1, "InProgress"))
     assert answer["reaction"].endswith("stopped: the run is stopping")

@@ -80,7 +80,7 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
 
 
 class Template:
-    """A template; logical ids are told apart by their beginnings, which are the constructs' paths."""
+    """A template; a logical id begins with the path of its construct."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         self.body = body
@@ -177,7 +177,7 @@ class Template:
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit"),
-    *("Workflow", "JobEvents", "EarlyEnds", "Health", "Dashboard"),
+    *("Workflow", "Health", "Dashboard"),
 )
 
 

@@ -62,7 +62,7 @@ def test_a_replica_reaches_nothing_of_the_control_plane(template: Template, acti
     assert not template.allows("Replica", action, f"{BUCKET}/{key}")
 
 
-def test_a_replica_has_what_it_trains_with_and_cannot_change_what_it_is_told(template: Template) -> None:
+def test_a_replica_has_what_it_trains_with_and_cannot_change_its_inputs(template: Template) -> None:
     for prefix in ("rendezvous", "checkpoints", "output"):
         assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/run/x")
         assert template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/run/x")
@@ -120,13 +120,13 @@ def test_only_attempt_launches_jobs_and_only_ours_with_only_the_replica_role(tem
 
 
 @pytest.mark.parametrize("action", ["StopTrainingJob", "DescribeTrainingJob", "ListTags", "AddTags"])
-def test_nobody_touches_a_foreign_job(template: Template, action: str) -> None:
+def test_no_role_touches_a_foreign_job(template: Template, action: str) -> None:
     foreign = f"{JOBS}/other-run-r0-a1"
     assert not [role for role in ROLES if template.allows(role, f"sagemaker:{action}", foreign)]
 
 
 @pytest.mark.parametrize("key", CONTROL_KEYS)
-def test_nobody_deletes_what_the_control_plane_remembers(template: Template, key: str) -> None:
+def test_no_role_deletes_a_record_of_the_control_plane(template: Template, key: str) -> None:
     assert not [role for role in ROLES if template.allows(role, "s3:DeleteObject", f"{BUCKET}/{key}")]
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from infra.bundle import BundleError, build_bundle
-from infra.replica_package import build_replica_package
-from infra.settings import Platform
+from infra.deploy.bundle import build_bundle, build_replica_package
+from infra.deploy.function_dependencies import BundleError
+from infra.settings.stack_settings import Platform
 from muster.contract.run.exits import ReplicaExit
 from tests.infra.template import ROOT
 
@@ -76,6 +76,8 @@ def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform
     assert not [name for name in names if name.startswith(("muster/client", "muster/replica", "muster/local", "infra"))]
     assert "botocore/data/sagemaker/2017-07-24/service-2.json.gz" in names
     assert not [name for name in names if name.startswith("botocore/data/ec2/")]
+    # What says where and when a package was installed would give every machine a bundle of its own.
+    assert not [name for name in names if name.endswith(("uv_cache.json", "RECORD", ".lock"))]
 
 
 def test_it_is_small_enough_to_start_fast(aws: Path, local: Path) -> None:

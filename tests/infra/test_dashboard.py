@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.workflow import MAP_LABEL
+from infra.workflow.workflow_definition import MAP_LABEL
 from muster.contract.spec.spec_reader import parse_spec
 from tests.infra.template import ROOT, Template
 from tests.infra.test_access import synthesized
@@ -78,7 +78,7 @@ def test_the_page_of_costs_counts_its_metrics(metrics: dict[str, list[Metric]]) 
     assert f"the dashboard, {len(different)} metrics" in (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
 
 
-def test_it_stays_within_what_an_account_gets_for_nothing(metrics: dict[str, list[Metric]]) -> None:
+def test_it_stays_within_what_an_account_has_for_free(metrics: dict[str, list[Metric]]) -> None:
     # CloudWatch: three dashboards of at most 50 metrics.
     assert sum(map(len, metrics.values())) <= 50
 
@@ -88,13 +88,13 @@ def test_it_shows_every_alarm(body: dict[str, Any], template: Template) -> None:
     assert len(status["properties"]["alarms"]) == len(template.of_type("AWS::CloudWatch::Alarm"))
 
 
-def test_its_words_lead_to_the_consoles_and_bring_the_example(body: dict[str, Any], template: Template) -> None:
-    [words] = [widget["properties"]["markdown"] for widget in body["widgets"] if widget["type"] == "text"]
-    links = re.findall(r"\]\((.*?)\)", words)
+def test_its_text_links_to_the_consoles_and_shows_the_example(body: dict[str, Any], template: Template) -> None:
+    [text] = [widget["properties"]["markdown"] for widget in body["widgets"] if widget["type"] == "text"]
+    links = re.findall(r"\]\((.*?)\)", text)
     assert len(links) == 4
     assert all(link.startswith("https://REGION.console.aws.amazon.com/") for link in links)
     assert links[0].endswith(f"#/statemachines/view/{MACHINE}")
-    [example] = re.findall(r"```json\n(.*?)\n```", words, re.DOTALL)
+    [example] = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)
     assert json.loads(example) == json.loads(template.resolve(template.body["Outputs"]["ExampleInput"]["Value"]))
 
 

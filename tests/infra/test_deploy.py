@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.deploy import DeployError, deploy, main
-from infra.node import NodeMissingError
-from infra.settings import Platform
+from infra.deploy.__main__ import main
+from infra.deploy.cdk_tools import DeployError, NodeMissingError
+from infra.deploy.deployment import deploy
+from infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.infra.template import ROOT
 from tests.plugins.stack import REARM_SECONDS
@@ -41,7 +42,7 @@ def test_the_template_deploys_as_it_is(cloud: LocalCloud, outputs: Mapping[str, 
 
 
 class Caller:
-    """Somebody who may do what one of the stack's roles may do, as the embedded cloud evaluates its policy."""
+    """A user with the policy of one of the stack's roles, which the embedded cloud evaluates."""
 
     def __init__(self, cloud: LocalCloud, outputs: Mapping[str, str], role: str, policy: str) -> None:
         iam = cloud.client("iam")
@@ -63,7 +64,9 @@ class Caller:
         return "done"
 
 
-def test_a_replica_meets_the_others_and_not_the_control_plane(cloud: LocalCloud, outputs: Mapping[str, str]) -> None:
+def test_a_replica_reaches_the_rendezvous_and_not_the_control_plane(
+    cloud: LocalCloud, outputs: Mapping[str, str]
+) -> None:
     replica = Caller(cloud, outputs, outputs["ReplicaRoleArn"].rpartition("/")[2], "Replica")
     record = "control/run/replicas/0.json"
     cloud.client("s3").put_object(Bucket=outputs["BucketName"], Key=record, Body=b"token")
@@ -134,7 +137,7 @@ def test_without_node_there_is_one_line(tmp_path: Path) -> None:
         deploy(environment, target=Platform.LOCAL, context={}, outputs=tmp_path / "outputs.json")
 
 
-def test_a_wrong_context_key_is_told_with_the_log(cloud: LocalCloud, tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_context_key_shows_the_log(cloud: LocalCloud, tmp_path: Path) -> None:
     with pytest.raises(DeployError, match="The context key job_prefix is 'a-b'"):
         deploy(
             cloud.environment(),
@@ -146,11 +149,11 @@ def test_a_wrong_context_key_is_told_with_the_log(cloud: LocalCloud, tmp_path: P
     assert not (tmp_path / "outputs.json").exists()
 
 
-def test_a_dead_cloud_is_told_in_short(cloud: LocalCloud, tmp_path: Path) -> None:
-    nobody = {"AWS_ENDPOINT_URL": "https://localhost:9", "AWS_ENDPOINT_URL_S3": "https://localhost:9"}
+def test_an_unreachable_cloud_is_a_short_error(cloud: LocalCloud, tmp_path: Path) -> None:
+    unreachable = {"AWS_ENDPOINT_URL": "https://localhost:9", "AWS_ENDPOINT_URL_S3": "https://localhost:9"}
     with pytest.raises(DeployError, match="The stack was not deployed: `cdk bootstrap` ended with exit code 1"):
         deploy(
-            {**cloud.environment(), **nobody},
+            {**cloud.environment(), **unreachable},
             target=Platform.LOCAL,
             context={},
             outputs=tmp_path / "outputs.json",

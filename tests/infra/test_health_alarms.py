@@ -1,4 +1,4 @@
-"""CloudWatch's alarms: each looks at a metric that something of the stack really has, and tells people."""
+"""CloudWatch's alarms: each watches a metric that a resource of the stack has, and notifies people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
+from infra.monitoring.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
 from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR
 from tests.infra.template import ROOT, Template
 from tests.infra.test_access import synthesized
@@ -25,60 +25,62 @@ def alarms(template: Template) -> Mapping[str, dict[str, Any]]:
     return {alarm["AlarmName"].removeprefix("Muster-"): alarm for alarm in found}
 
 
-def looked_at(alarm: Mapping[str, Any]) -> tuple[str, str, str]:
+def watched_metric(alarm: Mapping[str, Any]) -> tuple[str, str, str]:
     [dimension] = alarm["Dimensions"]
     return alarm["Namespace"], alarm["MetricName"], f"{dimension['Name']}={dimension['Value']}"
 
 
-def test_a_failed_run_and_a_dead_letter_are_told_at_once(alarms: Mapping[str, dict[str, Any]]) -> None:
-    assert looked_at(alarms["run-failed"]) == ("AWS/States", "ExecutionsFailed", f"StateMachineArn={MACHINE}")
+def test_a_failed_run_and_a_dead_letter_raise_an_alarm_at_once(alarms: Mapping[str, dict[str, Any]]) -> None:
+    assert watched_metric(alarms["run-failed"]) == ("AWS/States", "ExecutionsFailed", f"StateMachineArn={MACHINE}")
     queue = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName=DeadLetters")
-    assert looked_at(alarms["dead-letters"]) == queue
+    assert watched_metric(alarms["dead-letters"]) == queue
     assert alarms["dead-letters"]["Statistic"] == "Maximum"
     for name in ("run-failed", "dead-letters"):
         assert (alarms[name]["Threshold"], alarms[name]["DatapointsToAlarm"]) == (0, 1)
 
 
-def test_failures_of_the_functions_of_every_run_are_told_when_they_last(alarms: Mapping[str, dict[str, Any]]) -> None:
+def test_failures_of_the_functions_of_every_run_raise_an_alarm_when_they_last(
+    alarms: Mapping[str, dict[str, Any]],
+) -> None:
     for name in OF_EVERY_RUN:
         alarm = alarms[f"errors-{name}"]
-        assert looked_at(alarm) == ("AWS/Lambda", "Errors", f"FunctionName={name.capitalize()}")
+        assert watched_metric(alarm) == ("AWS/Lambda", "Errors", f"FunctionName={name.capitalize()}")
         assert (alarm["Statistic"], alarm["Threshold"]) == ("Sum", 0)
         assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
 
 
-def test_the_alarms_are_so_many_as_an_account_has_for_nothing(alarms: Mapping[str, dict[str, Any]]) -> None:
+def test_there_are_as_many_alarms_as_an_account_has_for_free(alarms: Mapping[str, dict[str, Any]]) -> None:
     assert len(alarms) == 10
 
 
-def test_what_is_not_watched_ends_as_a_dead_letter_or_as_a_failed_run(template: Template) -> None:
+def test_a_failure_that_no_alarm_watches_shows_as_a_dead_letter_or_a_failed_run(template: Template) -> None:
     called_by_the_workflow = {"Admit"}
     for name in {*FUNCTIONS} - {name.capitalize() for name in OF_EVERY_RUN} - called_by_the_workflow:
         assert "DeadLetters" in function(template, name)["DeadLetterConfig"]["TargetArn"]
 
 
-def test_lasting_throttles_of_what_is_called_for_every_replica_are_told(alarms: Mapping[str, dict[str, Any]]) -> None:
+def test_lasting_throttles_of_functions_called_per_replica_raise_an_alarm(alarms: Mapping[str, dict[str, Any]]) -> None:
     for name in CALLED_PER_REPLICA:
         alarm = alarms[f"throttles-{name}"]
-        assert looked_at(alarm) == ("AWS/Lambda", "Throttles", f"FunctionName={name.capitalize()}")
+        assert watched_metric(alarm) == ("AWS/Lambda", "Throttles", f"FunctionName={name.capitalize()}")
         assert alarm["DatapointsToAlarm"] * alarm["Period"] == 900
 
 
-def test_reruns_are_told_once_an_hour_above_what_is_normal_for_a_replica(alarms: Mapping[str, dict[str, Any]]) -> None:
+def test_reruns_above_normal_raise_one_alarm_an_hour(alarms: Mapping[str, dict[str, Any]]) -> None:
     alarm = alarms["reruns-above-normal"]
-    assert looked_at(alarm) == (NAMESPACE, RERUNS_WITHIN_HOUR, "service=muster")
+    assert watched_metric(alarm) == (NAMESPACE, RERUNS_WITHIN_HOUR, "service=muster")
     assert (alarm["Statistic"], alarm["Threshold"]) == ("Maximum", RERUNS_WITHIN_HOUR_NORMAL)
     assert alarm["DatapointsToAlarm"] == 1
     assert alarm["EvaluationPeriods"] * alarm["Period"] == 3_600
 
 
-def test_every_alarm_tells_people_rests_while_nothing_runs_and_is_explained(
+def test_every_alarm_notifies_people_is_off_while_nothing_runs_and_is_explained(
     alarms: Mapping[str, dict[str, Any]],
 ) -> None:
     page = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
     for name, alarm in alarms.items():
         assert alarm["AlarmActions"] == [PEOPLE], name
-        # A dead letter is still there when SQS no longer measures the queue, which nobody uses.
+        # A dead letter is still there when SQS no longer measures the queue, which is not used.
         assert alarm["TreatMissingData"] == ("ignore" if name == "dead-letters" else "notBreaching")
         assert alarm["ComparisonOperator"] == "GreaterThanThreshold"
         # Billed by their metrics, which the embedded cloud takes one by one only.
@@ -93,7 +95,7 @@ def test_the_page_of_costs_counts_the_alarms(alarms: Mapping[str, dict[str, Any]
     assert f"${len(alarms) * 0.1:.2f}" in costs
 
 
-def test_only_alarms_of_this_account_may_tell_people(template: Template) -> None:
+def test_only_alarms_of_this_account_may_notify_people(template: Template) -> None:
     policies = [template.resolve(p["Properties"]) for p in template.of_type("AWS::SNS::TopicPolicy").values()]
     [policy] = [policy for policy in policies if policy["Topics"] == [PEOPLE]]
     [statement] = policy["PolicyDocument"]["Statement"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from muster.contract.layout import RunLayout
 from muster.contract.run.source_delivery import REFRESH_DAYS
 from tests.infra.template import Template, construct_name, matches
 
@@ -52,7 +53,9 @@ def test_plain_http_is_refused(template: Template, kind: str) -> None:
     assert insecure[0]["Principal"] == {"AWS": "*"}
 
 
-def test_nobody_overwrites_what_is_written_once_or_a_record_unseen(template: Template) -> None:
+def test_the_bucket_refuses_to_overwrite_what_is_written_once_and_unconditional_writes_of_records(
+    template: Template,
+) -> None:
     statements = {
         item.get("Sid"): item for item in template.one("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
     }
@@ -69,6 +72,28 @@ def test_nobody_overwrites_what_is_written_once_or_a_record_unseen(template: Tem
     ]
     held = [*once["Resource"], *compared["Resource"], "arn:aws:s3:::BUCKET/inbox/*.error.txt"]
     assert not [resource for resource in written if not any(matches(resource, pattern) for pattern in held)]
+
+
+def control_keys() -> list[str]:
+    """One key for each kind of object that the layout has under control/."""
+    layout = RunLayout("run")
+    properties = [name for name, member in vars(RunLayout).items() if isinstance(member, property)]
+    keys = [layout.record(0), *(str(getattr(layout, name)) for name in properties)]
+    return [f"{key}0" if key.endswith("/") else key for key in keys if key.startswith("control/")]
+
+
+def test_policies_and_layout_name_the_same_keys_under_control(template: Template) -> None:
+    keys = [f"arn:aws:s3:::BUCKET/{key}" for key in control_keys()]
+    assert len(keys) >= 11
+    denied = template.one("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    guarded = [
+        r for item in denied if item.get("Sid") in {"WrittenOnce", "ComparedAndSwapped"} for r in item["Resource"]
+    ]
+    allowed = [resource for statement in template.statements for resource in statement.resources]
+    for patterns in (guarded, allowed):
+        control = {pattern for pattern in patterns if pattern.startswith("arn:aws:s3:::BUCKET/control/")}
+        assert not [key for key in keys if not any(matches(key, pattern) for pattern in control)]
+        assert not [pattern for pattern in control if not any(matches(key, pattern) for key in keys)]
 
 
 def test_only_our_rules_may_put_into_the_dead_letter_queue(template: Template) -> None:
@@ -114,7 +139,7 @@ def test_a_function_writes_into_a_log_group_that_expires(template: Template, nam
     assert groups["Workflow"]["Properties"]["RetentionInDays"] == 90
 
 
-def test_functions_are_told_what_they_need(template: Template) -> None:
+def test_functions_have_the_variables_that_they_need(template: Template) -> None:
     for name in FUNCTIONS:
         variables = function(template, name)["Environment"]["Variables"]
         assert variables["MUSTER_BUCKET"] == "BUCKET"

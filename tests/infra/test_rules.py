@@ -44,54 +44,49 @@ def matches(template: Template, name: str, event: dict[str, Any]) -> bool:
         ("Failed", "Starting"),
     ],
 )
-def test_what_decides_about_a_job_of_ours_wakes_react(template: Template, status: str, secondary: str) -> None:
+def test_what_decides_about_a_job_of_ours_calls_react(template: Template, status: str, secondary: str) -> None:
     event = sample("training_job_completed", TrainingJobStatus=status, SecondaryStatus=secondary)
-    assert matches(template, "JobEvents", event)
+    assert matches(template, "React", event)
 
 
 @pytest.mark.parametrize("secondary", ["Starting", "Pending", "Downloading", "DownloadingTrainingImage", "Uploading"])
-def test_what_a_job_passes_through_wakes_nobody(template: Template, secondary: str) -> None:
+def test_what_a_job_passes_through_calls_nothing(template: Template, secondary: str) -> None:
     event = sample("training_job_completed", TrainingJobStatus="InProgress", SecondaryStatus=secondary)
-    assert not matches(template, "JobEvents", event)
+    assert not matches(template, "React", event)
 
 
 @pytest.mark.parametrize("name", ["another-night-r3-a2", "mustering-night-r3-a2", "muster", "Muster-night-r3-a2"])
-def test_a_foreign_job_wakes_nobody(template: Template, name: str) -> None:
-    assert not matches(template, "JobEvents", sample("training_job_completed", TrainingJobName=name))
+def test_a_foreign_job_calls_nothing(template: Template, name: str) -> None:
+    assert not matches(template, "React", sample("training_job_completed", TrainingJobName=name))
 
 
 @pytest.mark.parametrize(
     "change", [{"source": "muster.sagemaker"}, {"detail-type": "SageMaker Transform Job State Change"}]
 )
-def test_an_event_of_another_kind_wakes_nobody(template: Template, change: dict[str, str]) -> None:
-    assert not matches(template, "JobEvents", {**sample("training_job_completed"), **change})
+def test_an_event_of_another_kind_calls_nothing(template: Template, change: dict[str, str]) -> None:
+    assert not matches(template, "React", {**sample("training_job_completed"), **change})
 
 
 @pytest.mark.parametrize("status", ["ABORTED", "FAILED", "TIMED_OUT"])
-def test_the_early_end_of_a_run_wakes_stop(template: Template, status: str) -> None:
-    assert matches(template, "EarlyEnds", sample("execution_aborted", status=status))
+def test_the_early_end_of_a_run_calls_stop(template: Template, status: str) -> None:
+    assert matches(template, "Stop", sample("execution_aborted", status=status))
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "SUCCEEDED", "PENDING_REDRIVE"])
 def test_other_statuses_of_a_run_do_not(template: Template, status: str) -> None:
-    assert not matches(template, "EarlyEnds", sample("execution_aborted", status=status))
+    assert not matches(template, "Stop", sample("execution_aborted", status=status))
 
 
 @pytest.mark.parametrize("machine", ["Other", "Workflow/Replicas", "Workflow2"])
-def test_neither_a_child_nor_another_state_machine_wakes_stop(template: Template, machine: str) -> None:
+def test_neither_a_child_nor_another_state_machine_calls_stop(template: Template, machine: str) -> None:
     arn = f"arn:aws:states:REGION:ACCOUNT:stateMachine:{machine}"
-    assert not matches(template, "EarlyEnds", sample("execution_aborted", stateMachineArn=arn))
+    assert not matches(template, "Stop", sample("execution_aborted", stateMachineArn=arn))
 
 
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [("JobEvents", "React"), ("EarlyEnds", "Stop"), ("Sweep", "Sweep"), ("Start", "Start"), ("Notify", "Notify")],
-)
-def test_a_rule_has_patience_a_dead_letter_queue_and_the_right_to_call(
-    template: Template, name: str, function: str
-) -> None:
+@pytest.mark.parametrize("name", ["React", "Stop", "Sweep", "Start", "Notify"])
+def test_a_rule_retries_has_a_dead_letter_queue_and_may_call_its_function(template: Template, name: str) -> None:
     [target] = rule(template, name)["Targets"]
-    assert target["Arn"] == f"arn:aws:lambda:REGION:ACCOUNT:function:{function}"
+    assert target["Arn"] == f"arn:aws:lambda:REGION:ACCOUNT:function:{name}"
     assert target["DeadLetterConfig"]["Arn"].endswith(":DeadLetters")
     assert target["RetryPolicy"]["MaximumEventAgeInSeconds"] == 6 * 3600
     permissions = [template.resolve(p["Properties"]) for p in template.of_type("AWS::Lambda::Permission").values()]
@@ -100,5 +95,5 @@ def test_a_rule_has_patience_a_dead_letter_queue_and_the_right_to_call(
     assert permission["SourceArn"]
 
 
-def test_the_sweep_comes_every_six_hours_unless_told_otherwise(template: Template) -> None:
+def test_by_default_the_sweep_runs_every_six_hours(template: Template) -> None:
     assert rule(template, "Sweep")["ScheduleExpression"] == "rate(6 hours)"

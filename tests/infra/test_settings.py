@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from infra.settings import Platform, StackSettings
+from infra.settings.stack_settings import Platform, StackSettings
 from muster.contract.errors import ConfigurationError
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig

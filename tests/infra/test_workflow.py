@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jsonata import Jsonata
 
-from infra.definition import armed_definition
+from infra.workflow.workflow_definition import armed_definition
 from tests.infra.conftest import REARM_SECONDS
 from tests.infra.template import ROOT, Template
 
@@ -45,13 +45,13 @@ def test_a_definition_that_waits_for_no_token_is_refused(tmp_path: Path) -> None
         armed_definition(file, 60)
 
 
-def test_each_rank_has_a_slot_of_its_own_and_a_random_moment_in_it() -> None:
+def test_each_rank_has_a_slot_of_its_own_and_a_random_time_in_it() -> None:
     machine = json.loads(DEFINITION.read_text(encoding="utf-8"))
     states = machine["States"]["Train the replicas"]["ItemProcessor"]["States"]
     expression = Jsonata(states["Wait for the launch slot"]["Timestamp"].removeprefix("{% ").removesuffix(" %}"))
     start = datetime.fromisoformat("2026-01-01T00:00:00.500+00:00")
 
-    def moment(rank: int, per_second: int) -> float:
+    def launch_time(rank: int, per_second: int) -> float:
         """Seconds after the start."""
         launch = {"from": "2026-01-01T00:00:00.500Z", "per_second": per_second}
         bindings = Jsonata("null").create_frame()
@@ -60,8 +60,8 @@ def test_each_rank_has_a_slot_of_its_own_and_a_random_moment_in_it() -> None:
 
     for rank, per_second in ((0, 10), (7, 10), (9_999, 10), (9_999, 1), (3, 1_000)):
         # The workflow counts milliseconds.
-        assert rank / per_second - 0.001 <= moment(rank, per_second) <= (rank + 1) / per_second
-    assert len({moment(5, 1) for _ in range(5)}) > 1
+        assert rank / per_second - 0.001 <= launch_time(rank, per_second) <= (rank + 1) / per_second
+    assert len({launch_time(5, 1) for _ in range(5)}) > 1
 
 
 def test_every_placeholder_is_a_function_and_every_function_has_one(template: Template) -> None:

@@ -14,8 +14,8 @@ from botocore.model import ListShape, MapShape, OperationModel, ServiceModel, Sh
 from botocore.paginate import PaginatorModel
 from botocore.validate import ParamValidator
 
-from muster.local.sagemaker.limits import documented_violations
-from muster.local.sagemaker.validation import violations
+from muster.local.sagemaker.documented_limits import documented_violations
+from muster.local.sagemaker.request_validation import violations
 
 _session = cache(botocore.session.get_session)
 _validator = ParamValidator()

@@ -96,7 +96,7 @@ class Workshop:
         return f"{stem}-{next(_names)}"
 
     def make_role(self, statements: Sequence[dict[str, Any]], trust: dict[str, Any] | None = None) -> str:
-        """A role that SageMaker may assume (or whoever `trust` admits), with these policy statements."""
+        """A role that SageMaker may assume (or those that `trust` admits), with these policy statements."""
         name = self.name("role")
         document = {"Version": "2012-10-17", "Statement": [trust or _TRUST]}
         arn = self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(document))["Role"]["Arn"]

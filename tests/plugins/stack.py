@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.deploy import deploy
-from infra.settings import Platform
+from infra.deploy.deployment import deploy
+from infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.plugins.cloud import fast_settings
 from tests.stack.deployed import Deployed

@@ -17,7 +17,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
-from muster.local.cloud import LocalCloud
+from muster.local.local_cloud import LocalCloud
 
 T = TypeVar("T")
 

@@ -175,7 +175,7 @@ def test_faults_and_the_cloud_itself(
     placed = re.search(r"^(\d+)  lost-instance  job=nobody-r2-a1 after_seconds=2.0  fired 0 of 1$", text, re.MULTILINE)
     assert placed
     assert placed[0] in terminal.run("muster faults list").text
-    assert terminal.run("muster faults clear").text.endswith(f"Struck out: {placed[1]}.")
+    assert terminal.run("muster faults clear").text.endswith(f"Removed: {placed[1]}.")
     code, text = terminal.run("muster faults crash 'job' --count 0")
     assert code == 2
     assert "Traceback" not in text
@@ -205,7 +205,7 @@ def test_a_cloud_of_ones_own_from_up_to_down(open_terminal: Callable[..., Termin
     finally:
         code, text = terminal.run("muster local down")
     assert code == 0
-    assert text.endswith("is down.")
+    assert text.endswith("has stopped.")
     code, text = terminal.run("muster list")
     assert code == 3
     assert "start it with `muster local up`" in text.replace("\n", "")

@@ -6,7 +6,7 @@ import pytest
 
 from bench.launches.pacing import launch, slots
 from bench.launches.steps import life, step_through
-from infra.settings import REARM_SECONDS_MIN, Platform, StackSettings
+from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.run.workflow_history import HISTORY_MAX

@@ -54,12 +54,51 @@ def request(stack, **detail: Any) -> str:
     return stack.cloud.client("events").put_events(Entries=[entry])["Entries"][0]["EventId"]
 
 
+def created(bucket: str, key: str, etag: str) -> dict[str, Any]:
+    """S3's notification of a new object, as SNS hands it to the function."""
+    at = "2026-05-04T03:00:00.000Z"
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": "us-east-1",
+        "eventTime": at,
+        "eventName": "ObjectCreated:Put",
+        "userIdentity": {"principalId": "AWS:AIDAEXAMPLE"},
+        "requestParameters": {"sourceIPAddress": "127.0.0.1"},
+        "responseElements": {"x-amz-request-id": "C3D13FE58DE4C810", "x-amz-id-2": "FMyUVURIY8"},
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": "inbox",
+            "bucket": {
+                "name": bucket,
+                "ownerIdentity": {"principalId": "A3NL1KOZZKExample"},
+                "arn": f"arn:aws:s3:::{bucket}",
+            },
+            "object": {"key": key, "size": 1, "eTag": etag, "sequencer": "0055AED6DCD90281E5"},
+        },
+    }
+    sns = {
+        "Type": "Notification",
+        "MessageId": "95df01b4-ee98-5cb9-9903-4c221d41eb5e",
+        "TopicArn": "arn:aws:sns:us-east-1:123456789012:inbox",
+        "Message": json.dumps({"Records": [record]}),
+        "Timestamp": at,
+        "SignatureVersion": "1",
+        "Signature": "EXAMPLE",
+        "SigningCertUrl": "https://sns.us-east-1.amazonaws.com/certificate.pem",
+        "UnsubscribeUrl": "https://sns.us-east-1.amazonaws.com/?Action=Unsubscribe",
+    }
+    subscription = "arn:aws:sns:us-east-1:123456789012:inbox:8a21d249-4329-4871-acc6-7be709c6ea7f"
+    return {
+        "Records": [{"EventVersion": "1.0", "EventSubscriptionArn": subscription, "EventSource": "aws:sns", "Sns": sns}]
+    }
+
+
 def test_a_spec_in_the_inbox_is_started_once_however_often_s3_says_so(stack):
     etag = put(stack, "inbox/team/digits run.yaml", "replicas: 1\nentrypoint: [python, -c, pass]\n")
     assert ended(stack, "digits-run-")["status"] == "SUCCEEDED"
-    found = {"key": "inbox/team/digits+run.yaml", "eTag": etag}
-    message = json.dumps({"Records": [{"s3": {"object": found}}]})
-    assert stack.invoke("Start", {"Records": [{"Sns": {"Message": message}}]}) == {"outcomes": ["started before"]}
+    again = stack.invoke("Start", created(stack.bucket, "inbox/team/digits+run.yaml", etag))
+    assert again == {"outcomes": ["started before"]}
     assert len(executions(stack, "digits-run-")) == 1
 
 

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from itertools import pairwise
 
-from infra.settings import StackSettings
+from infra.settings.stack_settings import StackSettings
 from muster.client import Muster
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
@@ -103,7 +103,7 @@ def test_a_run_passes_its_gate_is_stopped_at_its_deadline_and_says_why(stack):
     assert stack.invoke("Timer", deadline) == {"timer": Fired.STOPPED.value}
     ended = run.wait()
     why, _, _ = ended["cause"].partition("\n\n")
-    assert (ended["status"], why) == ("FAILED", "deadline: the run was not over 1,001 s after its launch")
+    assert (ended["status"], why) == ("FAILED", "deadline: the run had not ended 1,001 s after its launch")
     assert "InProgress" not in run.statuses().values()
     assert run.result().verdict is Verdict.FAILED
 

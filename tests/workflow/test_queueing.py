@@ -18,7 +18,7 @@ VARIABLE = "MUSTER_MAX_CONCURRENT_REPLICAS"
 @pytest.fixture(scope="module", autouse=True)
 def _capped(deployed_stack: Deployed) -> Iterator[None]:
     """What `-c max_concurrent_replicas=2` sets on every function."""
-    names = [deployed_stack.function_name(name) for name in ("Plan", "QueuedRun", "Settle", "Stop", "Sweep")]
+    names = [deployed_stack.function_name(name) for name in ("Plan", "Admit", "Settle", "Stop", "Sweep")]
     before = {
         name: deployed_stack.functions.get_function_configuration(FunctionName=name)["Environment"] for name in names
     }
@@ -47,14 +47,14 @@ def test_runs_wait_for_their_turn_in_the_order_in_which_they_came(stack, monkeyp
     assert Muster().run(large.name).status().behind == (first.name,)
     assert Muster().run(small.name).status().behind == (first.name, large.name)
     verdict = Muster().run(small.name).live_page().look().verdict
-    assert verdict == f"The run is going on: waiting for its queued behind {first.name}, {large.name}."
+    assert verdict == f"The run is going on: queued behind {first.name}, {large.name}."
     # It would fit beside the first one, and is not let past.
     assert small.statuses() == {}
     stack.open_gate("first")
     assert first.wait()["status"] == "SUCCEEDED"
     large.wait_for_training(0, 1)
     assert small.statuses() == {}
-    # One that is cancelled gives its queued back when its jobs are gone.
+    # A run that is cancelled leaves the queue when its jobs are gone.
     stack.stepfunctions.stop_execution(executionArn=large.execution_arn)
     small.wait_for_status(0, 1, "Training")
     assert set(large.statuses().values()) == {"Stopped"}

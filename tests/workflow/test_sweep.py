@@ -30,7 +30,7 @@ def silenced(stack, rule: str) -> Iterator[None]:
 def test_a_run_whose_end_nobody_saw_is_settled_by_the_sweep(stack):
     run = stack.start(stack.gated("unseen"))
     run.wait_for_status(0, 1, "Training")
-    with silenced(stack, "EarlyEnds"):
+    with silenced(stack, "StopEarlyEnds"):
         stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
         swept = stack.invoke("Sweep", NOW)
     # Of another test a run may be there whose jobs are still being stopped.

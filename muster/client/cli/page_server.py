@@ -25,6 +25,8 @@ class _Look(NamedTuple):
     at: float
 
 
+# The standard library's server on purpose: with Starlette two routes take as much code, and the `client` extra of every
+# user who only launches runs would grow by three packages: Starlette, anyio and a server.
 class PageServer(ThreadingHTTPServer):
     """Serves `/` and `/data.json` on the loopback interface alone.
 

@@ -1,10 +1,13 @@
-"""What of a folder is not packed: a few names always, and what its `.musterignore` says."""
+"""What of a folder is not packed: a few names always, and what its `.musterignore` lists, by the rules of git."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from muster.contract.errors import Problem, SpecError
 
 IGNORE_FILE = ".musterignore"
 # Never code, and often large or secret.
@@ -13,19 +16,28 @@ _ALWAYS = (".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "*.pyc", ".DS_
 
 @dataclass(frozen=True)
 class Ignored:
-    """Patterns as in a shell. One without a slash matches a name in any folder, one with a slash a whole path."""
+    """The patterns for one folder. The last one that matches decides."""
 
-    patterns: tuple[str, ...]
+    patterns: GitIgnoreSpec
 
     @classmethod
     def of(cls, folder: Path) -> Ignored:
-        """The patterns for `folder`: one a line; empty lines and those that begin with `#` say nothing."""
+        """The patterns for `folder`.
+
+        Raises:
+            SpecError: a line of the ignore file is not a pattern.
+        """
         path = folder / IGNORE_FILE
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        own = (line.strip() for line in lines)
-        return cls((*_ALWAYS, *(line.strip("/") for line in own if line and not line.startswith("#"))))
+        for number, line in enumerate(lines, start=1):
+            try:
+                GitIgnoreSpec.from_lines([line])
+            except ValueError as error:
+                found = f"{line!r} in line {number} of {IGNORE_FILE}"
+                raise SpecError([Problem("source_dir", found, "write a pattern as in .gitignore")]) from error
+        # Last, so that no pattern of the user's brings one of them back.
+        return cls(GitIgnoreSpec.from_lines([*lines, *_ALWAYS]))
 
-    def covers(self, relative: str) -> bool:
-        """Whether the file or folder at this path, relative to the root and with slashes, is left out."""
-        name = relative.rpartition("/")[2]
-        return any(fnmatchcase(relative if "/" in pattern else name, pattern) for pattern in self.patterns)
+    def covers(self, relative: str, *, folder: bool = False) -> bool:
+        """Whether the file (or folder) at this path, relative to the root and with slashes, is left out."""
+        return self.patterns.match_file(f"{relative}/" if folder else relative)

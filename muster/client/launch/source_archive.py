@@ -72,7 +72,7 @@ def _files(folder: Path) -> Iterator[str]:
     found: list[str] = []
     for place, folders, names in os.walk(folder):
         here = Path(place).relative_to(folder)
-        folders[:] = [name for name in folders if not ignored.covers((here / name).as_posix())]
+        folders[:] = [name for name in folders if not ignored.covers((here / name).as_posix(), folder=True)]
         links = [name for name in folders if Path(place, name).is_symlink()]
         for name in (*names, *links):
             relative = (here / name).as_posix()

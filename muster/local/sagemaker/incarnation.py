@@ -1,4 +1,4 @@
-"""One process of a job, watched until it ends, whoever ends it."""
+"""One process of a job, watched until it ends."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from muster.local.faults import CapacityError, Crash, FaultBook, LostInstance, SlowStart, SpotInterruption
-from muster.local.processes import Child
-from muster.local.sagemaker.job import Job
-from muster.local.sagemaker.logs import LogShipper
-from muster.local.sagemaker.storage import CheckpointSync, UploadError
-from muster.local.sagemaker.time_limits import TimeLimits
-from muster.local.sagemaker.tree import JobTree
-from muster.local.settings import Settings
+from muster.local.cloud_settings import Settings
+from muster.local.faults import CapacityError, Crash, LostInstance, SlowStart, SpotInterruption
+from muster.local.processes.process_pool import Child
+from muster.local.sagemaker.job_storage import CheckpointSync, UploadError
+from muster.local.sagemaker.job_tree import JobTree
+from muster.local.sagemaker.log_shipping import LogShipper
+from muster.local.sagemaker.training_job import Job
+from muster.local.service.fault_book import FaultBook
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker.type_defs import StoppingConditionTypeDef
 
 _TICK_SECONDS = 0.1
 _F = TypeVar("_F", CapacityError, SlowStart, SpotInterruption, LostInstance, Crash)
@@ -42,18 +45,41 @@ class Ending:
     exit_code: int = 0
     """As a container runtime reports it; only for EXITED."""
     wait_seconds: float | None = None
-    """Only for INTERRUPTED: how long there is no new instance, None for as long as any phase takes."""
+    """Only for INTERRUPTED: how long there is no new instance; None: as long as a phase."""
+
+
+class TimeLimits:
+    """How much time a job has left. Runtime is the sum over all its processes; the wait time runs from its creation."""
+
+    def __init__(self, stopping: StoppingConditionTypeDef, created: float) -> None:
+        """`stopping` is the job's StoppingCondition, `created` is in epoch seconds."""
+        self._max_runtime = stopping.get("MaxRuntimeInSeconds")
+        self._max_wait = stopping.get("MaxWaitTimeInSeconds")
+        self._created = created
+        self._ran = 0.0
+
+    def ran(self, seconds: float) -> None:
+        """Add the runtime of a process."""
+        self._ran += seconds
+
+    def runtime_left(self, running_seconds: float) -> float | None:
+        """Seconds left for a process that has run `running_seconds`; None without a limit."""
+        return None if self._max_runtime is None else self._max_runtime - self._ran - running_seconds
+
+    def wait_left(self) -> float | None:
+        """Seconds until the job must end, waiting included; None without a limit."""
+        return None if self._max_wait is None else self._created + self._max_wait - time.time()
 
 
 @dataclass(frozen=True)
-class Strikes:
-    """The faults that are meant for one job."""
+class JobFaults:
+    """The faults of one job."""
 
     job: str
     book: FaultBook
 
     def take(self, kind: type[_F], running_seconds: float = 0.0) -> _F | None:
-        """The next fault of `kind` that is due, counted as struck."""
+        """The next fault of `kind` that is due, counted as fired."""
 
         def due(fault: _F) -> bool:
             return fnmatchcase(self.job, fault.job) and getattr(fault, "after_seconds", 0.0) <= running_seconds
@@ -63,7 +89,7 @@ class Strikes:
 
 @dataclass
 class Incarnation:
-    """One process. Its logs and checkpoints are carried away while it runs."""
+    """One process. Its logs and checkpoints are stored while it runs."""
 
     job: Job
     tree: JobTree
@@ -71,15 +97,15 @@ class Incarnation:
     logs: LogShipper
     checkpoints: CheckpointSync | None
     limits: TimeLimits
-    strikes: Strikes
+    faults: JobFaults
     settings: Settings
     _next_sync: float = 0.0
 
     def watch(self) -> Ending:
-        """Wait for the end; logs and checkpoints are complete when this returns.
+        """Wait for the end. Logs and checkpoints are complete when this returns.
 
         Raises:
-            UploadError: the checkpoints could not be stored; the process is gone.
+            UploadError: the checkpoints could not be stored; the process has ended.
         """
         started = time.monotonic()
         ending = self._until(lambda: self._brought_down(time.monotonic() - started))
@@ -99,7 +125,7 @@ class Incarnation:
         return Ending(Cause.EXITED, self.child.exit_code)
 
     def _brought_down(self, running: float) -> Ending | None:
-        """End the process when something wants that; None lets it run."""
+        """End the process if it is stopped, out of time or hit by a fault; None: it runs on."""
         if self.job.stop_requested.is_set():
             self._terminate()
             return Ending(Cause.STOPPED)
@@ -108,20 +134,20 @@ class Incarnation:
         if over:
             self.job.stopping()
             self._terminate()
-            return Ending(min(over, key=over.__getitem__))  # the one that was over first
-        if self.job.spot and (interruption := self.strikes.take(SpotInterruption, running)):
+            return Ending(min(over, key=over.__getitem__))  # the limit that was reached first
+        if self.job.spot and (interruption := self.faults.take(SpotInterruption, running)):
             self._terminate()
             return Ending(Cause.INTERRUPTED, wait_seconds=interruption.wait_seconds)
-        if self.strikes.take(LostInstance, running):
+        if self.faults.take(LostInstance, running):
             self._kill()
             return Ending(Cause.LOST)
-        if crash := self.strikes.take(Crash, running):
+        if crash := self.faults.take(Crash, running):
             self._kill()
             return Ending(Cause.EXITED, crash.exit_code)
         return None
 
     def _terminate(self) -> None:
-        """SIGTERM, grace, SIGKILL; logs and checkpoints go on meanwhile."""
+        """SIGTERM, grace, SIGKILL; logs and checkpoints are stored meanwhile."""
         self.child.signal(signal.SIGTERM)
         deadline = time.monotonic() + self.settings.stop_grace_seconds
         while not self.child.wait(_TICK_SECONDS):

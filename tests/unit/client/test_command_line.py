@@ -103,7 +103,7 @@ def test_help_names_the_mounted_commands_without_importing_them() -> None:
         "import sys; from muster.client.cli.program import main; sys.argv = ['muster', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'boto3', 'pydantic', 'muster.local.cli'} & set(sys.modules)\n"
+        "heavy = {'boto3', 'pydantic', 'muster.local.commands.cloud_commands'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

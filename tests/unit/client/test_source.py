@@ -67,6 +67,39 @@ def test_what_is_ignored_stays(folder: Path, tmp_path: Path) -> None:
     assert set(files(folder, tmp_path)) == {"train.py", "package/__init__.py", "run.sh", "notes.txt", ".musterignore"}
 
 
+@pytest.mark.parametrize(
+    ("patterns", "left_out"),
+    [
+        ("/notes.txt", {"notes.txt"}),  # an anchor: at the root alone
+        ("package/notes.txt", {"package/notes.txt"}),
+        ("*.txt\n!package/notes.txt", {"notes.txt", "data/notes.txt", "data/deep/notes.txt", "#1.txt"}),
+        ("data/**/notes.txt", {"data/notes.txt", "data/deep/notes.txt"}),
+        ("**/deep", {"data/deep/notes.txt"}),
+        ("data/*", {"data/notes.txt", "data/deep/notes.txt"}),
+        ("data/*\n!data/deep", {"data/notes.txt"}),
+        ("data\n!data/notes.txt", {"data/notes.txt", "data/deep/notes.txt"}),  # its folder is left out
+        ("train.py/", set()),  # a folder of that name, which there is not
+        ("[mn]otes.txt ", {"notes.txt", "package/notes.txt", "data/notes.txt", "data/deep/notes.txt"}),
+        (r"\#1.txt", {"#1.txt"}),
+        ("!.env\n!venv", set()),  # what is never code stays out
+    ],
+)
+def test_an_ignore_file_reads_like_one_of_git(folder: Path, tmp_path: Path, patterns: str, left_out: set[str]) -> None:
+    names = {"notes.txt", "package/notes.txt", "data/notes.txt", "data/deep/notes.txt", "#1.txt"}
+    for name in (*names, ".env", "venv/bin/python"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    (folder / ".musterignore").write_text(patterns)
+    always = {"train.py", "package/__init__.py", "run.sh", ".musterignore"}
+    assert set(files(folder, tmp_path)) == (names | always) - left_out
+
+
+def test_a_pattern_that_means_nothing_is_refused_with_its_line(folder: Path) -> None:
+    (folder / ".musterignore").write_text("*.txt\n!\n")
+    with pytest.raises(SpecError, match=r"source_dir: found '!' in line 2 of .musterignore"):
+        pack(folder)
+
+
 def test_a_link_within_the_folder_is_the_file_that_it_names(folder: Path, tmp_path: Path) -> None:
     (folder / "link.py").symlink_to("train.py")
     assert files(folder, tmp_path)["link.py"] == "print('training')"

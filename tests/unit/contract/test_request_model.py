@@ -19,8 +19,8 @@ from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import LEFT_OUT
-from muster.local.sagemaker.limits import documented_violations
-from muster.local.sagemaker.validation import operation_model, violations
+from muster.local.sagemaker.documented_limits import documented_violations
+from muster.local.sagemaker.request_validation import operation_model, violations
 from tests.unit.contract.full_specs import FULL_SPECS
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local.code_cache import CodeCache
+from muster.local.ministack.code_cache import CodeCache
 
 
 def archive(path: Path, text: str) -> Path:

@@ -5,21 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from muster.local.environment import bare_environment, client_environment, endpoint_variables, shell_lines
-from muster.local.state import CloudState
+from muster.local.process_environment import bare_environment, client_environment, endpoint_variables, shell_lines
+from tests.unit.local.samples import STATE
 
-STATE = CloudState(
-    endpoint="https://127.0.0.1:4570",
-    port=4570,
-    pid=1,
-    region="eu-central-1",
-    account_id="123456789012",
-    access_key_id="AKIALOCAL",
-    secret_access_key="se'cret $HOME",
-    admin_token="token",
-    ca_file=Path("/state/ca.pem"),
-    bundle_file=Path("/state/bundle.pem"),
-)
 REAL = {
     "AWS_PROFILE": "production",
     "AWS_SESSION_TOKEN": "real",

@@ -1,4 +1,4 @@
-"""The fault book: who is struck, how often, and what is left."""
+"""The fault book: which calls and jobs a fault hits, how often, and what is left."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from muster.local.faults import (
     CallError,
     CapacityError,
     Fault,
-    FaultBook,
     LostInstance,
     RateLimit,
     throttled,
 )
+from muster.local.service.fault_book import FaultBook
 
 CREATE = Call("sagemaker", "CreateTrainingJob")
 
@@ -26,11 +26,11 @@ def fired(book: FaultBook) -> list[int]:
     return [report.fired for report in book.report()]
 
 
-def test_a_fault_strikes_as_often_as_asked_and_is_then_spent() -> None:
+def test_a_fault_fires_as_often_as_asked_and_is_then_spent() -> None:
     book = FaultBook()
     book.add(CapacityError(count=2))
-    struck = [book.take(CapacityError, lambda _: True) is not None for _ in range(4)]
-    assert struck == [True, True, False, False]
+    hits = [book.take(CapacityError, lambda _: True) is not None for _ in range(4)]
+    assert hits == [True, True, False, False]
     assert fired(book) == [2]
 
 
@@ -41,7 +41,7 @@ def test_a_fault_without_count_never_ends() -> None:
     assert fired(book) == [100]
 
 
-def test_only_the_kind_and_whoever_matches_is_struck() -> None:
+def test_a_fault_fires_only_for_its_kind_and_a_match() -> None:
     book = FaultBook()
     book.add(CapacityError(job="a-*"))
     assert book.take(LostInstance, lambda _: True) is None
@@ -49,7 +49,7 @@ def test_only_the_kind_and_whoever_matches_is_struck() -> None:
     assert fired(book) == [0]
 
 
-def test_the_first_asked_for_strikes_first_and_spent_ones_make_way() -> None:
+def test_faults_fire_in_their_order_and_spent_ones_are_passed_over() -> None:
     book = FaultBook()
     for code in ("First", "Second"):
         book.add(CallError(code=code))
@@ -58,7 +58,7 @@ def test_the_first_asked_for_strikes_first_and_spent_ones_make_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "strikes"),
+    ("fault", "matches"),
     [
         (CallError(), True),
         (CallError(service="s3"), False),
@@ -70,10 +70,10 @@ def test_the_first_asked_for_strikes_first_and_spent_ones_make_way() -> None:
         (CallError(caller="replica"), False),
     ],
 )
-def test_calls_are_matched_by_service_operation_resource_and_caller(fault: CallError, strikes: bool) -> None:
+def test_calls_are_matched_by_service_operation_resource_and_caller(fault: CallError, matches: bool) -> None:
     book = FaultBook()
     book.add(fault)
-    assert (book.take_call(CREATE, "launcher", ["", "job-1"]) is not None) == strikes
+    assert (book.take_call(CREATE, "launcher", ["", "job-1"]) is not None) == matches
 
 
 def test_a_rate_limit_lets_a_burst_through_and_throttles_the_rest() -> None:
@@ -99,7 +99,7 @@ def test_s3_is_throttled_in_its_own_words() -> None:
     assert throttled("states", "*").code == "ThrottlingException"
 
 
-def test_faults_can_be_struck_out() -> None:
+def test_faults_can_be_removed() -> None:
     book = FaultBook()
     first, second = book.add(CapacityError()), book.add(CapacityError())
     assert book.remove(first.id)
@@ -112,19 +112,19 @@ def test_faults_can_be_struck_out() -> None:
 def test_a_count_holds_under_concurrency() -> None:
     book = FaultBook()
     book.add(CapacityError(count=50))
-    struck: list[object] = []
+    hits: list[object] = []
 
     def take() -> None:
         for _ in range(50):
             if book.take(CapacityError, lambda _: True):
-                struck.append(object())
+                hits.append(object())
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(struck) == 50
+    assert len(hits) == 50
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_count_holds_under_concurrency() -> None:
         {"kind": "capacity-error", "count": 0},
         {"kind": "capacity-error", "jobs": "typo"},
         {"kind": "event", "action": "mangle"},
-        {"kind": "slow-start"},
+        {"kind": "slow-start", "seconds": 0},
         {"kind": "call-error", "status": 200},
         {"kind": "no-such-kind"},
     ],

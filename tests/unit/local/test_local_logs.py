@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from muster.local.sagemaker.logs import LogShipper, MetricScraper
+from muster.local.sagemaker.log_shipping import LogShipper, MetricScraper
 
 
 def shipper(path: Path, *regexes: tuple[str, str]) -> tuple[LogShipper, list[str], dict[str, tuple[float, float]]]:

@@ -1,4 +1,4 @@
-"""Children of the keeper: started, told to end, and never left behind."""
+"""Children of the keeper: started, signalled, and never left behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import processes
-from muster.local.processes import Child, ProcessPool
+from muster.local.processes import process_pool as processes
+from muster.local.processes.process_pool import Child, ProcessPool
 from tests.plugins.cloud import eventually
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -40,16 +40,16 @@ def test_a_child_has_its_own_environment_directory_and_log(pool: ProcessPool, tm
     child = start(pool, tmp_path, code, ONLY="this")
     assert child.wait(60)
     assert child.exit_code == 0
-    told, error = (tmp_path / "log").read_text().splitlines()
-    assert "'ONLY', 'PATH'" in told
-    assert told.endswith(str(tmp_path))
+    output, error = (tmp_path / "log").read_text().splitlines()
+    assert "'ONLY', 'PATH'" in output
+    assert output.endswith(str(tmp_path))
     assert error == "err"
 
 
 @pytest.mark.parametrize(
     ("code", "exit_code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
-def test_its_end_is_told(pool: ProcessPool, tmp_path: Path, code: str, exit_code: int) -> None:
+def test_its_end_is_reported(pool: ProcessPool, tmp_path: Path, code: str, exit_code: int) -> None:
     child = start(pool, tmp_path, code)
     assert child.wait(60)
     assert child.exit_code == exit_code
@@ -103,11 +103,13 @@ def test_even_a_daemon_of_a_job_ends_with_the_service(pool: ProcessPool, tmp_pat
 
 def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
     service = (
-        "import os, sys\nfrom pathlib import Path\nfrom muster.local.processes import ProcessPool\n"
+        "import os, sys\nfrom pathlib import Path\nfrom muster.local.processes.process_pool import ProcessPool\n"
         "place = Path(sys.argv[1])\npool = ProcessPool()\n"
         "child = pool.spawn(['sleep', '600'], env={'PATH': os.environ['PATH']}, cwd=place, log=place / 'log')\n"
         "while child.pid is None: child.wait(0.01)\n"
         "print(child.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
-    told = subprocess.run([sys.executable, "-c", service, str(tmp_path)], capture_output=True, text=True, check=False)
-    eventually(lambda: gone(int(told.stdout)))
+    started = subprocess.run(
+        [sys.executable, "-c", service, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    eventually(lambda: gone(int(started.stdout)))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from muster.local.certificates import ensure_certificates
-from muster.local.errors import NotRunningError
-from muster.local.state import StateDirectory
-from tests.unit.local.test_local_environment import STATE
+from muster.local.cloud_errors import NotRunningError
+from muster.local.cloud_state import StateDirectory
+from muster.local.service.certificates import ensure_certificates
+from tests.unit.local.samples import STATE
 
 
 def test_what_is_written_can_be_read_by_its_owner_only(tmp_path: Path) -> None:

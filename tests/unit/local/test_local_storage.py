@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from muster.local.sagemaker.container import command, environment, is_local, working_directory
-from muster.local.sagemaker.storage import DownloadError, _inside, _relative
-from muster.local.sagemaker.tree import JobTree
-from tests.unit.local.test_local_validation import REQUEST
+from muster.local.sagemaker.job_storage import DownloadError, _inside, _relative
+from muster.local.sagemaker.job_tree import JobTree
+from muster.local.sagemaker.local_image import command, environment, is_local, working_directory
+from tests.unit.local.samples import REQUEST
 
 
 @pytest.mark.parametrize(

@@ -7,37 +7,10 @@ from typing import Any
 
 import pytest
 
-from muster.local.sagemaker.errors import ServiceError
-from muster.local.sagemaker.limits import documented_violations, tag_violations
-from muster.local.sagemaker.validation import operation_model, refuse, service_model, violations
-
-REQUEST: dict[str, Any] = {
-    "TrainingJobName": "muster-run-r0-a1",
-    "RoleArn": "arn:aws:iam::123456789012:role/replica",
-    "AlgorithmSpecification": {
-        "TrainingImage": "muster-local/python:1",
-        "TrainingInputMode": "File",
-        "ContainerEntrypoint": ["python"],
-        "ContainerArguments": ["-m", "muster.replica"],
-        "MetricDefinitions": [{"Name": "loss", "Regex": "loss=(.*)"}],
-    },
-    "HyperParameters": {"lr": "0.1"},
-    "InputDataConfig": [
-        {
-            "ChannelName": "train",
-            "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/train"}},
-        }
-    ],
-    "OutputDataConfig": {"S3OutputPath": "s3://bucket/output", "CompressionType": "GZIP"},
-    "ResourceConfig": {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
-    "StoppingCondition": {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200},
-    "EnableManagedSpotTraining": True,
-    "CheckpointConfig": {"S3Uri": "s3://bucket/checkpoints", "LocalPath": "/opt/ml/checkpoints"},
-    "RetryStrategy": {"MaximumRetryAttempts": 1},
-    "Environment": {"MUSTER_RANK": "0"},
-    "Tags": [{"Key": "muster:run", "Value": "Läufer 1"}],
-    "VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
-}
+from muster.local.sagemaker.documented_limits import documented_violations, tag_violations
+from muster.local.sagemaker.request_validation import operation_model, refuse, service_model, violations
+from muster.local.sagemaker.service_errors import ServiceError
+from tests.unit.local.samples import REQUEST
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -64,7 +37,7 @@ def many(count: int, **value: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "expected"),
     [
         ("TrainingJobName", None, "'trainingJobName' failed to satisfy constraint: Member must not be null"),
         ("TrainingJobName", "a" * 64, "length less than or equal to 63"),
@@ -114,20 +87,20 @@ def many(count: int, **value: Any) -> list[dict[str, Any]]:
         ("Tags.0.Value", "semi;colon", "regular expression pattern"),
         ("VpcConfig.SecurityGroupIds", ["sg-1"] * 6, "less than or equal to 5"),
         ("VpcConfig.Subnets", ["subnet-1"] * 17, "less than or equal to 16"),
-        ("Colour", "blue", "one that the operation knows"),
+        ("Colour", "blue", "one of the members of the operation"),
         ("StoppingCondition.Colour", "blue", "'stoppingCondition.colour'"),
         ("StoppingCondition", "soon", "must be a structure"),
     ],
 )
-def test_the_model_is_held_to_the_letter(path: str, value: Any, told: str) -> None:
+def test_the_model_is_held_to_the_letter(path: str, value: Any, expected: str) -> None:
     found = violations("CreateTrainingJob", changed(path, value))
-    assert any(told in violation for violation in found), found
+    assert any(expected in violation for violation in found), found
     # Nothing else is wrong with it.
     assert len({violation.split("' at '")[-1].split("'")[0] for violation in found}) == 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"ResourceConfig": None}, "'resourceConfig'"),
         ({"StoppingCondition": None}, "'stoppingCondition'"),
@@ -149,12 +122,12 @@ def test_the_model_is_held_to_the_letter(path: str, value: Any, told: str) -> No
         ({"Tags.0.Key": "AWS:mine"}, "must not start with aws:"),
     ],
 )
-def test_the_documentation_is_held_where_the_model_is_silent(changes: dict[str, Any], told: str) -> None:
+def test_the_documentation_is_held_where_the_model_is_silent(changes: dict[str, Any], expected: str) -> None:
     [(path, value)] = changes.items()
     request = changed(path, value)
     assert violations("CreateTrainingJob", request) == []
     found = documented_violations(request)
-    assert any(told in violation for violation in found), found
+    assert any(expected in violation for violation in found), found
 
 
 def test_a_warm_pool_is_kept_an_hour_at_most() -> None:
@@ -186,7 +159,7 @@ def test_all_violations_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "request_", "told"),
+    ("operation", "request_", "expected"),
     [
         ("ListTrainingJobs", {"MaxResults": 101}, "value less than or equal to 100"),
         ("ListTrainingJobs", {"StatusEquals": "Done"}, "enum value set"),
@@ -196,9 +169,9 @@ def test_all_violations_are_told_at_once() -> None:
         ("AddTags", {"ResourceArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/a"}, "'tags'"),
     ],
 )
-def test_the_other_operations_are_checked_too(operation: str, request_: dict[str, Any], told: str) -> None:
+def test_the_other_operations_are_checked_too(operation: str, request_: dict[str, Any], expected: str) -> None:
     [violation] = violations(operation, request_)
-    assert told in violation
+    assert expected in violation
 
 
 def test_tags_added_later_are_checked_like_those_given_at_once() -> None:
@@ -213,7 +186,7 @@ def test_tags_added_later_are_checked_like_those_given_at_once() -> None:
 def test_every_pattern_of_the_model_can_be_compiled(operation: str) -> None:
     import re  # noqa: PLC0415
 
-    from muster.local.sagemaker.validation import _compiled  # noqa: PLC0415
+    from muster.local.sagemaker.request_validation import _compiled  # noqa: PLC0415
 
     seen: set[str] = set()
     waiting = [operation_model(operation).input_shape]

@@ -1,0 +1,79 @@
+"""The deployed stack on an embedded cloud of its own, for benchmarks that start runs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.deploy.deployment import deploy
+from infra.settings.stack_settings import Platform
+from muster.contract.layout import RunLayout
+from muster.contract.run.result import Result
+from muster.local import LocalCloud, Settings
+
+_TIMEOUT_SECONDS = 300.0
+# The functions' roles are named after their constructs; SageMaker's own calls and the benchmark's are not counted.
+_FUNCTION_ROLE = "Handler"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The stack on a cloud of its own."""
+
+    cloud: LocalCloud
+    outputs: dict[str, str]
+    cloud_seconds: float
+    """From the cloud's start until it answered."""
+
+    def train(self, name: str, spec: dict[str, Any]) -> Result:
+        """One run from start to settlement."""
+        stepfunctions = self.cloud.client("stepfunctions")
+        execution = stepfunctions.start_execution(
+            stateMachineArn=self.outputs["StateMachineArn"], name=name, input=json.dumps(spec)
+        )["executionArn"]
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while (status := stepfunctions.describe_execution(executionArn=execution)["status"]) == "RUNNING":
+            if time.monotonic() > deadline:
+                message = f"the run {name} did not end within {_TIMEOUT_SECONDS:.0f} s"
+                raise TimeoutError(message)
+            time.sleep(0.2)
+        if status != "SUCCEEDED":
+            message = f"the run {name} ended as {status}"
+            raise RuntimeError(message)
+        key = RunLayout(name).result
+        body = self.cloud.client("s3").get_object(Bucket=self.outputs["BucketName"], Key=key)["Body"].read()
+        return Result.from_json(body, key)
+
+    def count_calls(self, name: str, spec: dict[str, Any]) -> Counter[str]:
+        """The functions' AWS calls for one run, by kind, like `s3 PutObject`."""
+        self.cloud.calls.reset()
+        self.train(name, spec)
+        calls: Counter[str] = Counter()
+        for call in self.cloud.calls.report():
+            if _FUNCTION_ROLE in call.caller:
+                calls[f"{call.service} {call.operation}"] += call.count
+        return calls
+
+
+@contextmanager
+def open_stack() -> Iterator[Stack]:
+    """Start the cloud and deploy; nothing of it is left afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, began = Path(folder), time.monotonic()
+        with LocalCloud.start(path / "cloud", Settings(port=0, end_with_parent=True)) as cloud:
+            cloud_seconds = time.monotonic() - began
+            outputs = deploy(
+                cloud.environment(),
+                target=Platform.LOCAL,
+                context={"replica_image": "muster-local/python:latest"},
+                outputs=path / "outputs.json",
+                log=path / "cdk.log",
+            )
+            yield Stack(cloud, outputs, cloud_seconds)

@@ -1,0 +1,1 @@
+"""The deployment: code archives, the CDK CLI, `python -m infra.deploy`."""

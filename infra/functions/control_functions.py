@@ -1,0 +1,173 @@
+"""The functions of the table, made and connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aws_cdk import ArnFormat, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from infra.functions.event_delivery import EventRule
+from infra.functions.function_table import FUNCTIONS, START_RUNS, FunctionRow
+from infra.functions.handler_function import HandlerFunction, HandlerSettings
+from infra.functions.triggers import TriggerContext
+from infra.policy import Target, policy_statements, service_of_account
+from infra.settings.stack_settings import StackSettings
+
+
+@dataclass(frozen=True)
+class FunctionResources:
+    """The resources that the functions use, apart from those in HandlerSettings."""
+
+    bucket: s3.IBucket
+    replica_role: iam.IRole
+    package_uri: str
+    inbox: sns.ITopic
+
+
+class ControlFunctions:
+    """Makes each function as soon as everything exists that its row names.
+
+    Some functions are called by the state machine, others name it: `connect` makes those when it exists. Each function
+    is in a construct of its own name, with the resources that belong to it alone.
+    """
+
+    def __init__(
+        self, stack: Stack, settings: StackSettings, handlers: HandlerSettings, resources: FunctionResources
+    ) -> None:
+        self._stack = stack
+        self._settings = settings
+        self._handlers = handlers
+        self._inbox = resources.inbox
+        self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in FUNCTIONS}
+        self._made: dict[str, lambda_.Function] = {}
+        self.people = self._people_topic(settings.notify_email)
+        key = settings.defaults.kms_key_id
+        self._arns: dict[Target, list[str]] = {
+            Target.ANY: ["*"],
+            Target.BUCKET: [resources.bucket.bucket_arn],
+            Target.OBJECTS: [resources.bucket.bucket_arn],
+            Target.RESULTS_KEY: [] if key is None else [key],
+            Target.JOBS: _job_arns(stack, settings.job_prefix),
+            Target.REPLICA_ROLE: [resources.replica_role.role_arn],
+            Target.TIMERS: [
+                stack.format_arn(
+                    service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"
+                )
+            ],
+            Target.TOPIC: [self.people.topic_arn],
+        }
+        self._variables = {
+            "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
+            "MUSTER_PACKAGE_URI": resources.package_uri,
+            "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
+            "MUSTER_LAUNCHES_PER_SECOND": str(settings.launches_per_second),
+            "MUSTER_TOPIC_ARN": self.people.topic_arn,
+        }
+        self._make_ready()
+        self._allow_timers()  # plan passes this role to EventBridge Scheduler
+        self._make_ready()
+
+    @property
+    def by_name(self) -> Mapping[str, lambda_.Function]:
+        """All functions, in the order of the table."""
+        return {row.name: self._made[row.name] for row in FUNCTIONS}
+
+    @property
+    def in_workflow(self) -> Mapping[str, lambda_.Function]:
+        """The functions that the workflow calls, by the placeholders of its definition."""
+        return {f"{row.name.capitalize()}FunctionArn": self._made[row.name] for row in FUNCTIONS if row.in_workflow}
+
+    def connect(self, state_machine: sfn.StateMachine) -> None:
+        """Make the functions that name the state machine, and connect the rules and the inbox with their functions."""
+        self._arns[Target.STATE_MACHINE] = [state_machine.state_machine_arn]
+        self._arns[Target.EXECUTIONS] = [
+            self._stack.format_arn(
+                service="states",
+                resource="execution",
+                resource_name=f"{state_machine.state_machine_name}:*",
+                arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            )
+        ]
+        self._variables["MUSTER_STATE_MACHINE_ARN"] = state_machine.state_machine_arn
+        self._make_ready()
+        self._allow_continuations()
+        # S3 cannot send to the function itself: the function's role names the bucket, so neither could be made first.
+        self._inbox.add_subscription(
+            subscriptions.LambdaSubscription(self._made["start"], dead_letter_queue=self._handlers.dead_letters)
+        )
+        context = TriggerContext(self._settings, state_machine.state_machine_arn, self._handlers.bus)
+        for row in FUNCTIONS:
+            for rule in row.triggers(context):
+                EventRule(
+                    self._scopes[row.name],
+                    rule,
+                    function=self._made[row.name],
+                    dead_letters=self._handlers.dead_letters,
+                )
+
+    def _make_ready(self) -> None:
+        for row in FUNCTIONS:
+            if row.name not in self._made and row.targets <= self._arns.keys():
+                self._made[row.name] = self._make(row)
+
+    def _make(self, row: FunctionRow) -> lambda_.Function:
+        return HandlerFunction(
+            self._scopes[row.name],
+            row,
+            self._handlers,
+            arns=self._arns,
+            environment={name: self._variables[name] for name in row.variables},
+        ).function
+
+    def _people_topic(self, email: str | None) -> sns.Topic:
+        """The topic to which people subscribe.
+
+        A function writes to it, because EventBridge alone can set neither the subject of a mail nor its lines.
+        """
+        topic = sns.Topic(self._scopes["notify"], "People", display_name="Muster")
+        if email is not None:
+            # SNS asks the address for confirmation.
+            topic.add_subscription(subscriptions.EmailSubscription(email))
+        return topic
+
+    def _allow_timers(self) -> None:
+        """A role under which EventBridge Scheduler calls the function timer; plan passes it to each schedule."""
+        timer = self._made["timer"]
+        call = iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[timer.function_arn])
+        role = iam.Role(
+            self._scopes["timer"],
+            "Scheduler",
+            description="Muster: calls the function timer when a timer of a run is due",
+            assumed_by=service_of_account("scheduler.amazonaws.com", self._stack.account),
+            inline_policies={"Timer": iam.PolicyDocument(statements=[call])},
+        )
+        self._arns[Target.TIMER_ROLE] = [role.role_arn]
+        self._variables |= {"MUSTER_TIMER_FUNCTION_ARN": timer.function_arn, "MUSTER_TIMER_ROLE_ARN": role.role_arn}
+
+    def _allow_continuations(self) -> None:
+        """Let the functions that end a run start the next one, as the rerun policy asks.
+
+        A policy of its own: the roles of functions that the state machine calls cannot name the state machine, which
+        would depend on itself.
+        """
+        roles = [self._made[row.name].role for row in FUNCTIONS if row.starts_continuations]
+        iam.Policy(
+            Construct(self._stack, "Reruns"),
+            "Policy",
+            roles=[role for role in roles if role is not None],
+            statements=policy_statements(START_RUNS, self._arns),
+        )
+
+
+def _job_arns(stack: Stack, job_prefix: str) -> list[str]:
+    # SageMaker writes names in ARNs in lower case.
+    prefixes = sorted({job_prefix, job_prefix.lower()})
+    return [stack.format_arn(service="sagemaker", resource="training-job", resource_name=f"{p}-*") for p in prefixes]

@@ -1,0 +1,221 @@
+"""The table of the functions: how they differ, and what each may do.
+
+All run the same code under a role of their own (handler_function.py). A comment stands where a number or a permission
+needs a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from infra.functions.event_delivery import RuleSettings
+from infra.functions.triggers import (
+    TriggerContext,
+    early_ends,
+    job_events,
+    no_rules,
+    run_ends,
+    run_requests,
+    sweep_schedule,
+)
+from infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
+
+LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """One function of the table.
+
+    `variables` names the environment variables that it has besides those of all functions. `in_workflow` means that
+    the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one.
+    """
+
+    name: str
+    description: str
+    timeout_seconds: int
+    memory_mb: int
+    statements: Sequence[Statement]
+    variables: Sequence[str] = ()
+    triggers: Callable[[TriggerContext], list[RuleSettings]] = no_rules
+    in_workflow: bool = False
+    starts_continuations: bool = False
+
+    @property
+    def targets(self) -> frozenset[Target]:
+        """What the statements name: all of it must exist before the function."""
+        return frozenset(statement.target for statement in self.statements)
+
+
+# SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and tokens are stored under
+# control/ only.
+_COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess", "states:SendTaskFailure")
+_WATCH_AND_STOP_JOBS = allow(
+    Target.JOBS, "sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"
+)
+_LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resource level
+
+# Give a place in the run queue back and admit the next run.
+_LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
+# Keep the replicas' records, and mark replicas that are lost, delayed or out of their budget.
+_KEEP_RECORDS = (
+    read("control/*/plan.json", "control/*/stopping.json"),
+    read_and_write("control/*/replicas/*"),
+    write("control/*/lost/*", "control/*/waiting/*", "control/*/spent/*"),
+    list_under("control/*"),
+)
+_READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
+
+
+def _settle_run(*written: str) -> tuple[Statement, ...]:
+    """End a run: read its records and manifests, write the objects `written` and the page, stop its jobs."""
+    return (
+        read(*_READ_RUN, "output/*"),
+        write(*written),
+        list_under("control/*", "queue/*", "rendezvous/*/commits/*"),
+        read("rendezvous/*/commits/*"),  # for the page
+        write("control/*/report.html"),
+        allow(Target.RESULTS_KEY, "kms:Decrypt"),
+        _WATCH_AND_STOP_JOBS,
+        _LIST_JOBS,
+        *_LEAVE_QUEUE,
+    )
+
+
+START_RUNS = (
+    allow(Target.STATE_MACHINE, "states:StartExecution"),
+    # To see whether an execution that has the name already is the same run.
+    allow(Target.EXECUTIONS, "states:DescribeExecution"),
+)
+
+FUNCTIONS = (
+    FunctionRow(
+        name="plan",
+        description="Muster: validates a run's spec and writes its plan",
+        timeout_seconds=60,  # two small writes and the retries of S3
+        memory_mb=512,
+        variables=(
+            *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_PACKAGE_URI", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
+            *("MUSTER_TIMER_FUNCTION_ARN", "MUSTER_TIMER_ROLE_ARN"),
+        ),
+        in_workflow=True,
+        statements=(
+            write(
+                *("control/*/plan.json", "control/*/lineage.json", "control/*/continued_by.json"),
+                "runs/*/document.json",
+            ),
+            # An existing plan may be this execution's own; and a run may continue one that has ended.
+            read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
+            list_under("control/*", "queue/*"),
+            allow(Target.TIMERS, "scheduler:CreateSchedule"),
+            pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),
+        ),
+    ),
+    FunctionRow(
+        name="admit",
+        description="Muster: admits runs from the run queue within the limit on concurrent replicas",
+        timeout_seconds=60,
+        memory_mb=512,
+        in_workflow=True,
+        statements=(
+            *_LEAVE_QUEUE,
+            read("control/*/plan.json", "control/*/result.json"),
+            write("control/*/queue_token.json"),
+            list_under("control/*", "queue/*"),
+        ),
+    ),
+    FunctionRow(
+        name="attempt",
+        description="Muster: launches the training job of an attempt, or adopts it if it exists already",
+        timeout_seconds=120,  # enough to retry CreateTrainingJob while it is throttled
+        memory_mb=1024,  # CPU grows with memory: a cold start takes half as long as with 512 MB
+        in_workflow=True,
+        statements=(
+            *_KEEP_RECORDS,
+            allow(
+                Target.JOBS,
+                *("sagemaker:AddTags", "sagemaker:CreateTrainingJob", "sagemaker:DescribeTrainingJob"),
+                *("sagemaker:ListTags", "sagemaker:StopTrainingJob"),
+            ),
+            pass_role(Target.REPLICA_ROLE, "sagemaker.amazonaws.com"),
+            _COMPLETE_TASKS,
+        ),
+    ),
+    FunctionRow(
+        name="react",
+        description="Muster: records the status of a training job and decides what follows its end",
+        timeout_seconds=60,
+        memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
+        triggers=job_events,
+        statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS),
+    ),
+    FunctionRow(
+        name="settle",
+        description="Muster: resolves the replicas' manifests and writes the result of a run",
+        timeout_seconds=LAMBDA_SECONDS_MAX,  # it reads the head of every replica's archive, of thousands of them
+        memory_mb=1024,
+        in_workflow=True,
+        starts_continuations=True,
+        statements=_settle_run("control/*/result.json"),
+    ),
+    FunctionRow(
+        name="stop",
+        description="Muster: fences a run, stops its jobs and settles it",
+        timeout_seconds=LAMBDA_SECONDS_MAX,  # it stops thousands of jobs at SageMaker's rate and waits for their ends
+        memory_mb=1024,
+        triggers=early_ends,
+        in_workflow=True,
+        starts_continuations=True,
+        statements=_settle_run("control/*/stopping.json", "control/*/result.json"),
+    ),
+    FunctionRow(
+        name="sweep",
+        description="Muster: settles runs whose end was missed and stops orphaned jobs",
+        timeout_seconds=LAMBDA_SECONDS_MAX,  # as stop: it does the same work
+        memory_mb=1024,
+        variables=("MUSTER_STATE_MACHINE_ARN",),
+        triggers=sweep_schedule,
+        starts_continuations=True,
+        statements=(
+            *_settle_run("control/*/stopping.json", "control/*/result.json"),
+            allow(Target.STATE_MACHINE, "states:ListExecutions"),
+        ),
+    ),
+    FunctionRow(
+        name="start",
+        description="Muster: starts the runs that the inbox, events and schedules request",
+        timeout_seconds=60,
+        memory_mb=512,
+        variables=("MUSTER_STATE_MACHINE_ARN",),
+        triggers=run_requests,  # and the inbox's topic, see control_functions.py
+        statements=(
+            read("inbox/*"),
+            Statement(("s3:DeleteObject", "s3:PutObject"), Target.OBJECTS, ("inbox/*.error.txt",)),
+            list_under("inbox/*"),
+            *START_RUNS,
+        ),
+    ),
+    FunctionRow(
+        name="notify",
+        description="Muster: notifies people of the ends of runs",
+        timeout_seconds=30,
+        memory_mb=256,
+        variables=("MUSTER_TOPIC_ARN",),
+        triggers=run_ends,
+        statements=(allow(Target.TOPIC, "sns:Publish"),),
+    ),
+    FunctionRow(
+        name="timer",
+        description="Muster: stops a run that missed its launch gate or its deadline",
+        timeout_seconds=LAMBDA_SECONDS_MAX,  # as stop: it does the same work
+        memory_mb=1024,
+        # Called by EventBridge Scheduler, once per timer that plan has created.
+        statements=(
+            read(*_READ_RUN),
+            write("control/*/stopping.json"),
+            list_under("control/*"),
+            _WATCH_AND_STOP_JOBS,
+        ),
+    ),
+)

@@ -1,0 +1,101 @@
+"""A function of the control plane: its log group, its role, its bounded retries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.functions.function_table import FunctionRow
+from infra.policy import Arns, policy_statements
+from muster.contract.aws.metric_names import NAMESPACE, function_service
+
+ASYNC_RETRIES = 2  # Lambda: the maximum for an asynchronous event
+ASYNC_EVENT_HOURS = 6  # Lambda: the longest that it keeps one
+
+
+class ExpiringLogGroup(logs.LogGroup):
+    """A log group that keeps its events for `days` (a number that CloudWatch Logs takes) and goes with the stack."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, days: int) -> None:
+        super().__init__(scope, construct_id, removal_policy=RemovalPolicy.DESTROY)
+        # The construct's own parameter is an enum by name; the resource takes the number.
+        cast(logs.CfnLogGroup, self.node.default_child).retention_in_days = days
+
+
+@dataclass(frozen=True)
+class HandlerSettings:
+    """What all functions of a stack have in common."""
+
+    code: lambda_.Code
+    dead_letters: sqs.IQueue
+    bus: events.IEventBus
+    log_retention_days: int
+    environment: Mapping[str, str]
+
+
+class HandlerFunction(Construct):
+    """`lambdas.{row.name}.handler` under a role of its own.
+
+    The role allows what the row's statements say, writing the function's own log, its dead letters and Muster's events.
+    `environment` holds the variables that the row names.
+    """
+
+    def __init__(
+        self, scope: Construct, row: FunctionRow, settings: HandlerSettings, *, arns: Arns, environment: dict[str, str]
+    ) -> None:
+        super().__init__(scope, "Handler")
+        log_group = ExpiringLogGroup(self, "Logs", days=settings.log_retention_days)
+        role = iam.Role(
+            self,
+            "Role",
+            description=f"Muster: the function {row.name}",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            # Inline, so that the function never exists without its permissions.
+            inline_policies={
+                "Function": iam.PolicyDocument(
+                    statements=[*policy_statements(row.statements, arns), *_own_statements(log_group, settings)]
+                )
+            },
+        )
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            description=row.description,
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            handler=f"lambdas.{row.name}.handler",
+            code=settings.code,
+            timeout=Duration.seconds(row.timeout_seconds),
+            memory_size=row.memory_mb,
+            environment={
+                **settings.environment,
+                **environment,
+                "POWERTOOLS_SERVICE_NAME": function_service(row.name),
+                "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
+                "POWERTOOLS_LOG_LEVEL": "INFO",
+            },
+            # The CDK would add grants of its own to the role; all that it allows stands in the row and here.
+            role=role.without_policy_updates(),
+            log_group=log_group,
+            retry_attempts=ASYNC_RETRIES,
+            max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
+            dead_letter_queue=settings.dead_letters,
+        )
+
+
+def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list[iam.PolicyStatement]:
+    """What every function may do."""
+    return [
+        iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]),
+        iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
+        iam.PolicyStatement(actions=["events:PutEvents"], resources=[settings.bus.event_bus_arn]),
+    ]

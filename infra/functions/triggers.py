@@ -1,0 +1,101 @@
+"""The rules that call functions: which events, on which bus, and which schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_events as events
+
+from infra.functions.event_delivery import RuleSettings
+from infra.settings.scheduled_runs import ScheduledRun
+from infra.settings.stack_settings import StackSettings
+from muster.contract.aws.job_status import BEFORE_TRAINING
+from muster.contract.run.run_events import (
+    RUN_REQUESTED,
+    SOURCE,
+    QuorumLost,
+    RunFailed,
+    RunRefused,
+    RunRerun,
+    RunStopped,
+    RunSucceeded,
+)
+
+# The statuses that a job passes through before Training and after it. The event of its end repeats all of them with
+# their times, so reacting to each would only double the calls per replica.
+_PASSING_STATUSES = [*BEFORE_TRAINING, "Uploading"]
+_NOTIFIED = (QuorumLost, RunSucceeded, RunFailed, RunStopped, RunRerun, RunRefused)
+
+
+@dataclass(frozen=True)
+class TriggerContext:
+    """What rules depend on."""
+
+    settings: StackSettings
+    state_machine_arn: str
+    bus: events.IEventBus
+
+
+def job_events(context: TriggerContext) -> list[RuleSettings]:
+    """React is called when a training job of the stack starts to train, is interrupted or ends."""
+    pattern = events.EventPattern(
+        source=["aws.sagemaker"],
+        detail_type=["SageMaker Training Job State Change"],
+        detail={
+            "TrainingJobName": [{"prefix": f"{context.settings.job_prefix}-"}],
+            "$or": [
+                {"TrainingJobStatus": ["Completed", "Failed", "Stopped"]},
+                {"SecondaryStatus": [{"anything-but": _PASSING_STATUSES}]},
+            ],
+        },
+    )
+    return [RuleSettings("JobEvents", "Muster: status changes of the stack's training jobs", pattern)]
+
+
+def early_ends(context: TriggerContext) -> list[RuleSettings]:
+    """Stop is called when an execution ends before its run was settled."""
+    pattern = events.EventPattern(
+        source=["aws.states"],
+        detail_type=["Step Functions Execution Status Change"],
+        detail={"stateMachineArn": [context.state_machine_arn], "status": ["ABORTED", "FAILED", "TIMED_OUT"]},
+    )
+    return [RuleSettings("EarlyEnds", "Muster: executions that ended before their run was settled", pattern)]
+
+
+def sweep_schedule(context: TriggerContext) -> list[RuleSettings]:
+    """Sweep is called every `sweep_hours`; with 0 there is no schedule, and the function costs nothing."""
+    hours = context.settings.sweep_hours
+    if not hours:
+        return []
+    description = "Muster: settles runs whose end was missed and stops orphaned jobs"
+    return [RuleSettings("Schedule", description, schedule=events.Schedule.rate(Duration.hours(hours)))]
+
+
+def run_requests(context: TriggerContext) -> list[RuleSettings]:
+    """Start is called by events on the stack's bus and by the deployment's schedules."""
+    pattern = events.EventPattern(detail_type=[RUN_REQUESTED])
+    requests = RuleSettings("Requests", "Muster: requests to start a run", pattern, bus=context.bus)
+    return [requests, *map(_scheduled_run, context.settings.schedules)]
+
+
+def _scheduled_run(schedule: ScheduledRun) -> RuleSettings:
+    spec = {"spec": schedule.spec} if schedule.spec_key is None else {"spec_key": schedule.spec_key}
+    request = {"name": schedule.name, "at": events.EventField.time, **spec}
+    return RuleSettings(
+        f"Schedule-{schedule.name}",
+        f"Muster: starts a run of {schedule.name}, {schedule.expression}",
+        schedule=events.Schedule.expression(schedule.expression),
+        message=events.RuleTargetInput.from_object({"schedule": request}),
+    )
+
+
+def run_ends(context: TriggerContext) -> list[RuleSettings]:
+    """Notify is called for the events that people are notified of."""
+    pattern = events.EventPattern(source=[SOURCE], detail_type=[event.detail_type for event in _NOTIFIED])
+    return [RuleSettings("Ends", "Muster: events that people are notified of", pattern, bus=context.bus)]
+
+
+def no_rules(_context: TriggerContext) -> list[RuleSettings]:
+    """The function is called by the workflow or by EventBridge Scheduler only."""
+    return []

@@ -1,0 +1,1 @@
+"""CloudWatch: alarms, dashboard, and links to the consoles."""

@@ -1,0 +1,42 @@
+"""How to start a run: the text at the head of the dashboard, and an example of a spec."""
+
+from __future__ import annotations
+
+import json
+
+from infra.monitoring.console_links import ConsoleLinks
+from muster.contract.spec.stack_defaults import StackDefaults
+
+# AWS's own training image, for stacks that set no default image; any image with Python would do. In regions that have
+# to be enabled first, and in China, AWS keeps its images in other accounts.
+_IMAGE = "763104351884.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.7.1-cpu-py312-ubuntu22.04-sagemaker"
+_PROGRAM = "import os; print('Hello from replica', os.environ['MUSTER_RANK'], 'of the run', os.environ['MUSTER_RUN'])"
+_TEXT = """# {stack}
+[Runs]({runs}) are executions of the state machine. The output of an execution holds the run's verdict, its figures \
+and links; if the run failed, the cause says why and where to look. Results are in the [bucket]({bucket}). \
+[Logs of the functions]({logs}) · [dead letters]({queues}).
+
+**To start a run**, open the state machine, choose *Start execution* and enter a spec as the input. The spec below \
+runs unchanged. To repeat an earlier run, choose *New execution* on its page: it starts with the same input.
+
+```json
+{example}
+```"""
+
+
+def example_input(defaults: StackDefaults, region: str, *, indent: int | None = None) -> str:
+    """A spec as the input of an execution: two replicas that print their rank. It needs an image with Python only."""
+    image = {} if defaults.image is not None else {"image": _IMAGE.format(region=region)}
+    return json.dumps({"replicas": 2, "entrypoint": ["python", "-c", _PROGRAM], **image}, indent=indent)
+
+
+def introduction(links: ConsoleLinks, *, machine: str, bucket: str, stack: str, example: str) -> str:
+    """The text in Markdown; `machine` is the state machine's ARN, the others are names."""
+    return _TEXT.format(
+        stack=stack,
+        runs=links.state_machine(machine),
+        bucket=links.bucket(bucket),
+        logs=links.log_groups(stack),
+        queues=links.queues(),
+        example=example,
+    )

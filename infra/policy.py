@@ -1,0 +1,119 @@
+"""IAM statements as data. Every role's policy is written by hand as a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+
+
+class Target(Enum):
+    """The resources that a statement can name."""
+
+    ANY = auto()
+    """`*`, for actions that have no resource level: the service forces it."""
+    BUCKET = auto()
+    """The stack's bucket, for ListBucket."""
+    OBJECTS = auto()
+    """Objects in the stack's bucket."""
+    RESULTS_KEY = auto()
+    """The KMS key of the deployment, where it has one."""
+    JOBS = auto()
+    """Training jobs whose names begin with the stack's job prefix."""
+    REPLICA_ROLE = auto()
+    TIMERS = auto()
+    """The schedules of EventBridge Scheduler whose names begin with the stack's job prefix."""
+    TIMER_ROLE = auto()
+    """The role under which EventBridge Scheduler calls the function timer."""
+    STATE_MACHINE = auto()
+    EXECUTIONS = auto()
+    """Executions of the state machine; the children of a Distributed Map are not among them."""
+    TOPIC = auto()
+    """The topic to which people subscribe."""
+
+
+Arns = Mapping[Target, Sequence[str]]
+"""The ARNs that each target stands for in a stack; empty for what the deployment does without."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Allow `actions` on `target`; `keys` are patterns of objects in the bucket."""
+
+    actions: tuple[str, ...]
+    target: Target
+    keys: tuple[str, ...] = ()
+    conditions: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def resources(self, arns: Arns) -> list[str]:
+        """The resources of the IAM statement."""
+        found = arns[self.target]
+        return [f"{arn}/{key}" for arn in found for key in self.keys] if self.keys else list(found)
+
+
+def allow(target: Target, *actions: str) -> Statement:
+    """`actions` on `target`."""
+    return Statement(actions, target)
+
+
+def read(*keys: str) -> Statement:
+    """GetObject on the objects whose keys match one of `keys`."""
+    return Statement(("s3:GetObject",), Target.OBJECTS, keys)
+
+
+def write(*keys: str) -> Statement:
+    """PutObject on the objects whose keys match one of `keys`."""
+    return Statement(("s3:PutObject",), Target.OBJECTS, keys)
+
+
+def read_and_write(*keys: str) -> Statement:
+    """GetObject and PutObject on the objects whose keys match one of `keys`."""
+    return Statement(("s3:GetObject", "s3:PutObject"), Target.OBJECTS, keys)
+
+
+def list_under(*prefixes: str) -> Statement:
+    """ListBucket for `prefixes` only.
+
+    S3 answers 404 for a missing key to a caller that may list the bucket, and 403 to one that may not. A GET or HEAD
+    carries no s3:prefix, hence IfExists: it gets the 404, while a listing stays limited to the prefixes.
+    """
+    return Statement(
+        ("s3:ListBucket",), Target.BUCKET, conditions={"StringLikeIfExists": {"s3:prefix": list(prefixes)}}
+    )
+
+
+def pass_role(role: Target, service: str) -> Statement:
+    """PassRole of `role` to `service` only."""
+    return Statement(("iam:PassRole",), role, conditions={"StringEquals": {"iam:PassedToService": service}})
+
+
+def policy_statements(statements: Iterable[Statement], arns: Arns) -> list[iam.PolicyStatement]:
+    """The statements as the CDK takes them; those on a target that the stack does without are left out."""
+    return [
+        iam.PolicyStatement(
+            actions=list(statement.actions), resources=resources, conditions=dict(statement.conditions) or None
+        )
+        for statement in statements
+        if (resources := statement.resources(arns))
+    ]
+
+
+def service_of_account(service: str, account: str) -> iam.ServicePrincipal:
+    """`service`, acting for resources of `account` only: another account's must not be able to use the role."""
+    return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": account}})
+
+
+def allow_publishing(topic: sns.Topic, sid: str, service: str) -> None:
+    """Let `service` publish to `topic` for resources of the stack's account only."""
+    topic.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid=sid,
+            actions=["sns:Publish"],
+            principals=[service_of_account(service, Stack.of(topic).account)],
+            resources=[topic.topic_arn],
+        )
+    )

@@ -1,0 +1,1 @@
+"""The context keys of the CDK app."""

@@ -1,0 +1,50 @@
+"""The workflow's definition as it is deployed: the file with its time-outs filled in. Needs no CDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+MAP_LABEL = "Replicas"
+"""The label of the definition's Map: the children's metrics and ARNs carry it behind the state machine's name."""
+
+
+class State(TypedDict):
+    """The fields of a state that Muster's code reads or sets; the file has more."""
+
+    Resource: NotRequired[str]
+    TimeoutSeconds: NotRequired[int]
+    ItemProcessor: NotRequired[Machine]
+
+
+class Machine(TypedDict):
+    """A state machine in the Amazon States Language, or the child workflow of a Map."""
+
+    States: dict[str, State]
+
+
+def armed_definition(path: Path, rearm_seconds: int) -> Machine:
+    """The definition in the file `path`, with the re-arm period as TimeoutSeconds of every wait for a task token.
+
+    The period is a number literal, because the embedded cloud evaluates no expression there.
+
+    Raises:
+        ValueError: nothing in the definition waits for a task token.
+    """
+    definition: Machine = json.loads(path.read_text(encoding="utf-8"))
+    waiting = [state for state in _states(definition) if state.get("Resource", "").endswith(".waitForTaskToken")]
+    if not waiting:
+        message = f"{path} has no task that waits for a token: nothing would ever be re-armed"
+        raise ValueError(message)
+    for state in waiting:
+        state["TimeoutSeconds"] = rearm_seconds
+    return definition
+
+
+def _states(machine: Machine) -> Iterator[State]:
+    for state in machine["States"].values():
+        yield state
+        if "ItemProcessor" in state:
+            yield from _states(state["ItemProcessor"])

@@ -1,0 +1,37 @@
+"""The settings of an embedded cloud."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+DEFAULT_PORT = 4570
+DEFAULT_REGION = "us-east-1"
+DEFAULT_ACCOUNT_ID = "123456789012"
+
+
+class Settings(BaseModel):
+    """Settings of one embedded cloud. All times are seconds.
+
+    A job goes through the phases of SageMaker in the same order, in tenths of a second instead of minutes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
+    """0 takes a free port."""
+    region: str = Field(default=DEFAULT_REGION, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
+    account_id: str = Field(default=DEFAULT_ACCOUNT_ID, pattern=r"^\d{12}$")
+    code: tuple[Path, ...] = ()
+    """Directories in the image `muster-local/python`: its PYTHONPATH; the first one is its working directory."""
+    phase_seconds: float = Field(default=0.1, ge=0)
+    """Each of Starting, Interrupted and Restarting takes this long."""
+    stop_grace_seconds: float = Field(default=10.0, gt=0)
+    """From SIGTERM to SIGKILL (SageMaker: 120 s)."""
+    checkpoint_sync_seconds: float = Field(default=1.0, gt=0)
+    """Between two scans of the checkpoint directory."""
+    lambda_concurrency: int = Field(default=8, ge=1)
+    """Functions that run at once, each in a process; further invocations are queued."""
+    end_with_parent: bool = False
+    """Stop when the standard input is closed: when the process that started the service has ended."""

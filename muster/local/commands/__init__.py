@@ -1,0 +1,1 @@
+"""The command line: `muster local` and `muster faults`."""

@@ -1,0 +1,159 @@
+"""The embedded cloud: AWS on this machine, for a run without an account."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from muster.local.cloud_errors import CommandNotFoundError, NotRunningError
+from muster.local.cloud_settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
+from muster.local.cloud_state import StateDirectory
+from muster.local.commands.command_answers import (
+    DEFAULT,
+    CloudDown,
+    CloudUp,
+    CloudVariables,
+    JsonOption,
+    StateOption,
+    busy,
+    print_answer,
+)
+from muster.local.local_cloud import LocalCloud, stop
+from muster.local.process_environment import client_environment, client_variables, shell_lines, variables_to_unset
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The embedded cloud: AWS on this machine.")
+_defaults = Settings()
+_HOW_TO_USE = """
+Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; stop it with `muster local down`."""
+
+
+@app.command()
+def up(
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = DEFAULT_PORT,
+    detach: Annotated[
+        bool, typer.Option("--detach/--foreground", help="Run in the background, or until Ctrl-C.")
+    ] = True,
+    code: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, resolve_path=True, help="Directory on the jobs' PYTHONPATH."),
+    ] = None,
+    region: Annotated[str, typer.Option(help="Region of the embedded cloud.")] = DEFAULT_REGION,
+    account: Annotated[str, typer.Option(help="Account number, 12 digits.")] = DEFAULT_ACCOUNT_ID,
+    phase_seconds: Annotated[float, typer.Option(min=0, help="Seconds of a job's phases.")] = _defaults.phase_seconds,
+    stop_grace_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds from SIGTERM to SIGKILL.")
+    ] = _defaults.stop_grace_seconds,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT,
+) -> None:
+    """Start the embedded cloud."""
+    settings = _settings(
+        port=port,
+        code=tuple(code or ()),
+        region=region,
+        account_id=account,
+        phase_seconds=phase_seconds,
+        stop_grace_seconds=stop_grace_seconds,
+        end_with_parent=not detach,
+    )
+    with busy("Starting the embedded cloud"):
+        cloud = LocalCloud.start(state, settings)
+    if detach:
+        _say_up(cloud, _HOW_TO_USE, as_json=as_json)
+    else:
+        _stay(cloud, as_json=as_json)
+
+
+@app.command()
+def down(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
+    """Stop the embedded cloud and every job on it, or remove the state of one that has died."""
+    directory = StateDirectory.at(state)
+    running = directory.read()
+    with busy("Stopping the embedded cloud"):
+        stop(directory, running)
+    _say_down(running.endpoint, as_json=as_json)
+
+
+@app.command()
+def status(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
+    """Show whether the embedded cloud runs, and its training jobs. Exit code 3 when it does not run."""
+    up = CloudUp.of(LocalCloud.attach(state))
+    if as_json:
+        print_answer(up)
+        return
+    typer.echo(f"The embedded cloud runs at {up.endpoint} (process {up.pid}, region {up.region}).")
+    typer.echo(f"Running training jobs: {', '.join(up.running_jobs) or 'none'}")
+
+
+@app.command()
+def env(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
+    """Print the lines that make a shell use the embedded cloud: eval "$(muster local env)"."""
+    running = StateDirectory.at(state).read()
+    if as_json:
+        unset = tuple(variables_to_unset(os.environ, running))
+        print_answer(CloudVariables(set=client_variables(running, os.environ), unset=unset))
+        return
+    for line in shell_lines(running, os.environ):
+        typer.echo(line)
+
+
+@app.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def execute(
+    command: Annotated[list[str], typer.Argument(help="Program and arguments.")], state: StateOption = DEFAULT
+) -> None:
+    """Run a command that can reach only the embedded cloud: muster local exec -- aws s3 ls."""
+    environment = client_environment(LocalCloud.attach(state).state, os.environ)
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606 - the user's own command
+    except FileNotFoundError as error:
+        raise CommandNotFoundError(command[0]) from error
+
+
+def _settings(**values: object) -> Settings:
+    """Settings from options.
+
+    Raises:
+        typer.BadParameter: a value is not allowed; names its option.
+    """
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise typer.BadParameter(f"{problem['loc'][0]}: {problem['msg']}") from error  # noqa: EM102
+
+
+def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:
+    if as_json:
+        print_answer(CloudUp.of(cloud))
+    else:
+        typer.echo(f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).{how}")
+
+
+def _say_down(endpoint: str, *, as_json: bool) -> None:
+    if as_json:
+        print_answer(CloudDown(endpoint=endpoint))
+    else:
+        typer.echo(f"The embedded cloud at {endpoint} has stopped.")
+
+
+def _stay(cloud: LocalCloud, *, as_json: bool) -> None:
+    """Wait for Ctrl-C, SIGTERM or the end of the service."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        _say_up(cloud, " Ctrl-C stops it.", as_json=as_json)
+        cloud.wait()
+    except KeyboardInterrupt:
+        cloud.stop()
+        _say_down(cloud.endpoint, as_json=as_json)
+    else:
+        raise NotRunningError(cloud.directory.root)

@@ -1,0 +1,85 @@
+"""The options that the commands share, and their answers with `--json`, as stable as those of `muster` itself."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import Field
+from rich.console import Console
+
+from muster.contract.document import Document
+from muster.local.cloud_state import DEFAULT_STATE
+from muster.local.faults import FaultReport
+from muster.local.local_cloud import LocalCloud
+
+STATE_HELP = "Directory with the state of the embedded cloud."
+StateOption = Annotated[Path, typer.Option("--state", help=STATE_HELP)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DEFAULT = DEFAULT_STATE
+
+
+def print_answer(answer: Document) -> None:
+    """`answer` as JSON on one line of standard output."""
+    typer.echo(answer.to_line())
+
+
+def busy(what: str) -> AbstractContextManager[object]:
+    """Show `what` while it is done, on standard error if that is a terminal."""
+    return Console(stderr=True).status(f"{what} …")
+
+
+class CloudUp(Document):
+    """An embedded cloud that runs."""
+
+    endpoint: str
+    pid: int
+    region: str
+    account_id: str
+    running_jobs: tuple[str, ...] = Field(description="training jobs that have not ended")
+    ca_file: str = Field(description="the certificate authority to trust")
+    log: str
+
+    @classmethod
+    def of(cls, cloud: LocalCloud) -> CloudUp:
+        """Ask `cloud`.
+
+        Raises:
+            DeadCloudError: it does not answer.
+        """
+        return cls(
+            endpoint=cloud.endpoint,
+            pid=cloud.state.pid,
+            region=cloud.state.region,
+            account_id=cloud.state.account_id,
+            running_jobs=tuple(cloud.running_jobs()),
+            ca_file=str(cloud.state.ca_file),
+            log=str(cloud.directory.log),
+        )
+
+
+class CloudDown(Document):
+    """An embedded cloud that was stopped."""
+
+    endpoint: str
+
+
+class CloudVariables(Document):
+    """The variables with which a process reaches the embedded cloud."""
+
+    set: dict[str, str]
+    unset: tuple[str, ...] = Field(description="variables that lead to another endpoint")
+
+
+class FaultList(Document):
+    """The faults that were added."""
+
+    faults: tuple[FaultReport, ...]
+
+
+class FaultsCleared(Document):
+    """Faults that were removed."""
+
+    cleared: tuple[int, ...] = Field(description="their numbers")

@@ -1,0 +1,177 @@
+"""`muster faults`: faults on demand, on the embedded cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from typer.models import ArgumentInfo, OptionInfo
+
+from muster.local.commands.command_answers import (
+    DEFAULT,
+    FaultList,
+    FaultsCleared,
+    JsonOption,
+    StateOption,
+    print_answer,
+)
+from muster.local.faults import (
+    FAULT,
+    CallError,
+    CapacityError,
+    Crash,
+    EventFault,
+    Fault,
+    FaultBase,
+    FaultReport,
+    LostInstance,
+    QuotaError,
+    SlowStart,
+    SpotInterruption,
+    throttled,
+)
+from muster.local.local_cloud import LocalCloud
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Faults on demand, on the embedded cloud.")
+
+# Models that are commands as they are, with those of their fields that are arguments; all others are options.
+_COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (
+    (SpotInterruption, ("job",)),
+    (LostInstance, ("job",)),
+    (Crash, ("job",)),
+    (CapacityError, ("job",)),
+    (QuotaError, ("job",)),
+    (SlowStart, ("job",)),
+    (CallError, ("service", "operation")),
+    (EventFault, ("action", "job")),
+)
+
+
+@app.command(name="list")
+def list_faults(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
+    """List the faults and how often each fired."""
+    reports = LocalCloud.attach(state).faults.list()
+    if as_json:
+        print_answer(FaultList(faults=tuple(reports)))
+        return
+    for report in reports:
+        typer.echo(_line(report))
+    if not reports:
+        typer.echo("No faults.")
+
+
+@app.command()
+def clear(
+    identifier: Annotated[
+        int | None, typer.Argument(metavar="NUMBER", help="Number of one fault; all without it.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT,
+) -> None:
+    """Remove faults."""
+    faults = LocalCloud.attach(state).faults
+    if identifier is None:
+        cleared = tuple(report.id for report in faults.list())
+        faults.clear()
+    else:
+        cleared = (identifier,)
+        faults.remove(identifier)
+    if as_json:
+        print_answer(FaultsCleared(cleared=cleared))
+    else:
+        typer.echo(f"Removed: {', '.join(map(str, cleared)) or 'nothing'}.")
+
+
+@app.command()
+def throttle(
+    *,
+    operation: Annotated[str, typer.Argument(help="Operation name, or a glob.")] = "*",
+    service: Annotated[str, typer.Option(help="Signing name of the service.")] = "sagemaker",
+    count: Annotated[int | None, typer.Option(min=1, help="Throttle the next calls.")] = None,
+    per_second: Annotated[float | None, typer.Option(min=0.01, help="Throttle all calls above this rate.")] = None,
+    burst: Annotated[int, typer.Option(min=1, help="Calls at once before the rate applies.")] = 1,
+    as_json: JsonOption = False,
+    state: StateOption = DEFAULT,
+) -> None:
+    """Throttle the next --count calls, or everything above --per-second."""
+    if (count is None) == (per_second is None):
+        message = "give either --count or --per-second"
+        raise typer.BadParameter(message)
+    if per_second is not None:
+        _add(
+            state, as_json, kind="rate-limit", service=service, operation=operation, per_second=per_second, burst=burst
+        )
+    else:
+        _ask(state, as_json, throttled(service, operation, count))
+
+
+def _command(model: type[FaultBase], arguments: tuple[str, ...]) -> Callable[..., None]:
+    """The function of the command that adds a fault of `model`; Typer reads its parameters from the signature."""
+    kind = str(model.model_fields["kind"].default)
+
+    def command(*, as_json: bool, state: Path, **fields: object) -> None:
+        _add(state, as_json, kind=kind, **fields)
+
+    parameters = list(_parameters(model, arguments))
+    command.__doc__ = model.__doc__
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    vars(command)["__signature__"] = Signature(parameters)
+    return command
+
+
+def _parameters(model: type[FaultBase], arguments: tuple[str, ...]) -> Iterator[Parameter]:
+    fields = model.model_fields
+    for name in arguments:
+        yield _parameter(name, fields[name], typer.Argument(help=fields[name].description), Parameter.empty)
+    # The options of the model itself first, then those of every fault.
+    for name in sorted(fields.keys() - {*arguments, "kind"}, key=lambda name: (name == "count", [*fields].index(name))):
+        yield _parameter(name, fields[name], _option(fields[name]), fields[name].default)
+    yield Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
+    yield Parameter("state", Parameter.KEYWORD_ONLY, default=DEFAULT, annotation=StateOption)
+
+
+def _parameter(name: str, field: FieldInfo, info: ArgumentInfo | OptionInfo, default: object) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, info])
+
+
+def _option(field: FieldInfo) -> OptionInfo:
+    """An option with the limits of the field that Typer has words for; the model checks them all."""
+    limits = {name: getattr(rule, name) for rule in field.metadata for name in ("ge", "le") if hasattr(rule, name)}
+    option: OptionInfo = typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"))
+    return option
+
+
+def _add(state: Path, as_json: bool, **fields: object) -> None:
+    try:
+        fault: Fault = FAULT.validate_python(fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise typer.BadParameter(f"{problem['loc'][-1]}: {problem['msg']}") from error  # noqa: EM102
+    _ask(state, as_json, fault)
+
+
+def _ask(state: Path, as_json: bool, fault: Fault) -> None:
+    faults = LocalCloud.attach(state).faults
+    placed = faults.add(fault)
+    report = next(report for report in faults.list() if report.id == placed.id)
+    if as_json:
+        print_answer(FaultList(faults=(report,)))
+    else:
+        typer.echo(_line(report))
+
+
+def _line(report: FaultReport) -> str:
+    fields = report.fault.model_dump(exclude={"kind", "count"}, exclude_defaults=True)
+    described = " ".join(f"{name}={value}" for name, value in fields.items())
+    count = report.fault.count or "unlimited"
+    return f"{report.id}  {report.fault.kind}  {described}  fired {report.fired} of {count}"
+
+
+for _model, _arguments in _COMMANDS:
+    app.command(name=str(_model.model_fields["kind"].default))(_command(_model, _arguments))

@@ -1,0 +1,172 @@
+"""MiniStack brought closer to AWS where the stack would notice the difference.
+
+Written against MiniStack 1.5.33; tests/unit/local/test_local_ministack.py lists what to check on an upgrade. MiniStack
+reads its configuration from the environment while it is imported: nothing imports this package before that is set.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from ministack.core import iam_actions, lambda_runtime, responses
+from ministack.services import cloudwatch_logs, lambda_svc, scheduler, stepfunctions
+
+from muster.local.ministack.code_cache import CodeCache
+
+# An invocation that waits this long for a free slot is refused, as on AWS.
+_SLOT_WAIT_SECONDS = 120.0
+_LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
+# Between two checks of EventBridge Scheduler's clock: MiniStack's own ten seconds would be the longest wait of a test.
+_TICK_SECONDS = 0.5
+
+_ObjectContext = Callable[[str, object, str, Mapping[str, str]], dict[str, object]]
+_Response = tuple[int, dict[str, str], bytes]
+
+
+class _FilterLogEvents(TypedDict):
+    logGroupName: NotRequired[str]
+    logStreamNamePrefix: NotRequired[str]
+    logStreamNames: NotRequired[list[str]]
+    startTime: NotRequired[int]
+    nextToken: NotRequired[str]
+    limit: NotRequired[int]
+
+
+class _LogEvent(TypedDict):
+    logStreamName: str
+    timestamp: int
+    eventId: NotRequired[str]
+
+
+class _StartExecution(TypedDict):
+    stateMachineArn: str
+    name: str
+    input: NotRequired[str]
+
+
+def adapt(code_cache: Path) -> None:
+    """Adapt MiniStack. Call it once, before anything is served."""
+    lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
+    _let_invocations_wait()
+    scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
+    stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
+    iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
+    cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
+
+
+def _with_log_pages(scan: Callable[[_FilterLogEvents], _Response]) -> Callable[[_FilterLogEvents], _Response]:
+    """FilterLogEvents by a prefix of the streams' names, and page after page.
+
+    MiniStack ignores `logStreamNamePrefix`, gives no token where there is more than a page, and no event ids to what
+    its functions write.
+    """
+
+    def filter_log_events(request: _FilterLogEvents) -> _Response:
+        since, last = _log_place(request.get("nextToken"))
+        narrowed: _FilterLogEvents = {**request, "limit": _LOG_PAGE}
+        prefix, group = request.get("logStreamNamePrefix"), request.get("logGroupName")
+        if prefix and group in cloudwatch_logs._log_groups:
+            streams = cloudwatch_logs._log_groups[group]["streams"]
+            narrowed["logStreamNames"] = [name for name in streams if name.startswith(prefix)] or [prefix]
+        if last:
+            narrowed["startTime"] = since
+        status, headers, body = scan(narrowed)
+        if status != 200:
+            return status, headers, body
+        found = _identified(json.loads(body)["events"])
+        place = next((index for index, event in enumerate(found) if event["eventId"] == last), -1)
+        page = found[place + 1 :][: request.get("limit", _LOG_PAGE)]
+        answer: dict[str, object] = {"events": page, "searchedLogStreams": []}
+        if page and (len(found) == _LOG_PAGE or len(page) < len(found) - place - 1):
+            answer["nextToken"] = f"{page[-1]['timestamp']}/{page[-1]['eventId']}"
+        return int(status), headers, json.dumps(answer).encode()
+
+    return filter_log_events
+
+
+def _identified(events: list[_LogEvent]) -> list[_LogEvent]:
+    """The events, each with an id that is the same in every answer to a request that starts before the event."""
+    counts: Counter[str] = Counter()
+    for event in events:
+        place = f"{event['logStreamName']}/{event['timestamp']}"
+        event.setdefault("eventId", f"{place}/{counts[place]}")
+        counts[place] += 1
+    return events
+
+
+def _log_place(token: str | None) -> tuple[int, str]:
+    """Timestamp and id of the last event of a page, from the token of that page."""
+    since, _, last = (token or "0/").partition("/")
+    return int(since), last
+
+
+def _let_invocations_wait() -> None:
+    """Queue invocations above the concurrency limit.
+
+    MiniStack refuses them, and its EventBridge then drops the event; on AWS an asynchronous
+    invocation is queued until there is room.
+    """
+    freed = threading.Condition()
+    acquire, release = lambda_svc._acquire_execution_slot, lambda_svc._release_execution_slot
+
+    def waiting(function: object, config: object) -> tuple[str | None, str | None]:
+        deadline = time.monotonic() + _SLOT_WAIT_SECONDS
+        with freed:
+            while True:
+                key, limit = acquire(function, config)
+                if key is not None or not freed.wait(deadline - time.monotonic()):
+                    return key, limit
+
+    def releasing(key: str | None) -> None:
+        release(key)
+        with freed:
+            freed.notify_all()
+
+    lambda_svc._acquire_execution_slot = waiting
+    lambda_svc._release_execution_slot = releasing
+
+
+def _with_replayed_starts(
+    start_execution: Callable[[_StartExecution], _Response],
+) -> Callable[[_StartExecution], _Response]:
+    """Answer StartExecution of a running execution's name and input with that execution.
+
+    MiniStack refuses every name that was used before; on AWS the call is idempotent while the execution runs.
+    """
+
+    def start(request: _StartExecution) -> _Response:
+        status, headers, body = start_execution(request)
+        if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
+            return status, headers, body
+        machine = str(request["stateMachineArn"]).replace(":stateMachine:", ":execution:")
+        running = stepfunctions._executions.get(f"{machine}:{request['name']}")
+        if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
+            return status, headers, body
+        answer: _Response = responses.json_response(
+            {"executionArn": running["executionArn"], "startDate": running["startDate"]}
+        )
+        return answer
+
+    return start
+
+
+def _with_write_conditions(object_context: _ObjectContext) -> _ObjectContext:
+    """Give policies the keys s3:if-none-match and s3:if-match of a write, which MiniStack does not have."""
+
+    def context(action: str, query: object, path: str, headers: Mapping[str, str]) -> dict[str, object]:
+        conditions = {name: headers[name] for name in ("if-none-match", "if-match") if headers.get(name)}
+        written = {f"s3:{name}": value for name, value in conditions.items()} if action == "s3:PutObject" else {}
+        return {**object_context(action, query, path, headers), **written}
+
+    return context
+
+
+def stop_functions() -> None:
+    """End the processes of all functions."""
+    lambda_runtime.reset()

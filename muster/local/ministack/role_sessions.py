@@ -1,0 +1,103 @@
+"""Role sessions as SageMaker makes them for a job: whether it may, their credentials, and what they may do."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+
+from ministack.core import iam_evaluator
+from ministack.services import iam, sts
+
+from muster.local.ministack.host import Account
+
+_SESSION_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True)
+class RoleCredentials:
+    """A role session's credentials."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+
+    def variables(self) -> dict[str, str]:
+        """As environment variables."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": self.secret_access_key,
+            "AWS_SESSION_TOKEN": self.session_token,
+        }
+
+
+def role_admits(account: Account, role_arn: str, service: str, source_arn: str) -> bool:
+    """Whether the role exists and its trust policy lets `service` assume it on behalf of `source_arn`."""
+    role = iam._roles.get_scoped(role_arn.split(":")[4], None, role_arn.rsplit("/", 1)[-1])
+    if role is None or role["Arn"] != role_arn:
+        return False
+    document = role["AssumeRolePolicyDocument"]
+    policy = json.loads(document) if isinstance(document, str) else document
+    statements = policy.get("Statement", [])
+    context = iam_evaluator.EvalContext(
+        principal_arn="",
+        principal_type="Service",
+        principal_account=account.account_id,
+        action="sts:AssumeRole",
+        resource_arn=role_arn,
+        region=account.region,
+        service_context={"aws:sourceaccount": account.account_id, "aws:sourcearn": source_arn},
+    )
+    admitted = False
+    for statement in [statements] if isinstance(statements, dict) else statements:
+        actions = statement.get("Action", [])
+        if (
+            iam_evaluator._action_matches("sts:AssumeRole", [actions] if isinstance(actions, str) else actions, [])
+            and iam_evaluator._service_principal_matches(statement.get("Principal"), service)
+            and iam_evaluator._conditions_met(statement.get("Condition", {}), context)
+        ):
+            if statement["Effect"] == "Deny":
+                return False
+            admitted = True
+    return admitted
+
+
+def role_session(account: Account, role_arn: str, name: str) -> RoleCredentials:
+    """A session of the role, as the service itself makes one for a job."""
+    role_name = role_arn.rsplit("/", 1)[-1]
+    credentials = RoleCredentials(
+        access_key_id=f"ASIA{secrets.token_hex(8).upper()}",
+        secret_access_key=secrets.token_urlsafe(30),
+        session_token=secrets.token_urlsafe(120),
+    )
+    sts.register_session(
+        credentials.access_key_id,
+        {
+            "Arn": f"arn:aws:sts::{account.account_id}:assumed-role/{role_name}/{name}",
+            "UserId": f"{role_name}:{name}",
+            "AccountId": account.account_id,
+            "PrincipalType": "AssumedRole",
+            "SecretAccessKey": credentials.secret_access_key,
+            "SessionToken": credentials.session_token,
+            "Expiration": time.time() + _SESSION_SECONDS,
+        },
+    )
+    return credentials
+
+
+def session_may(account: Account, credentials: RoleCredentials, action: str, resource: str) -> bool:
+    """Whether the policies of a role session allow `action` on `resource`."""
+    principal = iam_evaluator.resolve_principal(credentials.access_key_id, account.account_id)
+    if isinstance(principal, iam_evaluator.AuthError) or principal.policies is None:
+        return False
+    context = iam_evaluator.EvalContext(
+        principal_arn=principal.arn,
+        principal_type=principal.type,
+        principal_account=principal.account,
+        action=action,
+        resource_arn=resource,
+        region=account.region,
+        principal_keys=principal.keys,
+    )
+    return bool(iam_evaluator.evaluate(context, principal.policies, *principal.limits).decision == "Allow")

@@ -1,0 +1,1 @@
+"""Child processes of the service, none of which outlives it."""

@@ -1,0 +1,128 @@
+"""Child processes, started by the keeper (see `keeper`): none outlives the service."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from muster.local.processes import keeper
+from muster.local.processes.keeper import Command
+
+_END_SECONDS = 10.0  # if SIGKILL does not end a process in this time, only the kernel can
+COMMAND_NOT_FOUND = 127  # what a shell and a container runtime exit with for a missing program
+
+
+class Child:
+    """One process of a job, with a process group of its own."""
+
+    def __init__(self, identifier: str, pool: ProcessPool) -> None:
+        self._identifier = identifier
+        self._pool = pool
+        self._ended = threading.Event()
+        self.pid: int | None = None
+        self.returncode: int | None = None
+        """As in `subprocess`: negative for the signal that ended it, None while it runs."""
+        self.missing: str | None = None
+        """Why the program could not be started; None if it was."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that a container runtime reports: 128 + n for signal n, 127 for a missing program."""
+        if self.missing is not None:
+            return COMMAND_NOT_FOUND
+        code = self.returncode if self.returncode is not None else 0
+        return code if code >= 0 else 128 - code
+
+    def wait(self, timeout: float) -> bool:
+        """Whether the process ended within `timeout` seconds."""
+        return self._ended.wait(timeout)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole process group, if it is still there."""
+        self._pool.send({"op": "signal", "id": self._identifier, "signal": int(number)})
+
+    def answered(self, answer: Mapping[str, object]) -> None:
+        """Update this process from an answer of the keeper."""
+        if isinstance(pid := answer.get("pid"), int):
+            self.pid = pid
+            return
+        if isinstance(code := answer.get("returncode"), int):
+            self.returncode = code
+        if isinstance(missing := answer.get("missing"), str):
+            self.missing = missing
+        self._ended.set()
+
+
+class ProcessPool:
+    """Starts children and learns of their ends. The keeper itself ends with the service."""
+
+    def __init__(self) -> None:
+        leads_group = os.getpgrp() == os.getpid()
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid() if leads_group else 0)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"PATH": os.environ.get("PATH", os.defpath)},
+            start_new_session=True,
+        )
+        self._identifiers = itertools.count(1)
+        self._children: dict[str, Child] = {}
+        self._lock = threading.Lock()
+        self._listener = threading.Thread(target=self._listen, name="keeper", daemon=True)
+        self._listener.start()
+
+    def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> Child:
+        """Start `argv` with exactly `env`; its output is appended to `log`."""
+        identifier = str(next(self._identifiers))
+        child = Child(identifier, self)
+        with self._lock:
+            self._children[identifier] = child
+        self.send(
+            {
+                "op": "spawn",
+                "id": identifier,
+                "argv": list(argv),
+                "env": dict(env),
+                "cwd": str(cwd),
+                "log": str(log),
+            }
+        )
+        return child
+
+    def send(self, command: Command) -> None:
+        """Write one command to the keeper."""
+        assert self._keeper.stdin is not None  # noqa: S101 - opened as a pipe above
+        with self._lock:
+            self._keeper.stdin.write(json.dumps(command).encode() + b"\n")
+            self._keeper.stdin.flush()
+
+    def end_all(self) -> None:
+        """Kill every child; none runs when this returns."""
+        identifier = str(next(self._identifiers))
+        last = Child(identifier, self)
+        with self._lock:
+            self._children[identifier] = last
+        self.send({"op": "end", "id": identifier})
+        last.wait(timeout=_END_SECONDS)
+
+    def _listen(self) -> None:
+        assert self._keeper.stdout is not None  # noqa: S101 - opened as a pipe above
+        for line in self._keeper.stdout:
+            answer = json.loads(line)
+            with self._lock:
+                ended = "pid" not in answer
+                child = self._children.pop(answer["id"], None) if ended else self._children.get(answer["id"])
+            if child is not None:
+                child.answered(answer)
+        # The keeper has ended, and its jobs with it.
+        with self._lock:
+            orphans, self._children = list(self._children.values()), {}
+        for child in orphans:
+            child.answered({"returncode": -int(signal.SIGKILL)})

@@ -1,0 +1,223 @@
+"""The life of one job: instance, downloads, process, uploads, end, and the faults in between."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster.contract.aws.job_status import JobStatus
+from muster.local.cloud_settings import Settings
+from muster.local.faults import CapacityError, SlowStart
+from muster.local.processes.process_pool import ProcessPool
+from muster.local.sagemaker import local_image
+from muster.local.sagemaker.incarnation import Cause, Ending, Incarnation, JobFaults, TimeLimits
+from muster.local.sagemaker.job_storage import CheckpointSync, DownloadError, JobStorage, UploadError
+from muster.local.sagemaker.job_tree import JobTree, instance_type
+from muster.local.sagemaker.log_shipping import LogShipper, LogSink, MetricScraper
+from muster.local.sagemaker.training_job import Job, Secondary
+from muster.local.service.fault_book import FaultBook
+
+_log = logging.getLogger(__name__)
+
+_DEFAULT_CHECKPOINT_PATH = "/opt/ml/checkpoints"
+_INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What all jobs share."""
+
+    settings: Settings
+    faults: FaultBook
+    processes: ProcessPool
+    place: Path
+    """Directory for the trees of all jobs."""
+    endpoint: Mapping[str, str]
+    """Environment variables with which a process reaches the service."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What the service provides for one job."""
+
+    machine: Machine
+    storage: JobStorage
+    open_log: Callable[[], LogSink]
+    variables: Callable[[], dict[str, str]]
+    """The platform's part of a process's environment, with fresh credentials of the role."""
+
+
+class _EndError(Exception):
+    """The job ends now."""
+
+    def __init__(self, status: JobStatus, secondary: Secondary, reason: str | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.secondary = secondary
+        self.reason = reason
+
+
+def _failed(reason: str) -> _EndError:
+    return _EndError(JobStatus.FAILED, Secondary.FAILED, reason)
+
+
+def _stopped(secondary: Secondary = Secondary.STOPPED) -> _EndError:
+    return _EndError(JobStatus.STOPPED, secondary)
+
+
+_STOPS = {
+    Cause.STOPPED: Secondary.STOPPED,
+    Cause.MAX_RUNTIME: Secondary.MAX_RUNTIME_EXCEEDED,
+    Cause.MAX_WAIT: Secondary.MAX_WAIT_TIME_EXCEEDED,
+}
+
+
+class Lifecycle:
+    """Runs in a thread of its own from the job's creation to its end."""
+
+    def __init__(self, job: Job, platform: Platform) -> None:
+        self._job = job
+        self._platform = platform
+        self._limits = TimeLimits(job.request["StoppingCondition"], job.created)
+        self._faults = JobFaults(job.name, platform.machine.faults)
+        retries = job.request.get("RetryStrategy")
+        self._retries_left = retries["MaximumRetryAttempts"] if retries else 0
+        self._incarnations = 0
+        self._place = platform.machine.place / job.name
+
+    def run(self) -> None:
+        """Run the job to its end, which every error leads to."""
+        try:
+            self._live()
+        except _EndError as end:
+            self._job.end(end.status, end.secondary, end.reason)
+        except DownloadError as error:
+            self._fail(f"ClientError: Data download failed:{error}")
+        except UploadError as error:
+            self._fail(f"ClientError: Artifact upload failed:{error}")
+        except Exception:
+            _log.exception("The job %s failed inside the service", self._job.name)
+            self._fail(_INTERNAL_ERROR)
+        finally:
+            shutil.rmtree(self._place, ignore_errors=True)
+
+    def _fail(self, reason: str) -> None:
+        self._job.end(JobStatus.FAILED, Secondary.FAILED, reason)
+
+    def _live(self) -> None:
+        self._wait_for_instance()
+        incarnation = self._start()
+        ending = incarnation.watch()
+        while ending.cause in {Cause.INTERRUPTED, Cause.LOST}:
+            self._wait_for_another_instance(ending)
+            incarnation = self._start()
+            ending = incarnation.watch()
+        self._finish(incarnation, ending)
+
+    def _wait_for_instance(self) -> None:
+        slow = self._faults.take(SlowStart)
+        self._pause(self._platform.machine.settings.phase_seconds + (slow.seconds if slow else 0))
+        if self._faults.take(CapacityError):
+            kind = instance_type(self._job.request["ResourceConfig"])
+            reason = (
+                "CapacityError: Unable to provision requested ML compute capacity. "
+                f"Please retry using a different ML instance type or after some time. ({kind})"
+            )
+            raise _failed(reason)
+
+    def _wait_for_another_instance(self, ending: Ending) -> None:
+        phase = self._platform.machine.settings.phase_seconds
+        if ending.cause is Cause.INTERRUPTED:
+            self._job.advance(Secondary.INTERRUPTED)
+            self._pause(phase if ending.wait_seconds is None else ending.wait_seconds)
+        elif self._retries_left > 0:
+            self._retries_left -= 1
+        else:
+            raise _failed(_INTERNAL_ERROR)
+        self._job.advance(Secondary.RESTARTING)
+        self._pause(phase)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless the job is stopped or has waited too long."""
+        left = self._limits.wait_left()
+        too_long = left is not None and left < seconds
+        if self._job.stop_requested.wait(max(0.0, left) if left is not None and too_long else seconds):
+            raise _stopped()
+        if too_long:
+            raise _stopped(Secondary.MAX_WAIT_TIME_EXCEEDED)
+
+    def _start(self) -> Incarnation:
+        """Fill a new tree and start the process: a new instance has no file of the old one."""
+        job, platform, request = self._job, self._platform, self._job.request
+        algorithm = request["AlgorithmSpecification"]
+        job.advance(Secondary.DOWNLOADING)
+        image = algorithm.get("TrainingImage", "")
+        if not local_image.is_local(image):
+            reason = (
+                f"ClientError: Cannot find image {image}. Please ensure that it exists in its repository and that "
+                "the role may pull it. The embedded cloud has one image: muster-local/python."
+            )
+            raise _failed(reason)
+        self._incarnations += 1
+        tree = JobTree(self._place / str(self._incarnations))
+        tree.make(request)
+        for channel in request.get("InputDataConfig", []):
+            platform.storage.download_channel(channel, tree.channel(channel["ChannelName"]))
+        checkpoints = self._checkpoints(tree)
+        if checkpoints is not None:
+            checkpoints.restore()
+        if job.stop_requested.is_set():
+            raise _stopped()
+        metrics = MetricScraper(algorithm.get("MetricDefinitions", []), job.metrics)
+        logs = LogShipper(tree.log, platform.open_log(), metrics)
+        code = platform.machine.settings.code
+        child = platform.machine.processes.spawn(
+            local_image.command(algorithm),
+            env=local_image.environment(tree, code, request, platform.variables()),
+            cwd=local_image.working_directory(code, tree),
+            log=tree.log,
+        )
+        job.advance(Secondary.TRAINING)
+        return Incarnation(job, tree, child, logs, checkpoints, self._limits, self._faults, platform.machine.settings)
+
+    def _checkpoints(self, tree: JobTree) -> CheckpointSync | None:
+        config = self._job.request.get("CheckpointConfig")
+        if config is None:
+            return None
+        path = config.get("LocalPath", _DEFAULT_CHECKPOINT_PATH)
+        directory = tree.local(path)
+        if directory is None:
+            reason = f"ClientError: The checkpoint path {path} is not below /opt/ml, as the embedded cloud requires."
+            raise _failed(reason)
+        return CheckpointSync(self._platform.storage, directory, config["S3Uri"])
+
+    def _finish(self, last: Incarnation, ending: Ending) -> None:
+        self._job.advance(Secondary.UPLOADING)
+        self._upload(last.tree)
+        if ending.cause in _STOPS:
+            raise _stopped(_STOPS[ending.cause])
+        if ending.exit_code != 0:
+            detail = last.tree.failure()
+            if not detail and last.child.missing is not None:
+                program = local_image.command(self._job.request["AlgorithmSpecification"])[0]
+                detail = f'exec: "{program}": {last.child.missing}'
+            reason = f"AlgorithmError: {detail}, exit code: {ending.exit_code}"
+            raise _failed(reason)
+        raise _EndError(JobStatus.COMPLETED, Secondary.COMPLETED)
+
+    def _upload(self, tree: JobTree) -> None:
+        output = self._job.request["OutputDataConfig"]
+        base = f"{output['S3OutputPath'].rstrip('/')}/{self._job.name}/output"
+        storage = self._platform.storage
+        if output.get("CompressionType") == "NONE":
+            storage.upload_directory(tree.model, f"{base}/model")
+            storage.upload_directory(tree.output, f"{base}/output")
+            self._job.stored(f"{base}/model/")
+            return
+        storage.upload_archive(tree.model, f"{base}/model.tar.gz")
+        if any(tree.output.iterdir()):
+            storage.upload_archive(tree.output, f"{base}/output.tar.gz")
+        self._job.stored(f"{base}/model.tar.gz")

@@ -1,0 +1,121 @@
+"""The /opt/ml-shaped tree of one process of a job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker.type_defs import (
+        ChannelUnionTypeDef,
+        CreateTrainingJobRequestTypeDef,
+        ResourceConfigUnionTypeDef,
+    )
+
+CONTAINER_ROOT = PurePosixPath("/opt/ml")
+_HOST = "algo-1"
+_FAILURE_BYTES = 1024  # SageMaker shows the first 1,024 bytes of output/failure
+
+
+@dataclass(frozen=True)
+class JobTree:
+    """The tree whose root stands for /opt/ml; beside it are the process's own home and temporary directory."""
+
+    place: Path
+
+    @property
+    def root(self) -> Path:
+        """The value of SAGEMAKER_BASE_DIR."""
+        return self.place / "ml"
+
+    @property
+    def home(self) -> Path:
+        """HOME."""
+        return self.place / "home"
+
+    @property
+    def temporary(self) -> Path:
+        """TMPDIR."""
+        return self.place / "tmp"
+
+    @property
+    def log(self) -> Path:
+        """Standard output and error."""
+        return self.place / "log"
+
+    @property
+    def model(self) -> Path:
+        """The content of model.tar.gz."""
+        return self.root / "model"
+
+    @property
+    def output(self) -> Path:
+        """The content of output.tar.gz."""
+        return self.root / "output" / "data"
+
+    def channel(self, name: str) -> Path:
+        """The data of an input channel."""
+        return self.root / "input" / "data" / name
+
+    def local(self, path: str) -> Path | None:
+        """The place of a container's `path`: below the root instead of /opt/ml; None for all other paths."""
+        container = PurePosixPath(path)
+        if not container.is_relative_to(CONTAINER_ROOT) or ".." in container.parts:
+            return None
+        return self.root / container.relative_to(CONTAINER_ROOT)
+
+    def make(self, request: CreateTrainingJobRequestTypeDef) -> None:
+        """Create the directories and the three configuration files."""
+        config = self.root / "input" / "config"
+        for directory in (config, self.model, self.output, self.root / "code", self.home, self.temporary):
+            directory.mkdir(parents=True)
+        documents: dict[str, object] = {
+            "hyperparameters.json": request.get("HyperParameters", {}),
+            "resourceconfig.json": _resource_config(request["ResourceConfig"]),
+            "inputdataconfig.json": {
+                channel["ChannelName"]: _channel_config(channel) for channel in request.get("InputDataConfig", [])
+            },
+        }
+        for name, document in documents.items():
+            (config / name).write_text(json.dumps(document))
+
+    def failure(self) -> str:
+        """The content of output/failure; empty if there is none."""
+        try:
+            with (self.root / "output" / "failure").open("rb") as stream:
+                return stream.read(_FAILURE_BYTES).decode("utf-8", errors="replace")
+        except (FileNotFoundError, IsADirectoryError):
+            return ""
+
+
+def instance_type(resources: ResourceConfigUnionTypeDef) -> str:
+    """The type that the job gets: the first preference if there are several."""
+    preferences = resources.get("InstancePreferences")
+    return str(preferences[0]["InstanceType"] if preferences else resources.get("InstanceType"))
+
+
+def _resource_config(resources: ResourceConfigUnionTypeDef) -> dict[str, object]:
+    kind = instance_type(resources)
+    group = {"instance_group_name": "homogeneousCluster", "instance_type": kind, "hosts": [_HOST]}
+    return {
+        "current_host": _HOST,
+        "current_instance_type": kind,
+        "current_group_name": "homogeneousCluster",
+        "hosts": [_HOST],
+        "instance_groups": [group],
+        "network_interface_name": "eth0",
+    }
+
+
+def _channel_config(channel: ChannelUnionTypeDef) -> dict[str, str]:
+    source = channel["DataSource"].get("S3DataSource")
+    shown: dict[str, str] = {
+        "TrainingInputMode": channel.get("InputMode", "File"),
+        "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated") if source else "FullyReplicated",
+        "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+    }
+    if "ContentType" in channel:
+        shown["ContentType"] = channel["ContentType"]
+    return shown

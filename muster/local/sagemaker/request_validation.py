@@ -1,0 +1,164 @@
+"""Validation of requests by botocore's model of the service, with all violations at once.
+
+botocore's client checks types and minimum lengths only; the service checks the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sized
+from functools import cache
+
+import botocore.session
+from botocore.model import ListShape, MapShape, OperationModel, ServiceModel, Shape, StructureShape
+
+from muster.local.sagemaker.service_errors import invalid
+
+# Java's character classes in the brackets of the model's patterns, which `re` does not have.
+_JAVA_CLASSES = {r"\p{L}\p{Z}\p{N}_": r"\w\s", r"\p{Alnum}": "a-zA-Z0-9"}
+_INTEGERS = {"integer": 31, "long": 63}
+
+
+@cache
+def service_model() -> ServiceModel:
+    """botocore's model of SageMaker."""
+    return botocore.session.get_session().get_service_model("sagemaker")
+
+
+def operation_model(name: str) -> OperationModel:
+    """The model of one operation."""
+    return service_model().operation_model(name)
+
+
+def members(operation: str) -> frozenset[str]:
+    """Names of the members of an operation's answer."""
+    shape = operation_model(operation).output_shape
+    return frozenset(shape.members) if shape is not None else frozenset()
+
+
+def violations(operation: str, request: object) -> list[str]:
+    """Every violation of the model by `request`, worded as by AWS."""
+    shape = operation_model(operation).input_shape
+    return list(_walk(shape, request, "")) if shape is not None else []
+
+
+def refuse(found: list[str]) -> None:
+    """Raise one ValidationException for all of `found`, if there are any.
+
+    Raises:
+        ServiceError: with every violation in one message.
+    """
+    if found:
+        count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected: "
+        raise invalid(count + "; ".join(found))
+
+
+def constraint(value: object, path: str, rule: str) -> str:
+    """One violation, worded as by AWS."""
+    shown = "null" if value is None else f"'{value}'"
+    return f"Value {shown} at '{path}' failed to satisfy constraint: {rule}"
+
+
+def _walk(shape: Shape, value: object, path: str) -> Iterator[str]:
+    if isinstance(shape, StructureShape):
+        yield from _structure(shape, value, path)
+    elif isinstance(shape, ListShape):
+        yield from _list(shape, value, path)
+    elif isinstance(shape, MapShape):
+        yield from _map(shape, value, path)
+    else:
+        yield from _scalar(shape, value, path)
+
+
+def _structure(shape: StructureShape, value: object, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield constraint(value, path, "Member must be a structure")
+        return
+    for name in shape.required_members:
+        if value.get(name) is None:
+            yield constraint(None, _join(path, name), "Member must not be null")
+    for name, member in value.items():
+        if name not in shape.members:
+            yield constraint(member, _join(path, name), "Member must be one of the members of the operation")
+        elif member is not None:
+            yield from _walk(shape.members[name], member, _join(path, name))
+
+
+def _list(shape: ListShape, value: object, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield constraint(value, path, "Member must be a list")
+        return
+    yield from _length(shape, value, path)
+    for index, member in enumerate(value, start=1):
+        yield from _walk(shape.member, member, f"{path}.{index}.member")
+
+
+def _map(shape: MapShape, value: object, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield constraint(value, path, "Member must be a map")
+        return
+    yield from _length(shape, value, path)
+    for key, member in value.items():
+        for rule in _broken_rules(shape.key, key):
+            yield constraint(key, path, f"Map keys must satisfy constraint: [{rule}]")
+        if not isinstance(member, str):
+            yield constraint(member, f"{path}.{key}", "Member must be a string")
+            continue
+        for rule in _broken_rules(shape.value, member):
+            yield constraint(member, f"{path}.{key}", f"Map value must satisfy constraint: [{rule}]")
+
+
+def _scalar(shape: Shape, value: object, path: str) -> Iterator[str]:
+    kind = shape.type_name
+    if kind == "string":
+        if not isinstance(value, str):
+            yield constraint(value, path, "Member must be a string")
+            return
+        for rule in _broken_rules(shape, value):
+            yield constraint(value, path, rule)
+    elif kind in _INTEGERS:
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >> _INTEGERS[kind]:
+            yield constraint(value, path, f"Member must be of type {kind}")
+            return
+        if value < shape.metadata.get("min", value):
+            yield constraint(value, path, f"Member must have value greater than or equal to {shape.metadata['min']}")
+        if value > shape.metadata.get("max", value):
+            yield constraint(value, path, f"Member must have value less than or equal to {shape.metadata['max']}")
+    elif kind == "boolean" and not isinstance(value, bool):
+        yield constraint(value, path, "Member must be a boolean")
+    elif kind in {"timestamp", "float", "double"} and (isinstance(value, bool) or not isinstance(value, int | float)):
+        yield constraint(value, path, "Member must be a number")
+
+
+def _length(shape: Shape, value: Sized, path: str) -> Iterator[str]:
+    if len(value) < shape.metadata.get("min", 0):
+        yield constraint(value, path, f"Member must have length greater than or equal to {shape.metadata['min']}")
+    if len(value) > shape.metadata.get("max", len(value)):
+        yield constraint(value, path, f"Member must have length less than or equal to {shape.metadata['max']}")
+
+
+def _broken_rules(shape: Shape, value: str) -> Iterator[str]:
+    metadata = shape.metadata
+    if len(value) > metadata.get("max", len(value)):
+        yield f"Member must have length less than or equal to {metadata['max']}"
+    if len(value) < metadata.get("min", 0):
+        yield f"Member must have length greater than or equal to {metadata['min']}"
+    if (pattern := metadata.get("pattern")) and not _compiled(pattern).fullmatch(value):
+        yield f"Member must satisfy regular expression pattern: {pattern}"
+    if (enum := metadata.get("enum")) and value not in enum:
+        yield f"Member must satisfy enum value set: [{', '.join(enum)}]"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of the model as Python reads it."""
+    translated = pattern
+    for java, python in _JAVA_CLASSES.items():
+        translated = translated.replace(java, python)
+    return re.compile(translated)
+
+
+def _join(path: str, name: str) -> str:
+    """The path of a member: AWS writes names with a small first letter."""
+    lowered = name[:1].lower() + name[1:]
+    return f"{path}.{lowered}" if path else lowered

@@ -1,0 +1,57 @@
+"""The errors of the service, with the codes and wordings of AWS."""
+
+from __future__ import annotations
+
+
+class ServiceError(Exception):
+    """An error that a caller gets: code, message, HTTP status."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+def invalid(message: str) -> ServiceError:
+    """ValidationException."""
+    return ServiceError("ValidationException", message)
+
+
+def not_found() -> ServiceError:
+    """The answer of Describe, Stop and the tag calls for a job that does not exist: a ValidationException."""
+    return invalid("Requested resource not found.")
+
+
+def unknown_operation(name: str) -> ServiceError:
+    """An operation of SageMaker that the embedded cloud does not have."""
+    message = f"The embedded cloud does not have the operation SageMaker.{name}."
+    return ServiceError("UnknownOperationException", message, 404)
+
+
+def name_taken(arn: str) -> ServiceError:
+    """ResourceInUse."""
+    return ServiceError(
+        "ResourceInUse",
+        f"Training job names must be unique within an AWS account and region, "
+        f"and a training job with this name already exists ({arn})",
+    )
+
+
+def quota_exceeded(instance_type: str, count: int) -> ServiceError:
+    """ResourceLimitExceeded."""
+    return ServiceError(
+        "ResourceLimitExceeded",
+        f"The account-level service limit '{instance_type} for training job usage' is 0 Instances, with current "
+        f"utilization of 0 Instances and a request delta of {count} Instances. Please use AWS Service Quotas to "
+        "request an increase for this quota. If AWS Service Quotas is not available, contact AWS support to "
+        "request an increase for this quota.",
+    )
+
+
+def role_refused(role_arn: str) -> ServiceError:
+    """The role does not exist, or does not trust SageMaker."""
+    return invalid(
+        f"Could not assume role {role_arn}. Please ensure that the role exists and allows principal "
+        "'sagemaker.amazonaws.com' to assume the role."
+    )

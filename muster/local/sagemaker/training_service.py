@@ -1,0 +1,252 @@
+"""The operations of the service: validated, authorised, executed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from muster.contract.names import TRAINING_LOG_GROUP
+from muster.local.faults import QuotaError
+from muster.local.ministack.host import Host
+from muster.local.ministack.role_sessions import role_admits, role_session, session_may
+from muster.local.sagemaker import documented_limits, request_validation, service_errors, state_changes
+from muster.local.sagemaker.job_life import Lifecycle, Machine, Platform
+from muster.local.sagemaker.job_storage import JobStorage
+from muster.local.sagemaker.job_tree import instance_type
+from muster.local.sagemaker.log_shipping import LogSink
+from muster.local.sagemaker.role_clients import PLATFORM_SESSION, RoleClients
+from muster.local.sagemaker.training_job import Change, Job
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker.type_defs import (
+        AddTagsInputTypeDef,
+        CreateTrainingJobRequestTypeDef,
+        DescribeTrainingJobRequestTypeDef,
+        ListTagsInputTypeDef,
+        StopTrainingJobRequestTypeDef,
+        TagTypeDef,
+    )
+
+SERVICE_PRINCIPAL = "sagemaker.amazonaws.com"
+_CONTAINER_SESSION = "SageMaker"
+_DEFAULT_PAGE = 10  # ListTrainingJobs: MaxResults
+_MAX_TAGS = 50  # quota: tags per resource
+
+Document = Mapping[str, object]
+Authorise = Callable[[str, str, Mapping[str, object]], None]
+"""Checks (action, resource ARN, condition keys) for the caller; raises ServiceError if the caller may not."""
+
+
+class _ListTrainingJobs(TypedDict, total=False):
+    """The request as it comes over the wire: times in epoch seconds."""
+
+    NextToken: str
+    MaxResults: int
+    CreationTimeAfter: float
+    CreationTimeBefore: float
+    LastModifiedTimeAfter: float
+    LastModifiedTimeBefore: float
+    NameContains: str
+    StatusEquals: str
+    SortBy: Literal["Name", "CreationTime", "Status"]
+    SortOrder: Literal["Ascending", "Descending"]
+    WarmPoolStatusEquals: str
+    TrainingPlanArnEquals: str
+
+
+class TrainingService:
+    """Training jobs of one account and region."""
+
+    def __init__(self, host: Host, machine: Machine) -> None:
+        self._host = host
+        self._machine = machine
+        self._jobs: dict[str, Job] = {}
+        self._clients = RoleClients(host.account, machine.endpoint)
+        self._events = state_changes.EventDispatcher(self._send, machine.faults)
+        self.operations: dict[str, Callable[[Any, Authorise], Document]] = {
+            "CreateTrainingJob": self._create,
+            "DescribeTrainingJob": self._describe,
+            "StopTrainingJob": self._stop,
+            "ListTrainingJobs": self._list,
+            "AddTags": self._add_tags,
+            "ListTags": self._list_tags,
+        }
+
+    def call(self, operation: str, request: object, authorise: Authorise) -> Document:
+        """Execute one call.
+
+        Raises:
+            ServiceError: the caller gets this error instead of an answer.
+        """
+        known = self.operations.get(operation)
+        if known is None:
+            raise service_errors.unknown_operation(operation)
+        request_validation.refuse(request_validation.violations(operation, request))
+        return known(request, authorise)
+
+    # --- operations ----------------------------------------------------------------------------
+
+    def _create(self, request: CreateTrainingJobRequestTypeDef, authorise: Authorise) -> Document:
+        name, role = request["TrainingJobName"], request["RoleArn"]
+        arn = self._arn(name)
+        tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
+        context = _tag_context(tags)
+        if "ResourceConfig" in request:
+            context["sagemaker:InstanceTypes"] = [instance_type(request["ResourceConfig"])]
+        authorise("sagemaker:CreateTrainingJob", arn, context)
+        if tags:
+            authorise("sagemaker:AddTags", arn, _tag_context(tags))
+        authorise("iam:PassRole", role, {"iam:PassedToService": SERVICE_PRINCIPAL})
+        request_validation.refuse(documented_limits.documented_violations(request))
+        # A name can be used once. Some interfaces of AWS show ARNs in lower case: names that differ only in case are
+        # refused here; AWS may accept them.
+        if arn.lower() in self._jobs:
+            raise service_errors.name_taken(arn)
+        if not role_admits(self._host.account, role, SERVICE_PRINCIPAL, arn):
+            raise service_errors.role_refused(role)
+        if self._machine.faults.take(QuotaError, lambda fault: fnmatchcase(name, fault.job)):
+            resources = request["ResourceConfig"]
+            raise service_errors.quota_exceeded(instance_type(resources), resources.get("InstanceCount", 1))
+        job = Job(request, arn, self._events.publish)
+        self._jobs[arn.lower()] = job
+        threading.Thread(target=self._live, args=(job,), name=f"job-{name}", daemon=True).start()
+        return {"TrainingJobArn": arn}
+
+    def _describe(self, request: DescribeTrainingJobRequestTypeDef, authorise: Authorise) -> Document:
+        arn = self._arn(request["TrainingJobName"])
+        authorise("sagemaker:DescribeTrainingJob", arn, self._resource_context(arn))
+        return self._job(arn).describe()
+
+    def _stop(self, request: StopTrainingJobRequestTypeDef, authorise: Authorise) -> Document:
+        arn = self._arn(request["TrainingJobName"])
+        authorise("sagemaker:StopTrainingJob", arn, self._resource_context(arn))
+        job = self._job(arn)
+        if not job.request_stop():
+            message = f"The request was rejected because the training job is in status {job.status}."
+            raise service_errors.invalid(message)
+        return {}
+
+    def _list(self, request: _ListTrainingJobs, authorise: Authorise) -> Document:
+        authorise("sagemaker:ListTrainingJobs", "*", {})
+        if request.get("WarmPoolStatusEquals") or request.get("TrainingPlanArnEquals"):
+            return {"TrainingJobSummaries": []}
+        rows = [job for job in self._jobs.values() if _selected(job, request)]
+        key: Callable[[Job], tuple[str, float]] = {
+            "Name": lambda job: (job.name, 0.0),
+            "Status": lambda job: (job.status, job.created),
+            "CreationTime": lambda job: ("", job.created),
+        }[request.get("SortBy", "CreationTime")]
+        rows.sort(key=key, reverse=request.get("SortOrder", "Descending") == "Descending")
+        start = _position(request.get("NextToken"))
+        end = start + request.get("MaxResults", _DEFAULT_PAGE)
+        answer: dict[str, object] = {"TrainingJobSummaries": [job.summary() for job in rows[start:end]]}
+        if end < len(rows):
+            answer["NextToken"] = base64.b64encode(json.dumps({"position": end}).encode()).decode()
+        return answer
+
+    def _add_tags(self, request: AddTagsInputTypeDef, authorise: Authorise) -> Document:
+        arn = request["ResourceArn"]
+        added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+        authorise("sagemaker:AddTags", arn, {**_tag_context(added), **self._resource_context(arn)})
+        request_validation.refuse(documented_limits.tag_violations(request["Tags"]))
+        job = self._job(arn)
+        merged = {**job.tags, **added}
+        if len(merged) > _MAX_TAGS:
+            message = f"A resource has at most {_MAX_TAGS} tags; this one would have {len(merged)}."
+            raise service_errors.invalid(message)
+        job.tags = merged
+        return {"Tags": _tag_list(merged)}
+
+    def _list_tags(self, request: ListTagsInputTypeDef, authorise: Authorise) -> Document:
+        arn = request["ResourceArn"]
+        authorise("sagemaker:ListTags", arn, self._resource_context(arn))
+        return {"Tags": _tag_list(self._job(arn).tags)}
+
+    # --- jobs ----------------------------------------------------------------------------------
+
+    def _arn(self, name: str) -> str:
+        return self._host.account.arn("sagemaker", f"training-job/{name}")
+
+    def _job(self, arn: str) -> Job:
+        job = self._jobs.get(arn.lower())
+        if job is None:
+            raise service_errors.not_found()
+        return job
+
+    def _resource_context(self, arn: str) -> dict[str, object]:
+        job = self._jobs.get(arn.lower())
+        return {f"aws:ResourceTag/{key}": value for key, value in job.tags.items()} if job else {}
+
+    def _live(self, job: Job) -> None:
+        role = job.request["RoleArn"]
+        platform = Platform(
+            machine=self._machine,
+            storage=JobStorage(self._clients.of_role(role), role),
+            open_log=partial(self._open_log, job),
+            variables=partial(self._variables, job),
+        )
+        Lifecycle(job, platform).run()
+
+    def _variables(self, job: Job) -> dict[str, str]:
+        credentials = role_session(self._host.account, job.request["RoleArn"], _CONTAINER_SESSION)
+        return {"TRAINING_JOB_ARN": job.arn, **self._machine.endpoint, **credentials.variables()}
+
+    def _open_log(self, job: Job) -> LogSink:
+        """A new log stream for a process; without the right to write logs a sink that drops everything."""
+        account = self._host.account
+        stream = f"{job.name}/algo-1-{time.time_ns() // 1_000_000}"
+        stream_arn = account.arn("logs", f"log-group:{TRAINING_LOG_GROUP}:log-stream:{stream}")
+        credentials = role_session(account, job.request["RoleArn"], PLATFORM_SESSION)
+        needed = ("logs:CreateLogStream", "logs:PutLogEvents")
+        if not all(session_may(account, credentials, action, stream_arn) for action in needed):
+            return lambda _events: None
+        self._host.open_log_stream(TRAINING_LOG_GROUP, stream)
+        return partial(self._host.put_log_events, TRAINING_LOG_GROUP, stream)
+
+    def _send(self, change: Change) -> None:
+        self._host.put_event(state_changes.SOURCE, state_changes.DETAIL_TYPE, change.detail, change.arn)
+
+    def running(self) -> list[str]:
+        """Names of the jobs that have not ended."""
+        return [job.name for job in self._jobs.values() if not job.status.is_terminal]
+
+
+def _selected(job: Job, request: _ListTrainingJobs) -> bool:
+    after, before = request.get("CreationTimeAfter"), request.get("CreationTimeBefore")
+    modified_after, modified_before = request.get("LastModifiedTimeAfter"), request.get("LastModifiedTimeBefore")
+    return (
+        (after is None or job.created > after)
+        and (before is None or job.created < before)
+        and (modified_after is None or job.modified > modified_after)
+        and (modified_before is None or job.modified < modified_before)
+        and request.get("NameContains", "").lower() in job.name.lower()
+        and request.get("StatusEquals", job.status) == job.status
+    )
+
+
+def _position(token: str | None) -> int:
+    if token is None:
+        return 0
+    try:
+        return int(json.loads(base64.b64decode(token, validate=True))["position"])
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        message = "The token is not from an answer of ListTrainingJobs."
+        raise service_errors.invalid(message) from error
+
+
+def _tag_context(tags: Mapping[str, str]) -> dict[str, object]:
+    context: dict[str, object] = {f"aws:RequestTag/{key}": value for key, value in tags.items()}
+    if tags:
+        context["aws:TagKeys"] = list(tags)
+    return context
+
+
+def _tag_list(tags: Mapping[str, str]) -> list[TagTypeDef]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -1,0 +1,1 @@
+"""The process of the service: its HTTP interfaces, its faults and its certificates."""

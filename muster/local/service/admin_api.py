@@ -1,0 +1,102 @@
+"""The service's own interface under `/_muster/`: faults, call counts, status. JSON, behind a bearer token.
+
+| request | answer |
+|---|---|
+| `GET /_muster/status` | running jobs |
+| `GET /_muster/faults`, `POST` (a fault), `DELETE`, `DELETE /_muster/faults/ID` | the faults |
+| `GET /_muster/calls`, `DELETE` | calls counted by service, operation and caller |
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from muster.local.calls import CallLog
+from muster.local.faults import FAULT
+from muster.local.service.fault_book import FaultBook
+
+if TYPE_CHECKING:
+    from muster.local.sagemaker.training_service import TrainingService
+
+PREFIX = "/_muster"
+
+
+class AdminApi:
+    """An ASGI application for everything under the prefix."""
+
+    def __init__(self, token: str, training: TrainingService, faults: FaultBook, calls: CallLog) -> None:
+        self._token = token
+        self._training = training
+        self._faults = faults
+        self._calls = calls
+        routes = [
+            Route("/status", self._status),
+            Route("/faults", self._list_faults),
+            Route("/faults", self._add_fault, methods=["POST"]),
+            Route("/faults", self._clear_faults, methods=["DELETE"]),
+            Route("/faults/{identifier:int}", self._remove_fault, methods=["DELETE"]),
+            Route("/calls", self._report_calls),
+            Route("/calls", self._reset_calls, methods=["DELETE"]),
+        ]
+        self._application = Starlette(
+            routes=[Mount(PREFIX, routes=routes)],
+            exception_handlers={HTTPException: _unknown, ValidationError: _invalid},
+        )
+
+    def owns(self, path: str) -> bool:
+        """Whether a request for `path` is for this interface."""
+        return path.startswith(f"{PREFIX}/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        given = Request(scope).headers.get("authorization", "")
+        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            await self._application(scope, receive, send)
+        else:
+            refusal = JSONResponse({"error": "the admin token of local.json is needed"}, 401)
+            await refusal(scope, receive, send)
+
+    async def _status(self, _request: Request) -> Response:
+        return JSONResponse({"running_jobs": self._training.running()})
+
+    async def _list_faults(self, _request: Request) -> Response:
+        return JSONResponse([report.model_dump(mode="json") for report in self._faults.report()])
+
+    async def _add_fault(self, request: Request) -> Response:
+        fault = FAULT.validate_json(await request.body())
+        return JSONResponse(self._faults.add(fault).model_dump(mode="json"), 201)
+
+    async def _clear_faults(self, _request: Request) -> Response:
+        self._faults.clear()
+        return JSONResponse({})
+
+    async def _remove_fault(self, request: Request) -> Response:
+        if not self._faults.remove(request.path_params["identifier"]):
+            raise HTTPException(404)
+        return JSONResponse({})
+
+    async def _report_calls(self, _request: Request) -> Response:
+        return JSONResponse([count.model_dump(mode="json") for count in self._calls.report()])
+
+    async def _reset_calls(self, _request: Request) -> Response:
+        self._calls.reset()
+        return JSONResponse({})
+
+
+async def _unknown(request: Request, _error: Exception) -> Response:
+    return JSONResponse({"error": f"there is no {request.method} {request.url.path}"}, 404)
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    problems = error.errors() if isinstance(error, ValidationError) else []
+    lines = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+    return JSONResponse({"error": "; ".join(lines)}, 400)

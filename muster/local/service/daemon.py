@@ -1,0 +1,202 @@
+"""The service's process: `python -m muster.local.service.daemon STATE SETTINGS`, SETTINGS in JSON.
+
+It writes one line to its standard output: `ready` or, in JSON, why it could not start. Everything after that is in its
+log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+from starlette.types import ASGIApp
+
+from muster.local.calls import CallLog
+from muster.local.cloud_settings import Settings
+from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
+from muster.local.process_environment import endpoint_variables
+from muster.local.processes.process_pool import ProcessPool
+from muster.local.service.certificates import Certificates, ensure_certificates
+from muster.local.service.fault_book import FaultBook
+
+HOST = "127.0.0.1"
+_KEEP_ALIVE_SECONDS = 75.0
+_log = logging.getLogger("muster.local")
+
+
+def main() -> int:
+    """Serve until a signal stops it."""
+    directory = StateDirectory(Path(sys.argv[1]))
+    settings = Settings.model_validate_json(sys.argv[2])
+    try:
+        listener = _listen(settings.port)
+    except OSError as error:
+        reason = PORT_IN_USE if error.errno == errno.EADDRINUSE else str(error)
+        sys.stdout.write(json.dumps({"error": reason}) + "\n")
+        return 1
+    certificates = ensure_certificates(directory.certificates)
+    state = _new_state(directory, settings, certificates, listener.getsockname()[1])
+    os.environ.update(_ministack_variables(directory, settings, state))
+    os.environ.update(endpoint_variables(state.endpoint, state.region, state.ca_file))
+    _raise_file_limit()
+    asyncio.run(_serve(directory, settings, state, certificates, listener))
+    return 0
+
+
+def _listen(port: int) -> socket.socket:
+    """A listening socket on the loopback interface, bound first of all so that no other process can take the port."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.bind((HOST, port))
+    listener.listen(512)
+    return listener
+
+
+def _new_state(directory: StateDirectory, settings: Settings, certificates: Certificates, port: int) -> CloudState:
+    access_key, secret = directory.root_credentials()
+    return CloudState(
+        # An address, not a name: SDKs then put the bucket into the path and need no DNS.
+        endpoint=f"https://{HOST}:{port}",
+        port=port,
+        pid=os.getpid(),
+        region=settings.region,
+        account_id=settings.account_id,
+        access_key_id=access_key,
+        secret_access_key=secret,
+        admin_token=secrets.token_urlsafe(32),
+        ca_file=certificates.ca,
+        bundle_file=certificates.bundle,
+    )
+
+
+def _ministack_variables(directory: StateDirectory, settings: Settings, state: CloudState) -> dict[str, str]:
+    """The configuration of MiniStack, which it reads from the environment while it is imported."""
+    scratch = directory.scratch
+    return {
+        "AUTH": "true",
+        "AWS_ACCESS_KEY_ID": state.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": state.secret_access_key,
+        "MINISTACK_ACCOUNT_ID": settings.account_id,
+        "MINISTACK_REGION": settings.region,
+        "MINISTACK_HOST": "localhost",
+        "GATEWAY_PORT": str(state.port),
+        "BIND_HOST": HOST,
+        "USE_SSL": "1",
+        "MINISTACK_SSL_CERT": str(directory.certificates / "server.pem"),
+        "MINISTACK_SSL_KEY": str(directory.certificates / "server.key"),
+        "STATE_DIR": str(scratch / "state"),
+        "S3_DATA_DIR": str(scratch / "s3"),
+        "LAMBDA_ACCOUNT_CONCURRENCY": str(settings.lambda_concurrency),
+        # Listeners that are not used here.
+        "IOT_MTLS_ENABLED": "0",
+        "SFTP_ENABLED": "0",
+        # MiniStack must find no container runtime.
+        "DOCKER_HOST": f"unix://{scratch / 'no-docker.sock'}",
+        "LOG_LEVEL": "INFO",
+    }
+
+
+def _raise_file_limit() -> None:
+    """Allow more open files: dozens of jobs and functions at once need more than some shells allow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+    if soft < wanted:
+        # macOS refuses more than a limit of its own, which can be below the hard one: then it stays as it was.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _serve(
+    directory: StateDirectory,
+    settings: Settings,
+    state: CloudState,
+    certificates: Certificates,
+    listener: socket.socket,
+) -> None:
+    # Not before now: MiniStack reads the environment while it is imported.
+    from muster.local.ministack import adaptations  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    processes = ProcessPool()
+    adaptations.adapt(directory.scratch / "code")
+    gateway = _gateway(directory, settings, state, processes)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if settings.end_with_parent:
+        await _watch_parent(loop, stop)
+    server = asyncio.create_task(
+        serve(gateway, _server_config(listener, certificates), shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]
+    )
+    directory.write(state)
+    sys.stdout.write(READY + "\n")
+    sys.stdout.flush()
+    # Ends the pipe for the process that waits for this line; what is printed later goes to the log.
+    os.dup2(2, 1)
+    # No graceful shutdown: all state is in memory, and clients keep their connections open.
+    await asyncio.wait({server, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    directory.file.unlink(missing_ok=True)
+    processes.end_all()
+    adaptations.stop_functions()
+    directory.clear()
+    # Threads of jobs and functions still wait for processes that have ended: do not join them.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, processes: ProcessPool) -> ASGIApp:
+    """The application at the endpoint, for the event loop that runs."""
+    from muster.local.ministack.host import Account, Host  # noqa: PLC0415 - see _serve
+    from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
+    from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
+    from muster.local.service.admin_api import AdminApi  # noqa: PLC0415
+    from muster.local.service.gateway import Gateway  # noqa: PLC0415
+
+    account = Account(settings.account_id, settings.region)
+    faults, calls = FaultBook(), CallLog()
+    endpoint = endpoint_variables(state.endpoint, state.region, state.ca_file)
+    machine = Machine(settings, faults, processes, directory.scratch / "jobs", endpoint)
+    training = TrainingService(Host(account, asyncio.get_running_loop()), machine)
+    return Gateway(account, training, AdminApi(state.admin_token, training, faults, calls), faults, calls)
+
+
+async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Stop when the standard input ends."""
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    async def until_closed() -> None:
+        await reader.read()
+        stop.set()
+
+    _background.add(asyncio.create_task(until_closed()))
+
+
+_background: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+
+def _server_config(listener: socket.socket, certificates: Certificates) -> Config:
+    config = Config()
+    config.bind = [f"fd://{listener.fileno()}"]
+    config.certfile = str(certificates.server)
+    config.keyfile = str(certificates.key)
+    config.alpn_protocols = ["http/1.1"]
+    config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
+    return config
+
+
+if __name__ == "__main__":
+    sys.exit(main())

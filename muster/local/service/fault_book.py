@@ -1,0 +1,103 @@
+"""The faults of a running service, and how often each fired."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from muster.local.calls import Call
+from muster.local.faults import CallError, Fault, FaultBase, FaultReport, RateLimit, throttled
+
+_F = TypeVar("_F", bound=FaultBase)
+
+
+class _Entry:
+    """A fault with its count, and a token bucket's level."""
+
+    def __init__(self, identifier: int, fault: Fault) -> None:
+        self.id = identifier
+        self.fault = fault
+        self.fired = 0
+        self.tokens = float(fault.burst) if isinstance(fault, RateLimit) else 0.0
+        self.filled_at = time.monotonic()
+
+    @property
+    def spent(self) -> bool:
+        return self.fault.count is not None and self.fired >= self.fault.count
+
+    def allows(self, limit: RateLimit) -> bool:
+        """Take a token; False when there is none."""
+        now = time.monotonic()
+        self.tokens = min(limit.burst, self.tokens + (now - self.filled_at) * limit.per_second)
+        self.filled_at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+class FaultBook:
+    """The faults of a service, in the order in which they were asked for. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+        self._identifiers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> FaultReport:
+        """Add `fault`."""
+        with self._lock:
+            entry = _Entry(next(self._identifiers), fault)
+            self._entries[entry.id] = entry
+            return _report(entry)
+
+    def remove(self, identifier: int) -> bool:
+        """Remove a fault; False when no fault has that number."""
+        with self._lock:
+            return self._entries.pop(identifier, None) is not None
+
+    def clear(self) -> None:
+        """Remove all faults."""
+        with self._lock:
+            self._entries.clear()
+
+    def report(self) -> list[FaultReport]:
+        """All faults, spent ones too."""
+        with self._lock:
+            return [_report(entry) for entry in self._entries.values()]
+
+    def take(self, kind: type[_F], matches: Callable[[_F], bool]) -> _F | None:
+        """The first fault of `kind` that is not spent and matches, counted as fired."""
+        with self._lock:
+            for entry in self._entries.values():
+                if isinstance(entry.fault, kind) and not entry.spent and matches(entry.fault):
+                    entry.fired += 1
+                    return entry.fault
+        return None
+
+    def take_call(self, call: Call, caller: str, resources: Collection[str]) -> CallError | None:
+        """The error for a call, if any; an empty token bucket is a ThrottlingException."""
+        with self._lock:
+            for entry in self._entries.values():
+                fault = entry.fault
+                if not isinstance(fault, CallError | RateLimit) or entry.spent:
+                    continue
+                if not (fnmatchcase(call.service, fault.service) and fnmatchcase(call.operation, fault.operation)):
+                    continue
+                if isinstance(fault, RateLimit):
+                    if entry.allows(fault):
+                        continue
+                    entry.fired += 1
+                    return throttled(call.service, call.operation)
+                if fnmatchcase(caller, fault.caller) and any(fnmatchcase(name, fault.resource) for name in resources):
+                    entry.fired += 1
+                    return fault
+        return None
+
+
+def _report(entry: _Entry) -> FaultReport:
+    return FaultReport(id=entry.id, fault=entry.fault, fired=entry.fired)

@@ -1,0 +1,131 @@
+"""The one application at the endpoint: training and the admin interface in front of MiniStack's services.
+
+Every request is recognised, counted and compared with the faults; then the service that it is for answers.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from ministack.app import app as ministack_application
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from muster.local.calls import Call, CallLog
+from muster.local.ministack import callers
+from muster.local.ministack.host import Account
+from muster.local.sagemaker.role_clients import PLATFORM_SESSION
+from muster.local.sagemaker.service_errors import ServiceError
+from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
+from muster.local.service.admin_api import AdminApi
+from muster.local.service.fault_book import FaultBook
+from muster.local.service.http_request import EndpointRequest, break_off, discard
+from muster.local.service.recognition import recognise, resources
+
+# MiniStack's own interface is open to every caller: only what CloudFormation calls back stays reachable.
+_INTERNAL = ("/_ministack/", "/_localstack/", "/_aws/")
+_CALLBACKS = ("/_ministack/cfn-response/", "/_ministack/cfn-signal/", "/_ministack/health")
+_JSON = "application/x-amz-json-1.1"
+_XML_SERVICES = frozenset({"s3", "iam", "sts", "cloudformation", "sqs", "sns"})
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """An ASGI application."""
+
+    account: Account
+    training: TrainingService
+    admin: AdminApi
+    faults: FaultBook
+    calls: CallLog
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] != "http":
+            await ministack_application(scope, receive, send)
+            return
+        try:
+            await self._serve(EndpointRequest(scope, receive), send)
+        except ClientDisconnect:
+            return
+
+    async def _serve(self, request: EndpointRequest, send: Send) -> None:
+        if self.admin.owns(request.path):
+            await self.admin(request.scope, request.receive, send)
+        elif request.path.startswith(_INTERNAL) and not request.path.startswith(_CALLBACKS):
+            await PlainTextResponse("closed in the embedded cloud", 403)(request.scope, request.receive, send)
+        else:
+            await self._serve_call(request, await recognise(request), send)
+
+    async def _serve_call(self, request: EndpointRequest, call: Call, send: Send) -> None:
+        access_key = callers.access_key_of(request)
+        if refusal := await _root_refusal(request, access_key):
+            await _error(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
+            return
+        role, session = callers.caller_of(access_key)
+        caller = SERVICE_PRINCIPAL if session == PLATFORM_SESSION else role
+        self.calls.add(call, caller)
+        fault = self.faults.take_call(call, caller, await resources(request, call))
+        if fault is None or fault.after_effect:
+            await self._answer(request, call, send if fault is None else discard)
+        if fault is None:
+            return
+        if fault.disconnect:
+            await break_off(send)
+        else:
+            await _error(call, fault.code, fault.message, fault.status)(request.scope, request.receive, send)
+
+    async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
+        if request.headers.get("x-amz-target", "").startswith("SageMaker."):
+            response = await self._train(request, call.operation)
+            await response(request.scope, request.receive, send)
+        else:
+            await ministack_application(request.scope, request.replay, send)
+
+    async def _train(self, request: EndpointRequest, operation: str) -> Response:
+        """The answer to a call of SageMaker in the JSON 1.1 protocol."""
+        await callers.admit(request, self.account)
+
+        def authorise(action: str, resource: str, context: Mapping[str, object]) -> None:
+            if refusal := callers.refusal_of(request, self.account, action, resource, context):
+                raise ServiceError(refusal.code, refusal.message)
+
+        try:
+            document = json.loads(await request.body() or b"{}")
+            answer = self.training.call(operation, document, authorise)
+        except json.JSONDecodeError as error:
+            return _error(Call("sagemaker", operation), "SerializationException", str(error), 400)
+        except ServiceError as error:
+            return _error(Call("sagemaker", operation), error.code, error.message, error.status)
+        return Response(json.dumps(answer), 200, _headers(_JSON))
+
+
+async def _root_refusal(request: EndpointRequest, access_key: str) -> callers.Refusal | None:
+    if callers.foreign_root_key(access_key):
+        return callers.Refusal("UnrecognizedClientException", "The security token included in the request is invalid.")
+    if callers.is_root(access_key):
+        return await callers.root_signature_refusal(request)
+    return None
+
+
+def _error(call: Call, code: str, message: str, status: int) -> Response:
+    """An error in the protocol of the service that was called."""
+    if call.service not in _XML_SERVICES:
+        body = json.dumps({"__type": code, "message": message})
+        return Response(body, status, {**_headers(_JSON), "x-amzn-errortype": code})
+    inner = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+    body = (
+        f"<Error>{inner}</Error>"
+        if call.service == "s3"
+        else f"<ErrorResponse><Error><Type>Sender</Type>{inner}</Error></ErrorResponse>"
+    )
+    return Response(body, status, _headers("text/xml"))
+
+
+def _headers(content_type: str) -> dict[str, str]:
+    return {"content-type": content_type, "x-amzn-requestid": str(uuid.uuid4())}

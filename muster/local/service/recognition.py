@@ -1,0 +1,122 @@
+"""The AWS call that an HTTP request makes: from its headers, or from botocore's model of a REST service."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import parse_qs, unquote
+
+import botocore.session
+
+from muster.local.calls import Call
+from muster.local.service.http_request import EndpointRequest
+
+# Signing names whose botocore model has another name.
+_MODELS = {"execute-api": "apigatewaymanagementapi"}
+_SCOPE = re.compile(r"Credential=[^/]+/\d{8}/[^/]*/([^/]+)/aws4_request")
+_PLACEHOLDER = re.compile(r"\{(\w+)(\+?)\}")
+_SMITHY = re.compile(r"/service/\w+/operation/(\w+)")  # the path of the CBOR protocol
+_FORM = "application/x-www-form-urlencoded"
+
+
+async def recognise(request: EndpointRequest) -> Call:
+    """The service and operation that a request calls."""
+    scope = _SCOPE.search(request.headers.get("authorization", ""))
+    credential = request.query.get("X-Amz-Credential", [""])[0].split("/")
+    service = scope[1] if scope else credential[3] if len(credential) == 5 else "unsigned"
+    if target := request.headers.get("x-amz-target"):
+        return Call(service, target.rsplit(".", 1)[-1])
+    if smithy := _SMITHY.fullmatch(request.path):
+        return Call(service, smithy[1])
+    if action := request.query.get("Action"):
+        return Call(service, action[0])
+    if request.headers.get("content-type", "").startswith(_FORM):
+        form = parse_qs((await request.body()).decode("latin-1"))
+        return Call(service, form.get("Action", ["unknown"])[0])
+    return Call(service, _rest_operation(service, request))
+
+
+async def resources(request: EndpointRequest, call: Call) -> Collection[str]:
+    """The names that a fault's resource glob may match; never empty, so that `*` matches every call."""
+    if request.headers.get("x-amz-target"):
+        return ["", *_string_members(await request.body())]
+    path = unquote(request.path).lstrip("/")
+    return [_bucket_prefix(request) + path if call.service == "s3" else path]
+
+
+def _string_members(body: bytes) -> list[str]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return []
+    return [value for value in document.values() if isinstance(value, str)] if isinstance(document, dict) else []
+
+
+def _bucket_prefix(request: EndpointRequest) -> str:
+    """`bucket/` for a virtual-hosted S3 request, nothing for path style."""
+    host = request.headers.get("host", "").split(":")[0]
+    label, _, rest = host.partition(".")
+    return f"{label}/" if rest.endswith("localhost") and label != "s3" else ""
+
+
+@dataclass(frozen=True)
+class _Route:
+    operation: str
+    method: str
+    pattern: re.Pattern[str]
+    literals: frozenset[tuple[str, str]]
+
+
+@cache
+def _routes(service: str) -> tuple[_Route, ...]:
+    """The REST routes of a service, from botocore's model of it."""
+    session = botocore.session.get_session()
+    name = _MODELS.get(service, service)
+    if name not in session.get_available_services():
+        return ()
+    model = session.get_service_model(name)
+    routes = []
+    for operation in model.operation_names:
+        http = model.operation_model(operation).http
+        path, _, query = http["requestUri"].partition("?")
+        pattern = _PLACEHOLDER.sub(lambda found: ".+" if found[2] else "[^/]+", re.sub(r"/$", "", path))
+        literals = frozenset(
+            (key, value) for key, _, value in (part.partition("=") for part in query.split("&")) if key
+        )
+        routes.append(_Route(operation, http["method"], re.compile(pattern + "/?"), literals))
+    return tuple(routes)
+
+
+def _rest_operation(service: str, request: EndpointRequest) -> str:
+    path = "/" + _bucket_prefix(request) + request.path.lstrip("/") if service == "s3" else request.path
+    query = request.query
+    if service == "s3" and (special := _s3_special(request.method, query, request.headers)):
+        return special
+    candidates = [
+        route
+        for route in _routes(service)
+        if route.method == request.method
+        and route.pattern.fullmatch(path)
+        and all(key in query and (not value or value in query[key]) for key, value in route.literals)
+    ]
+    # The most query literals win; among equals the plain operation (ListBuckets before ListDirectoryBuckets).
+    best = min(candidates, key=lambda route: (-len(route.literals), len(route.operation)), default=None)
+    return best.operation if best else "unknown"
+
+
+def _s3_special(method: str, query: dict[str, list[str]], headers: Mapping[str, str]) -> str | None:
+    """Operations that differ only in parameters and headers."""
+    if "uploadId" in query:
+        part = "UploadPartCopy" if "x-amz-copy-source" in headers else "UploadPart"
+        return {
+            "PUT": part,
+            "POST": "CompleteMultipartUpload",
+            "DELETE": "AbortMultipartUpload",
+            "GET": "ListParts",
+        }.get(method)
+    if method == "PUT" and "x-amz-copy-source" in headers:
+        return "CopyObject"
+    return None
