@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import botocore.session
 from pydantic import Field, JsonValue
@@ -32,6 +33,10 @@ _PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster"
 _IMAGE = "<image-of-the-stack>"
 
 
+Request = dict[str, JsonValue]
+"""A CreateTrainingJob request as JSON."""
+
+
 class RankGroup(Document):
     """Ranks whose requests differ only in the rank."""
 
@@ -50,9 +55,7 @@ class SourceArchive(Document):
 class DryRun(Document):
     """What a spec would send, need and cost."""
 
-    requests: tuple[dict[str, JsonValue], ...] = Field(
-        description="CreateTrainingJob of every replica's first attempt, by rank"
-    )
+    requests: tuple[Request, ...] = Field(description="CreateTrainingJob of every replica's first attempt, by rank")
     groups: tuple[RankGroup, ...]
     quotas: tuple[Quota, ...]
     cost: Cost
@@ -114,7 +117,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
     plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     return DryRun(
-        requests=tuple(training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)),
+        requests=tuple(cast("Request", training_job_request(plan, rank, attempt=1)) for rank in range(spec.replicas)),
         groups=tuple(_groups(plan.spec)),
         quotas=tuple(quotas(ranks)),
         cost=cost(ranks, context.prices),

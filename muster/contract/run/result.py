@@ -42,11 +42,11 @@ class ReplicaResult(Document):
     round: int | None = None
     checksum: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
-    problem: str | None = Field(default=None, description="why something of the above is missing")
+    problem: str | None = Field(default=None, description="why a value above is missing")
 
 
 class Result(Document):
-    """What came of a run."""
+    """How a run ended."""
 
     version: Annotated[int, Field(ge=RESULT_VERSION, le=RESULT_VERSION)] = RESULT_VERSION
     run: str
@@ -57,5 +57,5 @@ class Result(Document):
     reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
     parameters_identical: bool | None = Field(
         default=None,
-        description="whether all that succeeded hold the same bytes; None when fewer than two tell",
+        description="whether all replicas that succeeded hold the same bytes; none when fewer than two report it",
     )

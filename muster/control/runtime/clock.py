@@ -1,4 +1,4 @@
-"""The one clock of the control plane: the time, how long something takes, and pauses."""
+"""The only clock of the control plane: the time, durations and pauses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells the time. Tests and simulations put a virtual one in the place of the machine's."""
+    """A source of time. Tests and simulations use a virtual one instead of the machine's."""
 
     def utc_now(self) -> datetime:
         """The time, with UTC as its zone."""
@@ -43,7 +43,7 @@ _clock: Clock = SystemClock()
 
 @contextmanager
 def replaced(clock: Clock) -> Iterator[None]:
-    """Let `clock` tell the time to every thread of this process."""
+    """Use `clock` in every thread of this process."""
     global _clock  # noqa: PLW0603 - there is one clock, and its users are everywhere
     before, _clock = _clock, clock
     try:
