@@ -15,7 +15,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire.binary_format import Floats
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 
 class Position:
