@@ -238,7 +238,7 @@ def test_events_that_come_after_the_job_was_looked_at_change_nothing(harness: Co
     harness.cloud.training.complete(harness.job())
     harness.arm()
     before = harness.record()
-    assert harness.deliver()[-1] == "announced again: it was decided before"
+    assert harness.deliver()[-1] == "announced again: the decision was already recorded"
     assert harness.record() == before
 
 
