@@ -1,10 +1,12 @@
-"""Moments as documents and people get them."""
+"""Times as documents hold them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
+
+from muster.contract import timestamps
 
 
-def utc_text(moment: datetime) -> str:
+def utc_text(at: datetime) -> timestamps.Timestamp:
     """ISO 8601 in UTC, to the millisecond."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return timestamps.text(at)

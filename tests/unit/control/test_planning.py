@@ -170,7 +170,9 @@ def test_of_two_continuations_at_once_the_first_one_stands(harness: ControlHarne
     plan = ended(harness)
     spec = plan.spec.model_copy(update={"resume_from": "first"})
     one, other = (Continuation(run=name, execution_arn=f"arn:{name}") for name in ("one", "other"))
-    harness.cloud.calls.inject(Fault("PutObject", action=lambda: register_continuation(harness.plane.store, spec, other)))
+    harness.cloud.calls.inject(
+        Fault("PutObject", action=lambda: register_continuation(harness.plane.store, spec, other))
+    )
     with pytest.raises(SpecError, match="already continued by other"):
         register_continuation(harness.plane.store, spec, one)
 

@@ -133,7 +133,9 @@ def test_a_job_of_somebody_else_without_tags_in_its_event_is_dropped(harness: Co
     harness.arm()
     record = harness.record(0)
     run.documents.update_record(1, lambda _: record.model_copy(update={"rank": 1}))
-    assert harness.react(change(TrainingJobName="muster-one-r1-a1")).what == "dropped: the job does not belong to this run"
+    assert (
+        harness.react(change(TrainingJobName="muster-one-r1-a1")).what == "dropped: the job does not belong to this run"
+    )
 
 
 # --- tags, and what an event leaves out -----------------------------------------------------------
