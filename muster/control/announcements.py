@@ -45,7 +45,7 @@ def announce_launch(bus: Bus, run: ActiveRun, rank: int, attempt: int) -> None:
 def announce_rerun(bus: Bus, run: ActiveRun, record: Record) -> None:
     """Replica Rerun and its metric, where a rerun was decided after the end of the current attempt."""
     ended, decision = record.current, record.decision
-    if decision is None or ended.failure_class is None:
+    if decision is None or decision.decided_at is None or ended.failure_class is None:
         return
     measure(RERUNS_WITHIN_HOUR, ends_within_hour(record.attempts))
     bus.emit(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+from muster.contract import timestamps
 from muster.contract.document import digest
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt, shortages
@@ -80,7 +81,7 @@ def can_do_without(spec: Spec, replicas_lost: int) -> bool:
 
 def ends_within_hour(attempts: tuple[Attempt, ...]) -> int:
     """How many of `attempts` ended within the hour before the latest end, that one included."""
-    ends = [datetime.fromisoformat(attempt.ended_at) for attempt in attempts if attempt.ended_at]
+    ends = [timestamps.parse(attempt.ended_at) for attempt in attempts if attempt.ended_at]
     return sum(max(ends) - end <= _HOUR for end in ends)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract import timestamps
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
 from muster.contract.names import run_name
 from muster.contract.run.continuation import Continuation
@@ -52,7 +53,9 @@ def make_plan(
         if spec.resume_from is None
         else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
     )
-    plan = Plan.make(run, request.execution_arn, request.started_at, place, spec, lineage=lineage)
+    # Step Functions leaves milliseconds out where they are 0.
+    created_at = timestamps.text(timestamps.parse(request.started_at))
+    plan = Plan.make(run, request.execution_arn, created_at, place, spec, lineage=lineage)
     documents = RunDocuments(store, plan.run)
     if not store.create(plan.layout.plan, plan.to_json()):
         existing = documents.require_plan()

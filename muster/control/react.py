@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from muster.contract import names
+from muster.contract import names, timestamps
 from muster.contract.aws.failures import JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
@@ -90,7 +90,7 @@ class JobStateChange(BaseModel):
     def history(self) -> tuple[Transition, ...]:
         """The secondary statuses of the job so far."""
         return tuple(
-            Transition(at=clock.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
+            Transition(at=timestamps.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
             for transition in self.SecondaryStatusTransitions[-_HISTORY_MAX:]
         )
 
@@ -108,7 +108,7 @@ class JobStateChange(BaseModel):
     def ended(self, attempt: Attempt) -> Attempt:
         """`attempt` with its end from the event, whose status is terminal."""
         end = JobEnd(JobStatus(self.TrainingJobStatus), self.SecondaryStatus, self.FailureReason or "")
-        at = clock.from_epoch_milliseconds(self.LastModifiedTime) if self.LastModifiedTime else clock.now()
+        at = timestamps.from_epoch_milliseconds(self.LastModifiedTime) if self.LastModifiedTime else clock.now()
         artifacts = self.ModelArtifacts.S3ModelArtifacts if self.ModelArtifacts else None
         return self.seen(attempt).model_copy(update={"artifacts": artifacts}).ended(end, at)
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import Document
 from muster.contract.spec.spec import Spec
+from muster.contract.timestamps import Timestamp
 
 NOT_CREATED = "NotCreated"
 """The secondary status of an attempt that ended without a job: its request was refused."""
@@ -20,7 +21,7 @@ _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 class Transition(Document):
     """A secondary status as SageMaker reported it; unknown ones are kept."""
 
-    at: str
+    at: Timestamp
     secondary: str
 
 
@@ -29,11 +30,11 @@ class Attempt(Document):
 
     attempt: int = Field(ge=1)
     job: str
-    launched_at: str | None = Field(default=None, description="none where only a refusal of its request is known")
+    launched_at: Timestamp | None = Field(default=None, description="none where only a refusal of its request is known")
     instance_type: str | None = Field(
         default=None, description="the type it runs on; none until SageMaker has chosen among the preferences"
     )
-    ended_at: str | None = None
+    ended_at: Timestamp | None = None
     billable_seconds: int | None = Field(default=None, description="as SageMaker bills it; none where it is not known")
     status: str = ""
     secondary: str = ""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from muster.contract.document import Document
 from muster.contract.run.result import Verdict
 from muster.contract.spec.run_limits import Timer
+from muster.contract.timestamps import Timestamp
 
 
 class FenceCause(StrEnum):
@@ -30,4 +31,4 @@ class Fence(Document):
     verdict: Verdict
     cause: FenceCause
     reason: str
-    at: str
+    at: Timestamp

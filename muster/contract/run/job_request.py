@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+from pydantic import JsonValue
 
 from muster.contract import names
 from muster.contract.layout import s3_uri
@@ -14,13 +16,10 @@ from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel, channels_request
 from muster.contract.training.source_channels import delivery_channels
 
-if TYPE_CHECKING:
-    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef
-
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 
 
-def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> CreateTrainingJobRequestTypeDef:
+def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> dict[str, JsonValue]:
     """The request that launches attempt `attempt` of replica `rank`.
 
     `shortages` is how many earlier attempts found no capacity or no quota: after each the next fallback type is used.
@@ -52,8 +51,8 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     }
     # SageMaker refuses an empty InputDataConfig, so empty members are left out. False is a value.
     members = {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
-    # The sections are models with the service's limits; botocore checks their shapes again.
-    return cast("CreateTrainingJobRequestTypeDef", members)
+    # Every member comes from a document, so it is JSON.
+    return cast("dict[str, JsonValue]", members)
 
 
 def output_uri(plan: Plan) -> str:

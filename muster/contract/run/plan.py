@@ -10,6 +10,7 @@ from muster.contract.document import Document, digest
 from muster.contract.layout import RunLayout
 from muster.contract.run.lineage import Lineage
 from muster.contract.spec.spec import Spec
+from muster.contract.timestamps import Timestamp
 
 PLAN_VERSION = 1
 
@@ -33,7 +34,7 @@ class Plan(Document):
     version: Annotated[int, Field(ge=PLAN_VERSION, le=PLAN_VERSION)] = PLAN_VERSION
     run: str
     execution_arn: str
-    created_at: str
+    created_at: Timestamp
     place: Place
     spec: Spec
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -41,7 +42,14 @@ class Plan(Document):
 
     @classmethod
     def make(
-        cls, run: str, execution_arn: str, created_at: str, place: Place, spec: Spec, *, lineage: Lineage | None = None
+        cls,
+        run: str,
+        execution_arn: str,
+        created_at: Timestamp,
+        place: Place,
+        spec: Spec,
+        *,
+        lineage: Lineage | None = None,
     ) -> Plan:
         """The plan of a spec, with every default: the same execution and spec give the same bytes."""
         resolved = spec.resolved()

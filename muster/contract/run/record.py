@@ -9,6 +9,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.timestamps import Timestamp
 
 RECORD_VERSION = 1
 
@@ -32,7 +33,7 @@ class Decision(Document):
     attempt: int = Field(ge=1, description="the attempt that ended; for a rerun, the one to launch")
     lost: bool = Field(default=False, description="whether the replica failed and has no rerun left")
     delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the end to the launch")
-    decided_at: str = ""
+    decided_at: Timestamp | None = None
     reason: str = ""
 
 

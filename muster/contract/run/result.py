@@ -9,6 +9,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.timestamps import Timestamp
 
 RESULT_VERSION = 1
 
@@ -52,7 +53,7 @@ class Result(Document):
     run: str
     verdict: Verdict
     reason: str
-    settled_at: str
+    settled_at: Timestamp
     replicas: tuple[ReplicaResult, ...]
     reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
     parameters_identical: bool | None = Field(

@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue
 from muster.contract.aws.failures import FailureClass
 from muster.contract.document import Document, digest
 from muster.contract.run.result import Result, Verdict
+from muster.contract.timestamps import Timestamp
 
 SOURCE = "muster"
 EVENT_VERSION = 1
@@ -31,7 +32,7 @@ class Event(Document):
     """The fields that identify an event among those of its type; a repeated event has the same values in them."""
 
     version: Annotated[int, Field(ge=EVENT_VERSION, le=EVENT_VERSION, description="of this schema")] = EVENT_VERSION
-    at: str = Field(description="when it happened, ISO 8601 in UTC")
+    at: Timestamp = Field(description="when it happened, ISO 8601 in UTC")
 
     @property
     def id(self) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
+from muster.contract.timestamps import Timestamp
 
 QUEUE_VERSION = 1
 QUEUE_KEY = "queue/replicas.json"
@@ -23,7 +24,7 @@ class QueuedRun(Document):
     run: str
     execution_arn: str
     replicas: int = Field(ge=1)
-    asked_at: str
+    asked_at: Timestamp
     admitted: bool = False
 
 

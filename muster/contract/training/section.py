@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.contract.document import Document
 
 RequestPart = dict[str, object]
-"""Members of the CreateTrainingJob request, by their names. The whole request is typed in job_request.py."""
+"""Members of the CreateTrainingJob request, by their names. job_request.py joins them."""
 
 # Words that CreateTrainingJob does not write in CamelCase.
 _SPELLINGS = {"gb": "GB"}

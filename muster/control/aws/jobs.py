@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
+from pydantic import JsonValue
 
+from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_request_error
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import Attempt, granted_type
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
-from muster.control.runtime import clock
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
@@ -74,7 +75,7 @@ class Jobs:
     def __init__(self, sagemaker: SageMakerClient) -> None:
         self._sagemaker = sagemaker
 
-    def create(self, request: CreateTrainingJobRequestTypeDef) -> bool:
+    def create(self, request: dict[str, JsonValue]) -> bool:
         """Send CreateTrainingJob. False where a job of that name exists already (Muster's or not).
 
         Raises:
@@ -83,7 +84,7 @@ class Jobs:
             ClientError: the last response was a 5xx, so the job may exist or not; or the last try was throttled.
         """
         try:
-            self._sagemaker.create_training_job(**request)
+            self._sagemaker.create_training_job(**cast("CreateTrainingJobRequestTypeDef", request))
         except ClientError as error:
             code = error_code(error)
             if code in {"ResourceInUse", "ResourceInUseException"}:
@@ -109,7 +110,7 @@ class Jobs:
             secondary=found["SecondaryStatus"],
             reason=found.get("FailureReason", ""),
             artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-            changed_at=clock.isoformat(found.get("TrainingEndTime") or found["LastModifiedTime"]),
+            changed_at=timestamps.text(found.get("TrainingEndTime") or found["LastModifiedTime"]),
             instance_type=granted_type(found["ResourceConfig"]),
             # Missing before the end, and for a job that never had an instance.
             billable_seconds=found.get("BillableTimeInSeconds", 0),

@@ -73,7 +73,7 @@ def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | i
 
 def remaining_delay(decision: Decision) -> int:
     """Seconds from now until the decided rerun is due."""
-    if decision.delay_seconds == 0:
+    if decision.decided_at is None:
         return 0
     return max(0, math.ceil(decision.delay_seconds - clock.seconds_since(decision.decided_at)))
 

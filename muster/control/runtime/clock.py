@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
+from muster.contract import timestamps
+from muster.contract.timestamps import Timestamp
+
 
 class Clock(Protocol):
     """A source of time. Tests and simulations use a virtual one instead of the machine's."""
@@ -67,21 +70,11 @@ def sleep(seconds: float) -> None:
     _clock.sleep(seconds)
 
 
-def now() -> str:
-    """The time in UTC, ISO 8601 with milliseconds; sorts as text."""
-    return isoformat(utc_now())
-
-
-def isoformat(at: datetime) -> str:
-    """`at` as `now` writes it."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def from_epoch_milliseconds(value: float) -> str:
-    """The times in SageMaker's events are epoch milliseconds."""
-    return isoformat(datetime.fromtimestamp(value / 1000, UTC))
+def now() -> Timestamp:
+    """The time as documents hold it."""
+    return timestamps.text(utc_now())
 
 
 def seconds_since(timestamp: str) -> float:
     """Seconds from `timestamp`, as `now` wrote it, until now."""
-    return (utc_now() - datetime.fromisoformat(timestamp)).total_seconds()
+    return (utc_now() - timestamps.parse(timestamp)).total_seconds()

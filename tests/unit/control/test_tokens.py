@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
+from muster.contract import timestamps
 from muster.contract.errors import ConflictError, DocumentError
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
@@ -16,7 +17,7 @@ from tests.memory.harness import RUN, ControlHarness
 
 
 def rerun(delay: int, decided_seconds_ago: float = 0) -> Decision:
-    decided = clock.isoformat(clock.utc_now() - timedelta(seconds=decided_seconds_ago))
+    decided = timestamps.text(clock.utc_now() - timedelta(seconds=decided_seconds_ago))
     return Decision(next=Next.RERUN, attempt=2, delay_seconds=delay, decided_at=decided, reason="spot")
 
 
