@@ -160,7 +160,7 @@ def test_an_unreadable_manifest_is_an_error_even_if_another_layout_is_there(s3: 
     ],
 )
 def test_an_absolute_s3_uri_is_taken(s3: S3Client, value: str, expected: str) -> None:
-    put(s3, HYPERPOD, json.dumps({"checkpoint_s3_bucket": value, "made_by": "another trainer", "version": "3.1"}).encode())
+    put(s3, HYPERPOD, json.dumps({"checkpoint_s3_bucket": value, "made_by": "others", "version": "3.1"}).encode())
     assert resolve_manifest(s3, OUTPUT, JOB).checkpoint_uri == expected
 
 
