@@ -20,6 +20,7 @@ from muster.client.cli.program import app
 from muster.client.runs.run_status import RunStatus
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import Result
+from muster.contract.timestamps import Timestamp
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
 
@@ -281,6 +282,7 @@ def _plain(annotation: Any) -> str:
         int: "whole number",
         float: "number",
         bool: "true or false",
+        Timestamp: "time",
         Any: "JSON value",
     }
     return words[annotation]
