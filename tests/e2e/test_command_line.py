@@ -141,7 +141,7 @@ def test_names_that_are_taken_or_unknown_are_one_line(stack: Deployed, name: str
     )
     code, _, errors = muster(stack, "launch", "-", stdin={**spec, "replicas": 2})
     assert code == 2
-    assert errors.startswith(f"muster: The run {name} already exists")
+    assert errors.startswith(f"muster: The run name {name} is already used")
     assert errors.count("\n") == 1
     code, _, errors = muster(stack, "status", "nobody")
     assert code == 2

@@ -82,7 +82,7 @@ def test_the_verdict_is_words_in_every_state(small: PageInput) -> None:
     assert "do not hold the same parameters" in make_page(replace(small, parameters_identical=False)).verdict
 
 
-def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: PageInput) -> None:
+def test_a_run_in_progress_shows_what_its_replicas_wait_for(small: PageInput) -> None:
     waits = attempt(attempt=2, secondary=NOT_CREATED, launched_at=None, failure_class=FailureClass.QUOTA)
     replicas = [
         ReplicaView(rank=0, state="Downloading", attempts=(attempt(ended_at=None),)),
