@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.control.admission import AdmitRequest, admit
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import logger, metrics, read_event
@@ -13,7 +11,7 @@ _plane = ControlPlane.from_environment("s3", "stepfunctions")
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: object) -> dict[str, bool]:
+def handler(event: dict[str, object], context: object) -> dict[str, bool]:
     """Never raises; the workflow continues when its task token is completed."""
     request = read_event(AdmitRequest, event)
     logger.append_keys(run_id=request.run)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.contract.aws.metric_names import REPLICA_LAUNCHED
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.control_plane import ControlPlane
@@ -14,7 +12,7 @@ _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "even
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: object) -> dict[str, str]:
+def handler(event: dict[str, object], context: object) -> dict[str, str]:
     """Never raises; the workflow gets the outcome through its task token."""
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)

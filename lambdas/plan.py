@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.plan import Place
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -32,7 +30,7 @@ _defaults = StackDefaults.from_json(_settings.defaults, "MUSTER_DEFAULTS")
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+def handler(event: dict[str, object], context: object) -> dict[str, object]:
     """The run and its ranks; for a spec that cannot be run, the error."""
     request = read_event(PlanRequest, event)
     logger.append_keys(run_id=request.execution_name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.contract.run.record import Next
 from muster.control.control_plane import ControlPlane
 from muster.control.react import JobStateChange, react
@@ -21,7 +19,7 @@ _METRICS = {
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: object) -> dict[str, str]:
+def handler(event: dict[str, object], context: object) -> dict[str, str]:
     """What was done about the event. After an error Lambda retries; the dead-letter queue comes last."""
     change = read_event(JobStateChange, event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)

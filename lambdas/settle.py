@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 
@@ -23,7 +23,7 @@ class SettleRequest(BaseModel):
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
+def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     """The output of the execution."""
     request = read_event(SettleRequest, event)
     logger.append_keys(run_id=request.run)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.control.aws.executions import Executions
 from muster.control.aws.inbox import Inbox
 from muster.control.control_plane import ControlPlane
@@ -21,7 +19,7 @@ _starter = Starter(
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: object) -> dict[str, list[str]]:
+def handler(event: dict[str, object], context: object) -> dict[str, list[str]]:
     """The result of every request in the event. Lambda retries after an error."""
     outcomes = list(_starter.from_function_event(event))
     logger.info("runs requested", extra={"outcomes": outcomes})

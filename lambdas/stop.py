@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
@@ -14,7 +12,7 @@ _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "even
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: Context) -> dict[str, str]:
+def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     """Fence the run and stop its jobs; after the execution's end also verify that they have ended, and settle."""
     if "detail" in event:
         ended = read_event(ExecutionEnded, event["detail"])

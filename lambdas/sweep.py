@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from muster.control.aws.executions import Executions
 from muster.control.control_plane import ControlPlane
@@ -17,7 +16,7 @@ _executions = Executions(_plane.clients.stepfunctions, read_environment(Executio
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
+def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     """The result of the sweep."""
     swept = sweep(_plane, _executions, read_event(SweepRequest, event), time_left(context))
     found = asdict(swept)

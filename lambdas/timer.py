@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import count, logger, metrics, read_event
 from muster.control.timers import Fired, TimerRequest, fire
@@ -13,7 +11,7 @@ _plane = ControlPlane.from_environment("s3", "sagemaker")
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, Any], context: object) -> dict[str, str]:
+def handler(event: dict[str, object], context: object) -> dict[str, str]:
     """The result. Lambda retries after an error."""
     request = read_event(TimerRequest, event)
     logger.append_keys(run_id=request.run)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.contract.names import run_job_prefix
 from muster.contract.run.plan import Plan
-from muster.contract.run.result import ReplicaOutcome, Verdict
+from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 from muster.control.finish import Finished
 from muster.report.links import console_links, object_link
 
@@ -16,31 +14,31 @@ REASON_MAX = 16_384
 _ERRORS = {Verdict.FAILED: "Muster.RunFailed", Verdict.STOPPED: "Muster.RunStopped"}
 
 
-def execution_output(plan: Plan, finished: Finished, result_uri: str) -> dict[str, Any]:
+def execution_output(plan: Plan, finished: Finished, result_uri: str) -> dict[str, object]:
     """The output of the settling task. Its size does not depend on the number of replicas.
 
     The workflow branches on `verdict` and `reason`, also in executions that an earlier version started.
     """
     result, page_uri, continued_by = finished.result, finished.page_uri, finished.continued_by
-    succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in result.replicas)
+    links = _links(plan, result_uri, page_uri)
     rounds = [replica.round for replica in result.replicas if replica.round is not None]
-    answer: dict[str, Any] = {
+    answer: dict[str, object] = {
         "run": result.run,
         "verdict": result.verdict.value,
         "reason": result.reason[:REASON_MAX],
         "replicas": len(result.replicas),
-        "succeeded": succeeded,
+        "succeeded": _succeeded(result),
         **({"rounds": max(rounds)} if rounds else {}),
-        "attempts": sum(len(replica.attempts) for replica in result.replicas),
+        "attempts": _attempts(result),
         "reruns": result.reruns,
         "settled_at": result.settled_at,
         "result": result_uri,
         **({"page": page_uri} if page_uri else {}),
         **({"continued_by": continued_by} if continued_by else {}),
-        "links": _links(plan, result_uri, page_uri),
+        "links": links,
     }
     if result.verdict is not Verdict.SUCCEEDED:
-        answer |= {"error": _ERRORS[result.verdict], "cause": _cause(answer)}
+        answer |= {"error": _ERRORS[result.verdict], "cause": _cause(finished, links)}
     return answer
 
 
@@ -64,12 +62,20 @@ _WHERE = {
 }
 
 
-def _cause(answer: dict[str, Any]) -> str:
+def _cause(finished: Finished, links: dict[str, str]) -> str:
     """The reason; after a blank line, which clients rely on, figures and links."""
-    figures = (
-        f"{answer['succeeded']} of {answer['replicas']} replicas succeeded; attempts in total: {answer['attempts']}."
-    )
-    where = [f"{words}: {answer['links'][name]}" for name, words in _WHERE.items() if name in answer["links"]]
-    by_hand = f"To continue from the last committed round: muster rerun {answer['run']}"
-    next_ = f"It is continued by {answer['continued_by']}." if "continued_by" in answer else by_hand
-    return "\n".join([answer["reason"], "", figures, *where, next_])
+    result = finished.result
+    attempts = f"attempts in total: {_attempts(result)}"
+    figures = f"{_succeeded(result)} of {len(result.replicas)} replicas succeeded; {attempts}."
+    where = [f"{words}: {links[name]}" for name, words in _WHERE.items() if name in links]
+    by_hand = f"To continue from the last committed round: muster rerun {result.run}"
+    next_ = by_hand if finished.continued_by is None else f"It is continued by {finished.continued_by}."
+    return "\n".join([result.reason[:REASON_MAX], "", figures, *where, next_])
+
+
+def _succeeded(result: Result) -> int:
+    return sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in result.replicas)
+
+
+def _attempts(result: Result) -> int:
+    return sum(len(replica.attempts) for replica in result.replicas)

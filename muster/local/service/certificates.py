@@ -58,7 +58,7 @@ def _usable(paths: Certificates) -> bool:
 
 
 def _create(paths: Certificates) -> None:
-    # The authority's key is never written: nothing else can be signed by what clients are told to trust.
+    # The authority's key is never written: nothing else can be signed by what clients trust.
     authority = trustme.CA(path_length=0, organization_name="Muster", organization_unit_name="Embedded cloud CA")
     server = authority.issue_cert(
         *_IDENTITIES,

@@ -218,7 +218,7 @@ class Timeline {
     const { replicas } = this.model;
     if (replicas.length < MANY) { byId("overview").replaceChildren(); return; }
     const height = Math.min(replicas.length, 360);
-    const canvas = el("canvas", { width: WIDTH, height, role: "img", "aria-label": `All ${replicas.length} replicas over time; the table below shows the same` });
+    const canvas = el("canvas", { width: WIDTH, height, role: "img", "aria-label": `All ${replicas.length} replicas over time; the table below has the same data` });
     canvas.style.height = `${height}px`;
     const context = canvas.getContext("2d");
     const colours = Object.fromEntries(["waiting", "loading", "training", "saving", "broken"].map((name) => [name, css(`--${name}`)]));
