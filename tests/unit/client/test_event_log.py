@@ -8,9 +8,10 @@ import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
 from muster.client.runs.event_log import EventKind, Traces, event_log
+from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Transition
+from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.waiting import Waiting
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -22,7 +23,11 @@ def at(seconds: int) -> datetime:
 
 def job(rank: int, attempt: int, status: str, ended: int | None = None) -> Job:
     name = JobName("muster", "digits", rank, attempt)
-    return Job(name, status, status, at(attempt * 10), None if ended is None else at(ended))
+    times = {
+        "launched_at": timestamps.text(at(attempt * 10)),
+        "ended_at": None if ended is None else timestamps.text(at(ended)),
+    }
+    return Job(rank, Attempt(attempt=attempt, job=str(name), status=status, secondary=status, **times))
 
 
 def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order() -> None:
