@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from muster import (
+    Algorithm,
     Cancellation,
     ClientError,
     Context,
@@ -79,7 +80,7 @@ def problems(error: MusterError) -> list[str]:
 
 def train(context: Context, rounds: int) -> None:
     parameters = {"w": np.zeros(3, dtype=np.float32)}
-    diloco = DiLoCo(context.rendezvous, parameters, sync_every=5)
+    diloco = DiLoCo(context.rendezvous, parameters, Algorithm(sync_every=5))
     while diloco.round < rounds:
         parameters["w"] -= 0.1
         diloco.step()
