@@ -72,7 +72,7 @@ def attempt(plane: ControlPlane, request: AttemptRequest) -> Launch:
     armed = _arm(run, request, stopping=stopping)
     record = armed.record
     if record is None or _is_settled(request, record):
-        return _answer(plane, run, request, record)
+        return _answer(plane, run, request, record, stopping=stopping)
     launched = _launch(run, record, armed, stopping=stopping)
     if isinstance(launched, Attempt):
         end_attempt(plane, run, request.rank, launched)
@@ -127,7 +127,9 @@ def _is_settled(request: AttemptRequest, record: Record) -> bool:
     return current != request.attempt or request.armed_at < record.armed_at or record.decision is not None
 
 
-def _answer(plane: ControlPlane, run: ActiveRun, request: AttemptRequest, record: Record | None) -> Launch:
+def _answer(
+    plane: ControlPlane, run: ActiveRun, request: AttemptRequest, record: Record | None, *, stopping: bool
+) -> Launch:
     """Complete the request's token with what the record says."""
     current, decided = (record.current.attempt, record.decision) if record else (0, None)
     if record is not None and (current > request.attempt or request.armed_at < record.armed_at):
@@ -137,7 +139,7 @@ def _answer(plane: ControlPlane, run: ActiveRun, request: AttemptRequest, record
     if record is not None and decided is not None and current == request.attempt:
         announce_end(plane, run, record, decided, token=request.token, fresh=False)
         return Launch.CONCLUDED
-    if decided is not None and remaining_delay(decided) > 0:
+    if not stopping and decided is not None and remaining_delay(decided) > 0:
         return _completed(plane, request, decided, Launch.EARLY)
     refused = Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
     return _completed(plane, request, refused, Launch.REFUSED)

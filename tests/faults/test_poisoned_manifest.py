@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import itertools
 import json
 import tarfile
 import tracemalloc
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
+from tests.memory.clock import TickingClock
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -190,9 +190,8 @@ def timed_out(s3: S3Client, body: bytes) -> ManifestProblem:
     """What comes of an archive on a clock that moves a second each time it is read, when there are five."""
     s3.delete_object(Bucket=BUCKET, Key=PLAIN)
     s3.put_object(Bucket=BUCKET, Key=ARCHIVE, Body=body)
-    seconds = itertools.count()
-    with pytest.raises(ManifestError) as caught:
-        resolve_manifest(s3, f"s3://{BUCKET}", JOB, limits=Limits(seconds=5), monotonic=lambda: float(next(seconds)))
+    with TickingClock().install(), pytest.raises(ManifestError) as caught:
+        resolve_manifest(s3, f"s3://{BUCKET}", JOB, limits=Limits(seconds=5))
     return caught.value.kind
 
 

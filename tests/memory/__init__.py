@@ -1,7 +1,7 @@
 """One AWS in memory, in virtual time: for unit tests of the control plane and for the simulation of faults.
 
     cloud = MemoryCloud()
-    store = Store(cloud.client("s3"), cloud.bucket, pause=cloud.clock.sleep)
+    store = Store(cloud.client("s3"), cloud.bucket)
     jobs = Jobs(cloud.client("sagemaker"))
     with cloud.clock.install():
         jobs.create(request)

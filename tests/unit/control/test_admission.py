@@ -1,85 +1,125 @@
-"""The queue in its bucket: tokens first, then the look, so that whoever gets a queued hears of it."""
+"""The run queue in its bucket: the token first, then the look, so that a run that is admitted gets its answer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-import boto3
 import pytest
-from moto import mock_aws
+from botocore.exceptions import ClientError
 
-from muster.contract.errors import DocumentError
+from muster.contract.errors import ConflictError, DocumentError
+from muster.contract.layout import RunLayout
+from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun
-from muster.control.admission import RunQueue
-from muster.control.aws.store import Store
-
-
-class Workflows:
-    """Who was told that its queued has come; while it is down nobody can be told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.down = False
-
-    def release(self, token: str) -> None:
-        if self.down:
-            raise ConnectionError
-        if token not in self.told:
-            self.told.append(token)
+from muster.control.admission import AdmitRequest, RunQueue, admit
+from tests.memory import AwsError, Fault, server_error
+from tests.memory.harness import ControlHarness
 
 
 @pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RunQueue, Workflows, Store]]:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    with mock_aws():
-        s3 = boto3.client("s3", region_name="us-east-1")
-        s3.create_bucket(Bucket="bucket")
-        workflows, store = Workflows(), Store(s3, "bucket", pause=lambda _: None)
-        yield RunQueue(store, workflows.release, cap=4), workflows, store
+def harness() -> Iterator[ControlHarness]:
+    """A stack that runs at most four replicas at once."""
+    with ControlHarness(cap=4).installed() as harness:
+        yield harness
+
+
+@pytest.fixture
+def queue(harness: ControlHarness) -> RunQueue:
+    assert harness.plane.queue is not None
+    return harness.plane.queue
 
 
 def queued(run: str, replicas: int) -> QueuedRun:
     return QueuedRun(run=run, execution_arn=f"arn:{run}", replicas=replicas, asked_at="t")
 
 
-def test_who_leaves_calls_the_next_one(queue):
-    runs, workflows, _ = queue
-    assert runs.ask(queued("a", 3), "token-a")
-    assert not runs.ask(queued("b", 2), "token-b")
-    assert workflows.told == ["token-a"]
-    runs.leave("arn:a")
-    assert workflows.told == ["token-a", "token-b"]
-    assert runs.is_admitted("arn:b")
+def test_a_run_that_leaves_admits_the_next_one(harness: ControlHarness, queue: RunQueue) -> None:
+    first, second = harness.cloud.workflow.token(), harness.cloud.workflow.token()
+    assert queue.join(queued("a", 3), first)
+    assert not queue.join(queued("b", 2), second)
+    assert (harness.output(first), harness.output(second)) == ({}, None)
+    queue.leave("arn:a")
+    assert harness.output(second) == {}
+    assert queue.is_admitted("arn:b")
 
 
-def test_a_call_that_was_lost_is_made_by_the_next_one_who_leaves_or_asks(queue):
-    runs, workflows, _ = queue
-    runs.ask(queued("a", 3), "token-a")
-    runs.ask(queued("b", 2), "token-b")
-    workflows.down = True
-    with pytest.raises(ConnectionError):
-        runs.leave("arn:a")
-    workflows.down = False
-    # Settle is tried again; or the wait of the second run ends, and it asks with a fresh token.
-    runs.leave("arn:a")
-    assert workflows.told[-1] == "token-b"
-    assert runs.ask(queued("b", 2), "token-b2")
-    assert workflows.told[-1] == "token-b2"
+def test_an_admission_whose_answer_was_lost_is_repeated_by_the_next_call(
+    harness: ControlHarness, queue: RunQueue
+) -> None:
+    workflow = harness.cloud.workflow
+    second, later = workflow.token(), workflow.token()
+    queue.join(queued("a", 3), workflow.token())
+    queue.join(queued("b", 2), second)
+    harness.cloud.calls.inject(server_error("SendTaskSuccess"))
+    with pytest.raises(ClientError):
+        queue.leave("arn:a")
+    assert harness.output(second) is None
+    # Settle is tried again; or the wait of the second run times out, and it joins with a fresh token.
+    queue.leave("arn:a")
+    assert harness.output(second) == {}
+    assert queue.join(queued("b", 2), later)
+    assert harness.output(later) == {}
 
 
-def test_a_damaged_queue_is_an_error_and_not_an_empty_one(queue):
-    runs, _, store = queue
-    store.create(QUEUE_KEY, b"damaged")
+def test_a_damaged_queue_is_an_error_and_not_an_empty_one(harness: ControlHarness, queue: RunQueue) -> None:
+    harness.plane.store.create(QUEUE_KEY, b"damaged")
     with pytest.raises(DocumentError, match=re.escape(QUEUE_KEY)):
-        runs.ask(queued("a", 1), "token")
+        queue.join(queued("a", 1), "token")
 
 
-def test_two_who_ask_at_once_do_not_overwrite_each_other(queue):
-    runs, _, store = queue
-    runs.ask(queued("a", 3), "token-a")
-    found = store.get(QUEUE_KEY)
-    stale = Queue.from_json(found.body, "queue")
-    runs.ask(queued("b", 2), "token-b")
-    assert not store.replace(QUEUE_KEY, stale.asked(queued("c", 1), 4).to_json(), found.etag)
+def test_two_runs_that_join_at_once_do_not_overwrite_each_other(harness: ControlHarness, queue: RunQueue) -> None:
+    tokens = [harness.cloud.workflow.token() for _ in "ab"]
+    rival = Fault(
+        "PutObject",
+        when=lambda call: call.parameters["Key"] == QUEUE_KEY,
+        action=lambda: queue.join(queued("a", 3), tokens[0]),
+    )
+    harness.cloud.calls.inject(rival)
+    assert not queue.join(queued("b", 2), tokens[1])
+    found = harness.plane.store.get(QUEUE_KEY)
+    assert found is not None
+    runs = Queue.from_json(found.body, "queue").runs
+    assert [(one.run, one.admitted) for one in runs] == [("a", True), ("b", False)]
+
+
+def test_a_queue_that_is_always_written_by_others_is_given_up(harness: ControlHarness, queue: RunQueue) -> None:
+    conflict = AwsError("ConditionalRequestConflict", "again", 409)
+    harness.cloud.calls.inject(
+        Fault("PutObject", conflict, count=None, when=lambda call: "queue/" in call.parameters["Key"])
+    )
+    with pytest.raises(ConflictError, match="written by others 20 times"):
+        queue.join(queued("a", 1), harness.cloud.workflow.token())
+
+
+def test_a_run_whose_end_did_not_leave_the_queue_is_removed_by_the_next_one_that_joins(
+    harness: ControlHarness, queue: RunQueue
+) -> None:
+    queue.join(queued("a", 3), harness.cloud.workflow.token())
+    result = Result(run="a", verdict=Verdict.FAILED, reason="", settled_at="t", replicas=(), reruns=0)
+    harness.plane.store.create(RunLayout("a").result, result.to_json())
+    assert queue.join(queued("b", 2), harness.cloud.workflow.token())
+    assert not queue.is_admitted("arn:a")
+
+
+def test_a_run_is_queued_by_its_plan_and_joins_once_however_often_it_asks(harness: ControlHarness) -> None:
+    for name in ("first", "second"):
+        harness.plan(name, replicas=4)
+    tokens = [harness.cloud.workflow.token() for _ in range(3)]
+    assert admit(harness.plane, AdmitRequest(run="first", token=tokens[0]))
+    assert not admit(harness.plane, AdmitRequest(run="second", token=tokens[1]))
+    harness.cloud.workflow.expire(tokens[1])
+    assert not admit(harness.plane, AdmitRequest(run="second", token=tokens[2]))
+    queue = harness.plane.queue
+    assert queue is not None
+    queue.leave(harness.cloud.workflow.execution_arn("first"))
+    assert [harness.output(token) for token in tokens] == [{}, None, {}]
+
+
+def test_a_stack_without_a_cap_admits_every_run_at_once() -> None:
+    with ControlHarness().installed() as harness:
+        harness.plan()
+        token = harness.cloud.workflow.token()
+        assert admit(harness.plane, AdmitRequest(run="one", token=token))
+        assert harness.output(token) == {}
+        assert harness.keys("queue/") == []

@@ -21,6 +21,7 @@ from moto import mock_aws
 
 from muster.contract.run.run_document import Manifest
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, ResolvedManifest, resolve_manifest
+from tests.memory.clock import TickingClock
 from tests.support.serving import serving
 
 if TYPE_CHECKING:
@@ -489,12 +490,13 @@ def test_an_object_that_changes_while_it_is_read_is_not_mixed(endpoint: Endpoint
     assert "changed" in str(error)
 
 
-def test_time_is_bounded_by_the_clock_given(endpoint: Endpoint, remote: S3Client) -> None:
+def test_time_is_bounded(endpoint: Endpoint, remote: S3Client) -> None:
     endpoint.objects[ARCHIVE] = late_manifest()
-    ticks = itertools.count()
-    error = failure(remote, monotonic=lambda: float(next(ticks)), limits=Limits(seconds=5))
+    clock = TickingClock()
+    with clock.install():
+        error = failure(remote, limits=Limits(seconds=5))
     assert error.kind is ManifestProblem.TIMEOUT
-    assert next(ticks) <= 10
+    assert clock.reads <= 10
 
 
 def test_what_is_read_of_an_archive_is_bounded(endpoint: Endpoint, remote: S3Client) -> None:

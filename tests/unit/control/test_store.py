@@ -1,46 +1,21 @@
 import itertools
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
-from moto import mock_aws
 
 from muster.contract.errors import ConflictError, DocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
 from muster.control.aws.store import Store
-from muster.control.documents import RunDocuments
+from muster.control.documents import RunDocuments, Updated
+from tests.memory import AwsError, Fault, server_error
+from tests.memory.harness import ControlHarness
 
 
 @pytest.fixture
-def store(monkeypatch):
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    with mock_aws():
-        s3 = boto3.client("s3", region_name="us-east-1")
-        s3.create_bucket(Bucket="bucket")
-        yield Store(s3, "bucket", pause=lambda _: None)
-
-
-class OneAtATime:
-    """A client that sends one request after the other: moto looks and writes in two steps, where S3 does it in one."""
-
-    def __init__(self, client):
-        self._client = client
-        self._lock = threading.Lock()
-
-    def __getattr__(self, name):
-        call = getattr(self._client, name)
-
-        def one_call(**request):
-            with self._lock:
-                return call(**request)
-
-        return one_call
+def store(harness: ControlHarness) -> Store:
+    return harness.plane.store
 
 
 def record(token: str) -> Record:
@@ -84,7 +59,7 @@ def test_a_writer_that_never_wins_gives_up(store):
 
 
 def test_no_update_is_lost_between_writers(store):
-    documents = RunDocuments(Store(OneAtATime(store.s3), "bucket", pause=lambda _: None), "run")
+    documents = RunDocuments(store, "run")
     documents.update_record(0, lambda _: record("0"))
 
     def add_one(_: int) -> None:
@@ -97,10 +72,10 @@ def test_no_update_is_lost_between_writers(store):
 
 def test_a_change_that_changes_nothing_writes_nothing(store):
     documents = RunDocuments(store, "run")
-    documents.update_record(0, lambda _: record("a"))
+    assert documents.update_record(0, lambda _: record("a")) == Updated(record("a"), written=True)
     etag = store.get(documents.layout.record(0)).etag
-    assert documents.update_record(0, lambda found: found) == record("a")
-    assert documents.update_record(0, lambda _: None) == record("a")
+    assert documents.update_record(0, lambda found: found) == Updated(record("a"), written=False)
+    assert documents.update_record(0, lambda _: None) == Updated(record("a"), written=False)
     assert store.get(documents.layout.record(0)).etag == etag
 
 
@@ -113,7 +88,49 @@ def test_a_damaged_record_is_told_by_its_place(store, body):
 
 
 def test_counting_sees_every_page(store):
-    for number in range(5):
+    for number in range(1_001):
         store.create(f"lost/{number}", b"{}")
-    assert store.count("lost/") == 5
+    assert store.count("lost/") == 1_001
     assert store.count("other/") == 0
+
+
+def conflicts(count: int) -> Fault:
+    """Two conditional writes met: S3 answers 409 to one of them, which may try again."""
+    return Fault("PutObject", AwsError("ConditionalRequestConflict", "Please try again.", 409), count=count)
+
+
+def test_a_conditional_write_that_met_another_one_is_tried_again(harness, store):
+    harness.cloud.calls.inject(conflicts(3))
+    assert store.create("key", b"one")
+    assert harness.cloud.calls.counts()["PutObject"] == 4
+    assert 0 < harness.cloud.clock.monotonic() < 1
+    harness.cloud.calls.inject(conflicts(1))
+    assert store.replace("key", b"two", store.get("key").etag)
+    assert store.get("key").body == b"two"
+
+
+def test_a_conditional_write_that_meets_others_without_end_is_given_up(harness, store):
+    harness.cloud.calls.inject(conflicts(20))
+    with pytest.raises(ConflictError, match=r"s3://bucket/key was written by others 20 times"):
+        store.create("key", b"one")
+
+
+def test_a_write_that_is_denied_is_an_error(harness, store):
+    harness.cloud.calls.inject(Fault("PutObject", AwsError("AccessDenied", "kms:GenerateDataKey", 403)))
+    with pytest.raises(ClientError, match="AccessDenied"):
+        store.create("key", b"one")
+
+
+def test_a_lost_answer_to_a_creation_is_a_lost_race(store, harness):
+    """The second try meets the object of the first: whoever calls looks at what stands."""
+    harness.cloud.calls.inject(server_error("PutObject", after_effect=True))
+    with pytest.raises(ClientError):
+        store.create("key", b"mine")
+    assert not store.create("key", b"mine")
+    assert store.get("key").body == b"mine"
+
+
+def test_the_head_of_an_object_is_all_that_is_read(store):
+    store.create("key", bytes(100))
+    store.create("empty", b"")
+    assert (len(store.head("key", 10)), store.head("empty", 10), store.head("nothing", 10)) == (10, None, None)

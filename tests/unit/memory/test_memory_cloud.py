@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from muster.control import clock as control_clock
+from muster.control.runtime import clock as control_clock
 from tests.memory import AwsError, Fault, MemoryCloud, VirtualClock, lost_answer, server_error, throttle
 from tests.memory.clock import START
 

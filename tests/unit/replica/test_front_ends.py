@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.replica.peers import Run
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
@@ -16,6 +15,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire.binary_format import Floats
+from tests.support.peers import Run
 
 
 class Position:

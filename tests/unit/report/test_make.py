@@ -9,7 +9,8 @@ import pytest
 
 from bench.sample_run import sample_run
 from muster.contract.aws.failures import FailureClass
-from muster.contract.run.attempt import Attempt, Transition
+from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.report.cost import attempt_usd
 from muster.report.links import console_links
 from muster.report.make import PageInput, make_page
@@ -48,17 +49,20 @@ def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
     assert attempt_usd(attempt(history=history), 1, now, PRICES) == pytest.approx(0.36)
     assert attempt_usd(attempt(history=history, ended_at=None), 1, now, PRICES) == pytest.approx(3.36)
     assert attempt_usd(attempt(ended_at=None, secondary="Pending"), 1, now, PRICES) == 0
-    assert attempt_usd(attempt(job=None), 1, now, PRICES) == 0
+    assert attempt_usd(attempt(secondary=NOT_CREATED), 1, now, PRICES) == 0
     assert attempt_usd(attempt(instance_type="ml.new.large"), 1, now, PRICES) is None
 
 
-def test_after_a_shortage_the_next_fallback_is_counted(small: PageInput) -> None:
-    spec = small.plan.spec.model_copy(update={"fallback_instance_types": ["ml.g5.4xlarge"]})
+def test_each_attempt_costs_by_its_own_type_for_all_its_instances(small: PageInput) -> None:
+    spec = small.plan.spec.model_copy(update={"instance_count": 2})
+    refused = attempt(secondary=NOT_CREATED, failure_class=FailureClass.CAPACITY)
+    attempts = (refused, attempt(attempt=2), attempt(attempt=3, instance_type="ml.m5.large"))
+    replica = ReplicaView(rank=0, state="succeeded", attempts=attempts)
     plan = small.plan.model_copy(update={"spec": spec})
-    refused = attempt(job=None, instance_type=None, failure_class=FailureClass.CAPACITY)
-    replica = ReplicaView(rank=0, state="succeeded", attempts=(refused, attempt(attempt=2, instance_type=None)))
-    page = make_page(replace(small, plan=plan, replicas=[replica]))
-    assert [one.instance_type for one in page.replicas[0].attempts] == [None, "ml.g5.4xlarge"]
+    [shown] = make_page(replace(small, plan=plan, replicas=[replica])).replicas
+    hourly = SHIPPED_PRICES.usd_per_hour
+    expected = (0, *(round(hourly[name] * 2 / 6, 6) for name in ("ml.g5.xlarge", "ml.m5.large")))
+    assert shown.usd == expected
 
 
 def test_the_verdict_is_words_in_every_state(small: PageInput) -> None:
@@ -79,7 +83,7 @@ def test_the_verdict_is_words_in_every_state(small: PageInput) -> None:
 
 
 def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: PageInput) -> None:
-    waits = attempt(attempt=2, job=None, launched_at=None, ended_at=None, failure_class=FailureClass.QUOTA)
+    waits = attempt(attempt=2, secondary=NOT_CREATED, launched_at=None, failure_class=FailureClass.QUOTA)
     replicas = [
         ReplicaView(rank=0, state="Downloading", attempts=(attempt(ended_at=None),)),
         ReplicaView(rank=1, state="waiting for quota", attempts=(attempt(failure_class=FailureClass.CAPACITY), waits)),
@@ -94,7 +98,7 @@ def test_the_limits_of_a_run_stand_beside_what_they_limit(small: PageInput) -> N
     page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
     notes = {fact.label: fact.note for fact in page.facts}
     assert notes["Time"] == "of at most 2 h"
-    assert notes["Cost so far"].endswith("; no reruns from $250.00 on")
+    assert notes["Cost so far"].endswith("; no reruns after $250.00")
 
 
 def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: PageInput) -> None:

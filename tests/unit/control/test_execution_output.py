@@ -8,7 +8,8 @@ from bench.sample_run import sample_run
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.control.execution_output import ending
+from muster.control.execution_output import execution_output
+from muster.control.finish import Finished
 
 PLAN = sample_run(2, 1).plan
 RESULT_URI, PAGE_URI = "s3://bucket/control/sample/result.json", "s3://bucket/control/sample/report.html"
@@ -32,7 +33,9 @@ def result(verdict: Verdict, reason: str = "why", replicas: int = 2) -> Result:
 
 
 def test_the_output_of_a_run_that_succeeded_says_what_came_of_it_and_where_to_look():
-    answer = ending(PLAN, result(Verdict.SUCCEEDED, "1 of 2 replicas succeeded"), RESULT_URI, PAGE_URI, None)
+    answer = execution_output(
+        PLAN, Finished(result(Verdict.SUCCEEDED, "1 of 2 replicas succeeded"), PAGE_URI, None), RESULT_URI
+    )
     links = answer.pop("links")
     assert answer == {
         "run": "sample",
@@ -56,26 +59,30 @@ def test_the_output_of_a_run_that_succeeded_says_what_came_of_it_and_where_to_lo
 
 @pytest.mark.parametrize(("verdict", "error"), [("failed", "Muster.RunFailed"), ("stopped", "Muster.RunStopped")])
 def test_the_cause_of_one_that_failed_says_why_first_and_then_where_to_look(verdict, error):
-    answer = ending(PLAN, result(Verdict(verdict), "replica 0 was lost"), RESULT_URI, PAGE_URI, None)
+    answer = execution_output(
+        PLAN, Finished(result(Verdict(verdict), "replica 0 was lost"), PAGE_URI, None), RESULT_URI
+    )
     assert answer["error"] == error
     why, _, where = answer["cause"].partition("\n\n")
     assert why == "replica 0 was lost"
     assert where.startswith("1 of 2 replicas succeeded, 3 attempts in all.\n")
     for name in ("page", "result", "logs", "jobs"):
         assert f": {answer['links'][name]}\n" in where
-    assert where.endswith("muster rerun sample goes on from the last committed round.")
+    assert where.endswith("muster rerun sample continues it from the last committed round.")
 
 
-def test_a_run_that_goes_on_names_its_continuation_and_one_without_a_page_has_no_link_to_it():
-    answer = ending(PLAN, result(Verdict.FAILED), RESULT_URI, None, "sample-x2")
+def test_a_run_that_is_continued_names_its_continuation_and_one_without_a_page_has_no_link_to_it():
+    answer = execution_output(PLAN, Finished(result(Verdict.FAILED), None, "sample-x2"), RESULT_URI)
     assert answer["continued_by"] == "sample-x2"
-    assert answer["cause"].endswith("\nIt goes on as sample-x2.")
+    assert answer["cause"].endswith("\nIt is continued by sample-x2.")
     assert "page" not in {*answer, *answer["links"]}
     assert "Page" not in answer["cause"]
 
 
 def test_neither_a_long_reason_nor_many_replicas_reach_a_quota():
-    answer = ending(PLAN, result(Verdict.FAILED, "é" * 40_000, REPLICAS_MAX), RESULT_URI, PAGE_URI, None)
+    answer = execution_output(
+        PLAN, Finished(result(Verdict.FAILED, "é" * 40_000, REPLICAS_MAX), PAGE_URI, None), RESULT_URI
+    )
     assert len(answer["error"]) <= ERROR_MAX
     assert len(answer["cause"]) <= CAUSE_MAX
     assert "Logs of the replicas: https://" in answer["cause"]

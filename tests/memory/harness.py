@@ -1,0 +1,173 @@
+"""The control plane over the AWS in memory: the parts of a stack that a test of the functions needs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+from muster.contract.run.plan import Place
+from muster.contract.run.record import Record
+from muster.contract.run.result import Result
+from muster.contract.spec.stack_defaults import StackDefaults
+from muster.control.active_run import ActiveRun
+from muster.control.attempt import AttemptRequest, Launch, attempt
+from muster.control.aws.clients import Clients, Service
+from muster.control.aws.executions import Executions
+from muster.control.aws.tokens import workflow_state
+from muster.control.control_plane import ControlPlane
+from muster.control.planning import PlanRequest, make_plan
+from muster.control.react import JobStateChange, Reaction, react
+from muster.control.runtime import clock
+from muster.control.runtime.function import read_environment
+from muster.control.runtime.function_settings import FunctionEnvironment
+from muster.control.runtime.time_budget import TimeBudget
+from tests.memory.cloud import ACCOUNT, MemoryCloud
+from tests.memory.workflow import Answer
+
+BUS = "muster-bus"
+PREFIX = "muster"
+RUN = "one"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/replica"
+PACKAGE = "s3://assets/package.zip"
+SPEC = {"replicas": 1, "trainer": "package.module:train", "image": "image:1", "instance_type": "ml.m5.large"}
+
+
+class MemoryClients(Clients):
+    """Clients of an AWS in memory; only those of `services` where a test holds what a function opens."""
+
+    def __init__(self, cloud: MemoryCloud, services: tuple[Service, ...] = get_args(Service)) -> None:
+        # Clients keeps each client in the attribute of its name: one that is there already is not made.
+        vars(self).update({name: NotOpened(name) for name in get_args(Service)})
+        vars(self).update({name: cloud.client(name) for name in services})
+
+
+class NotOpened:
+    """In place of a client that the function did not name: it would be made during an event, which costs time."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"{name} of {self._service}, which the function did not open"
+        raise AssertionError(message)
+
+
+class ControlHarness:
+    """A cloud, a control plane over it, and the workflow's part: executions, tokens, and the delivery of events.
+
+    `tries` is that of the cloud's clients, `cap` the stack's limit on concurrent replicas. A second harness over a
+    `cloud` is a function that starts anew: it has read nothing yet.
+    """
+
+    def __init__(self, *, tries: int = 1, cap: int | None = None, cloud: MemoryCloud | None = None) -> None:
+        self.cloud = cloud or MemoryCloud(tries=tries)
+        self.environment = {"MUSTER_BUCKET": self.cloud.bucket, "MUSTER_JOB_PREFIX": PREFIX, "MUSTER_BUS": BUS}
+        if cap is not None:
+            self.environment["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(cap)
+        settings = read_environment(FunctionEnvironment, self.environment)
+        self.plane = ControlPlane(settings, MemoryClients(self.cloud))
+        self.executions = Executions(self.plane.clients.stepfunctions, self.cloud.workflow.machine_arn)
+        self.place = Place(bucket=self.cloud.bucket, role_arn=ROLE, job_prefix=PREFIX, package_uri=PACKAGE)
+        self._retries = itertools.count()
+
+    @contextmanager
+    def installed(self) -> Iterator[ControlHarness]:
+        """With virtual time in place of the machine's."""
+        with self.cloud.clock.install():
+            yield self
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    def plan(self, name: str = RUN, /, **fields: Any) -> ActiveRun:
+        """Start an execution and plan its run: `SPEC` with these fields."""
+        self.executions.start(name, "{}")
+        make_plan(self.plane.store, self.place, StackDefaults(), self.plan_request(name, **fields))
+        return self.plane.runs.require(name)
+
+    def plan_request(self, name: str = RUN, /, **fields: Any) -> PlanRequest:
+        """What the workflow sends to plan."""
+        return PlanRequest(
+            execution_name=name,
+            execution_arn=self.cloud.workflow.execution_arn(name),
+            started_at=clock.now(),
+            input={**SPEC, **fields},
+        )
+
+    def record(self, rank: int = 0, run: str = RUN) -> Record:
+        """The record of a replica that has one."""
+        found = self.plane.runs.require(run).documents.record(rank).record
+        assert found is not None
+        return found
+
+    def result(self, run: str = RUN) -> Result | None:
+        """The settlement of a run."""
+        return self.plane.runs.require(run).documents.result()
+
+    def keys(self, prefix: str) -> list[str]:
+        """What lies under `prefix` of a run's part of `control/`, without it."""
+        return [key.removeprefix(prefix) for key in self.cloud.s3.objects(self.cloud.bucket) if key.startswith(prefix)]
+
+    # --- the workflow --------------------------------------------------------------------------
+
+    def request(self, rank: int = 0, attempt: int = 1, run: str = RUN, **fields: Any) -> AttemptRequest:
+        """What the workflow sends to attempt: a fresh token, a state entered now."""
+        values = {"token": self.cloud.workflow.token(run), "entered_at": clock.now(), "retry": next(self._retries)}
+        return AttemptRequest.model_validate({"run": run, "rank": rank, "attempt": attempt, **values, **fields})
+
+    def arm(self, rank: int = 0, attempt: int = 1, run: str = RUN) -> Launch:
+        """Call attempt as the workflow does."""
+        return self.attempt(self.request(rank, attempt, run))
+
+    def attempt(self, request: AttemptRequest) -> Launch:
+        """Call attempt with this request."""
+        return attempt(self.plane, request)
+
+    def answer(self, rank: int = 0, run: str = RUN) -> dict[str, Any] | None:
+        """With what the replica's workflow, which waits on the record's token, continues; None while it waits."""
+        return self.output(self.record(rank, run).token)
+
+    def output(self, token: str) -> dict[str, Any] | None:
+        """What a token was completed with."""
+        found: Answer | None = self.cloud.workflow.answer(token)
+        return None if found is None else dict(found.output)
+
+    def decided(self, rank: int = 0, run: str = RUN) -> dict[str, Any]:
+        """What a workflow gets that asks for the decision in the record."""
+        decision = self.record(rank, run).decision
+        assert decision is not None
+        return dict(workflow_state(run, rank, decision))
+
+    # --- jobs and events -----------------------------------------------------------------------
+
+    def job(self, rank: int = 0, attempt: int = 1, run: str = RUN) -> str:
+        """The name of an attempt's job."""
+        return str(self.plane.runs.require(run).job_name(rank, attempt))
+
+    def deliver(self) -> list[str]:
+        """Let react see every event of a training job that is on its way; what it did about each."""
+        changes = [
+            JobStateChange.model_validate(event["detail"])
+            for event in self.cloud.notifications.drain()
+            if event["source"] == "aws.sagemaker"
+        ]
+        return [self.react(change).what for change in changes]
+
+    def last_event(self, job: str) -> JobStateChange:
+        """The latest event of a job, taken off its way with all that are."""
+        details = [event["detail"] for event in self.cloud.notifications.drain()]
+        return JobStateChange.model_validate([one for one in details if one.get("TrainingJobName") == job][-1])
+
+    def react(self, change: JobStateChange) -> Reaction:
+        """Let react see an event."""
+        return react(self.plane, change)
+
+    def emitted(self) -> list[str]:
+        """The types of the events on the stack's bus, in order."""
+        return [entry.detail_type for entry in self.cloud.events.entries]
+
+
+def budget(seconds: float = 600.0) -> TimeBudget:
+    """A function's time."""
+    return TimeBudget.of(seconds)

@@ -1,0 +1,295 @@
+"""The handlers as Lambda loads them: the environment is set, the module is imported, `handler` is called.
+
+A handler names the services whose clients are to be made before the first event; here it has these and no others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from pydantic import ValidationError
+
+from muster.contract.errors import ConfigurationError
+from muster.contract.spec.run_limits import Timer
+from muster.control.aws.clients import TRIES, Clients, Service
+from muster.control.control_plane import ControlPlane
+from muster.control.runtime.function import metrics
+from tests.memory import throttle
+from tests.memory.cloud import ACCOUNT, REGION
+from tests.memory.harness import PACKAGE, ROLE, RUN, SPEC, ControlHarness, MemoryClients
+
+# The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
+
+Handler = Callable[[dict[str, Any]], dict[str, Any]]
+ENVIRONMENT = {
+    "MUSTER_REPLICA_ROLE_ARN": ROLE,
+    "MUSTER_PACKAGE_URI": PACKAGE,
+    "MUSTER_DEFAULTS": '{"tags": {"team": "a"}}',
+    "MUSTER_LAUNCHES_PER_SECOND": "10",
+    "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
+    "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
+    "MUSTER_STATE_MACHINE_ARN": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster",
+    "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
+}
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """Lambda's context."""
+
+    function_name: str = "muster"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:muster"
+    aws_request_id: str = "request"
+
+    def get_remaining_time_in_millis(self) -> int:
+        """A function's whole time."""
+        return 900_000
+
+
+@pytest.fixture
+def load(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Handler]:
+    """Import a handler anew, with more variables in its environment."""
+
+    def opened(_: type[Clients], *services: Service) -> Clients:
+        return MemoryClients(harness.cloud, services)
+
+    monkeypatch.setattr(Clients, "opened", classmethod(opened))
+    # Powertools reads the namespace when it is imported.
+    monkeypatch.setattr(metrics.provider, "namespace", "Muster")
+    monkeypatch.setattr(metrics.provider, "service", "muster")
+
+    def load(name: str, **variables: str) -> Handler:
+        for variable, value in {**harness.environment, **ENVIRONMENT, **variables}.items():
+            monkeypatch.setenv(variable, value)
+        spec = importlib.util.find_spec(f"lambdas.{name}")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        return lambda event: dict(module.handler(event, Invocation()))
+
+    return load
+
+
+def counted(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """The metrics that a function has written to its log."""
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    blocks = [directive for line in lines if "_aws" in line for directive in line["_aws"]["CloudWatchMetrics"]]
+    return {metric["Name"] for block in blocks for metric in block["Metrics"]}
+
+
+def plan_event(harness: ControlHarness, **fields: Any) -> dict[str, Any]:
+    harness.executions.start(RUN, "{}")
+    return harness.plan_request(**fields).model_dump()
+
+
+def attempt_event(harness: ControlHarness, rank: int = 0, attempt: int = 1) -> dict[str, Any]:
+    return {**harness.request(rank, attempt).model_dump(), "unknown": "a newer definition's"}
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+def test_a_run_from_its_plan_to_its_end(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = load("plan")(plan_event(harness, replicas=2, deadline_seconds=600))
+    assert plan == {
+        "accepted": True,
+        "queued": False,
+        "run": RUN,
+        "ranks": [0, 1],
+        "launch": {"from": "2026-01-01T00:00:00.000Z", "per_second": 10},
+    }
+    assert [json.loads(one["Target"]["Input"]) for one in harness.cloud.calls.of("CreateSchedule")] == [
+        {"run": RUN, "timer": "deadline"}
+    ]
+    attempt, react = load("attempt"), load("react")
+    assert [attempt(attempt_event(harness, rank)) for rank in range(2)] == [{"launch": "created"}] * 2
+    for rank in range(2):
+        harness.cloud.training.complete(harness.job(rank))
+    events = [event for event in harness.cloud.notifications.drain() if event["source"] == "aws.sagemaker"]
+    reactions = [react(event)["reaction"] for event in events]
+    assert reactions.count("concluded") == 2
+    assert [answer and answer["next"] for answer in map(harness.answer, range(2))] == ["done", "done"]
+    output = load("settle")({"run": RUN})
+    assert (output["verdict"], output["succeeded"], output["page"]) == (
+        "succeeded",
+        2,
+        "s3://bucket/control/one/report.html",
+    )
+    assert harness.emitted() == ["Run Started", "Replica Launched", "Replica Launched", "Run Succeeded"]
+    assert {"RunStarted", "ReplicaLaunched", "ReplicaSucceeded", "RunSucceeded"} <= counted(capsys)
+
+
+def test_a_run_that_fails_is_continued(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    load("plan")(plan_event(harness, rerun={"on": ["failed"], "max": 1}))
+    load("attempt")(attempt_event(harness))
+    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
+    harness.deliver()
+    assert load("stop")({"run": RUN, "reason": "replica 0 was lost"}) == {"stop": "asked"}
+    output = load("settle")({"run": RUN})
+    assert (output["verdict"], output["error"], output["continued_by"]) == ("failed", "Muster.RunFailed", "one-x2")
+    assert {"RunStopping", "RunFailed", "RunRerun"} <= counted(capsys)
+
+
+# --- each function --------------------------------------------------------------------------------
+
+
+def test_plan_refuses_in_the_users_terms(harness: ControlHarness, load: Callable[..., Handler]) -> None:
+    answer = load("plan")(plan_event(harness, replicas=0))
+    assert (answer["accepted"], answer["queued"], answer["error"]) == (False, False, "Muster.SpecError")
+    assert "replicas" in answer["cause"]
+    assert harness.emitted() == ["Run Refused"]
+    assert harness.cloud.calls.counts()["CreateSchedule"] == 0
+
+
+def test_plan_waits_for_admission_before_it_announces_the_run(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan, admit = (load(name, MUSTER_MAX_CONCURRENT_REPLICAS="4") for name in ("plan", "admit"))
+    event = plan_event(harness)
+    assert plan(event) == {"accepted": True, "queued": True, "run": RUN}
+    assert harness.emitted() == []
+    token = harness.cloud.workflow.token(RUN)
+    assert admit({"run": RUN, "token": token}) == {"admitted": True}
+    assert harness.output(token) == {}
+    assert plan(event)["ranks"] == [0]
+    assert harness.emitted() == ["Run Started"]
+
+
+@pytest.mark.parametrize(("function", "answer"), [("attempt", {"launch": "failed"}), ("admit", {"admitted": False})])
+def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
+    harness: ControlHarness, load: Callable[..., Handler], function: str, answer: dict[str, Any]
+) -> None:
+    harness.plan()
+    event = attempt_event(harness)
+    harness.cloud.calls.inject(throttle("GetObject"))
+    assert load(function, MUSTER_MAX_CONCURRENT_REPLICAS="4")(event) == answer
+    found = harness.cloud.workflow.answer(event["token"])
+    assert found is not None
+    assert found.error == "Muster.Unavailable"
+
+
+def test_react_counts_what_it_decided(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan()
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
+    event = harness.cloud.notifications.drain()[-1]
+    react = load("react")
+    assert react(event) == {"reaction": "concluded"}
+    assert "QuorumLost" in counted(capsys)
+    # A repeated event decides nothing.
+    assert react(event) == {"reaction": "announced again: it was decided before"}
+    assert "QuorumLost" not in counted(capsys)
+    assert react({"detail": {"TrainingJobName": "another", "TrainingJobStatus": "Failed"}}) == {
+        "reaction": "dropped: not a name of ours"
+    }
+    with pytest.raises(ValidationError):
+        react({})
+
+
+def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callable[..., Handler]) -> None:
+    harness.plan()
+    harness.arm()
+    harness.executions.start("never-planned", "{}")
+    for name in (RUN, "never-planned"):
+        harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(name))
+    ended = [event for event in harness.cloud.notifications.drain() if event["detail"].get("status") == "ABORTED"]
+    stop = load("stop")
+    assert [stop(event) for event in ended] == [{"stop": "verified"}, {"stop": "nothing to stop"}]
+    assert harness.cloud.training.names("Stopped") == [harness.job()]
+
+
+def test_sweep_says_what_it_found(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan()
+    harness.arm()
+    harness.cloud.workflow.fail(RUN, "States.Runtime")
+    harness.cloud.notifications.drain()
+    sweep = load("sweep")
+    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "troubles": ()}
+    assert {"OrphanJobsStopped", "RunsSettledLate"} <= counted(capsys)
+    with pytest.raises(ValidationError):
+        sweep({"young_seconds": -1})
+
+
+def test_start_says_what_came_of_each_request(harness: ControlHarness, load: Callable[..., Handler]) -> None:
+    start = load("start")
+    schedule = {"name": "nightly", "at": "2026-01-01T02:00:00Z", "spec": json.dumps(SPEC)}
+    assert start({"schedule": schedule}) == {"outcomes": ["started"]}
+    assert start({"schedule": {**schedule, "spec": "[]"}}) == {"outcomes": ["refused"]}
+    assert harness.executions.live_runs() == {"nightly-202601010200"}
+
+
+def test_timer_stops_a_run_that_is_late(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan(deadline_seconds=60)
+    harness.arm()
+    timer = load("timer")
+    assert timer({"run": "never-planned", "timer": "deadline"}) == {"timer": "the run is over or is being stopped"}
+    assert "RunStopping" not in counted(capsys)
+    assert timer({"run": RUN, "timer": Timer.DEADLINE.value}) == {"timer": "the run is stopped"}
+    assert "RunStopping" in counted(capsys)
+    assert harness.cloud.training.names("Stopping") == [harness.job()]
+
+
+def test_notify_sends_people_a_message(harness: ControlHarness, load: Callable[..., Handler]) -> None:
+    detail = {"run": RUN, "reason": "replica 0 was lost", "result": "s3://bucket/control/one/result.json"}
+    assert load("notify")({"detail-type": "Run Failed", "detail": detail}) == {"subject": "Muster: one has failed"}
+    [message] = harness.cloud.sns.messages
+    assert message.subject == "Muster: one has failed"
+    assert "Why: replica 0 was lost" in message.text
+
+
+# --- how they are made ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function", ["admit", "attempt", "notify", "plan", "react", "settle", "start", "stop", "sweep", "timer"]
+)
+def test_a_function_without_its_environment_says_what_is_missing(load: Callable[..., Handler], function: str) -> None:
+    with pytest.raises(ConfigurationError, match="MUSTER_BUCKET"):
+        load(function, MUSTER_BUCKET="")
+
+
+def test_the_parts_of_a_control_plane_are_made_once(harness: ControlHarness) -> None:
+    plane = harness.plane
+    for part in ("store", "jobs", "runs", "tokens", "bus", "rerun_policy"):
+        assert getattr(plane, part) is getattr(plane, part)
+    assert plane.queue is None
+
+
+def test_the_clients_try_passing_errors_again_and_events_only_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    environment = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus"}
+    plane = ControlPlane.from_environment("stepfunctions", "events", environment=environment)
+    assert set(vars(plane.clients)) == {"stepfunctions", "events"}
+    retries = [vars(client.meta.config)["retries"] for client in (plane.clients.stepfunctions, plane.clients.events)]
+    assert [(one["mode"], one["total_max_attempts"]) for one in retries] == [("standard", TRIES), ("standard", 2)]
+
+
+def test_a_client_that_was_not_opened_is_no_silent_success(harness: ControlHarness) -> None:
+    clients = MemoryClients(harness.cloud, ("s3",))
+    with pytest.raises(AssertionError, match="stop_training_job of sagemaker, which the function did not open"):
+        clients.sagemaker.stop_training_job(TrainingJobName="one")
+    with pytest.raises(ClientError, match="NoSuchKey"):
+        clients.s3.get_object(Bucket="bucket", Key="key")

@@ -1,0 +1,193 @@
+"""Plan: written once, and the same however often the execution asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.contract.aws.failures import FailureClass
+from muster.contract.errors import DocumentError, RunNameTakenError, SpecError
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.lineage import Continuation, Lineage
+from muster.contract.run.plan import Plan
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.run_document import RunDocument
+from muster.contract.spec.stack_defaults import StackDefaults
+from muster.control.continuations import succeed
+from muster.control.documents import RunDocuments
+from muster.control.planning import make_plan
+from tests.memory import Fault
+from tests.memory.harness import RUN, ControlHarness
+
+NONE = StackDefaults()
+
+
+class FunctionEndedError(BaseException):
+    """The function's time is over: no code of it runs any more."""
+
+
+def planned(
+    harness: ControlHarness,
+    run: str = RUN,
+    /,
+    *,
+    cap: int | None = None,
+    defaults: StackDefaults | None = None,
+    **fields: Any,
+) -> Plan:
+    request = harness.plan_request(run, **fields)
+    return make_plan(harness.plane.store, harness.place, defaults or StackDefaults(), request, cap)
+
+
+def refused(harness: ControlHarness, **fields: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        planned(harness, **fields)
+    assert harness.keys("") == []
+    return str(caught.value)
+
+
+def test_the_plan_and_the_document_of_the_replicas_are_written(harness: ControlHarness) -> None:
+    plan = planned(harness, replicas=3)
+    assert harness.keys("") == ["control/one/plan.json", "runs/one/document.json"]
+    assert RunDocuments(harness.plane.store, RUN).plan() == plan
+    found = harness.plane.store.get("runs/one/document.json")
+    assert found is not None
+    assert RunDocument.from_json(found.body, "document") == RunDocument.of(plan)
+
+
+def test_the_same_execution_gets_the_same_plan(harness: ControlHarness) -> None:
+    first = planned(harness)
+    harness.cloud.clock.advance(60)
+    assert planned(harness) == first
+
+
+def test_a_call_that_was_cut_off_is_completed_by_the_next(harness: ControlHarness) -> None:
+    harness.cloud.calls.inject(Fault("PutObject", FunctionEndedError(), skip=1))
+    with pytest.raises(FunctionEndedError):
+        planned(harness)
+    planned(harness)
+    assert harness.keys("") == ["control/one/plan.json", "runs/one/document.json"]
+
+
+def test_a_run_that_another_execution_owns_is_not_touched(harness: ControlHarness) -> None:
+    first = planned(harness)
+    request = harness.plan_request().model_copy(update={"execution_arn": "arn:other"})
+    with pytest.raises(RunNameTakenError) as caught:
+        make_plan(harness.plane.store, harness.place, StackDefaults(), request)
+    assert first.execution_arn in str(caught.value)
+    assert RunDocuments(harness.plane.store, RUN).plan() == first
+
+
+def test_another_spec_is_not_the_same_plan(harness: ControlHarness) -> None:
+    planned(harness)
+    with pytest.raises(RunNameTakenError):
+        planned(harness, replicas=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"replicas": 0}, "replicas"),
+        ({"name": "another"}, "'another' in an execution named 'one'"),
+        ({"image": None}, "neither an image nor a default of the stack"),
+        ({"source_dir": "./src", "image": "i:1"}, "a folder of some machine"),
+        ({"replicas": 5, "cap": 4}, "at most 4, the stack's max_concurrent_replicas"),
+    ],
+)
+def test_a_spec_that_cannot_be_run_writes_nothing(harness: ControlHarness, fields: dict[str, Any], words: str) -> None:
+    assert words in refused(harness, **fields)
+
+
+def test_all_problems_are_named_at_once(harness: ControlHarness) -> None:
+    words = refused(harness, name="another", image=None)
+    assert "in an execution named" in words
+    assert "neither an image" in words
+
+
+def test_a_stack_completes_what_a_spec_leaves_out(harness: ControlHarness) -> None:
+    defaults = StackDefaults(image="stack:1", tags={"team": "a"})
+    plan = planned(harness, defaults=defaults, image=None, cap=4)
+    assert (plan.spec.image, plan.spec.tags) == ("stack:1", {"team": "a"})
+
+
+def test_an_execution_with_a_long_name_gets_a_run_of_its_own(harness: ControlHarness) -> None:
+    name = "a_name-that-no-training-job-could-hold-" + "x" * 40
+    plan = planned(harness, name)
+    assert plan.run != name
+    assert harness.keys("runs/") == [f"{plan.run}/document.json"]
+
+
+# --- a run that continues another -----------------------------------------------------------------
+
+
+def ended(harness: ControlHarness, replicas: int = 2, run: str = "first") -> Plan:
+    """A run that has failed in its second attempt."""
+    plan = planned(harness, run, replicas=replicas)
+    attempt = Attempt(attempt=2, job="job", failure_class=FailureClass.INFRASTRUCTURE)
+    lost = ReplicaResult(rank=0, outcome=ReplicaOutcome.FAILED, attempts=(attempt,))
+    result = Result(run=run, verdict=Verdict.FAILED, reason="", settled_at="t", replicas=(lost,), reruns=1)
+    harness.plane.store.create(plan.layout.result, result.to_json())
+    return plan
+
+
+def test_a_continuation_shares_the_rendezvous_and_counts_attempts_on(harness: ControlHarness) -> None:
+    ended(harness)
+    plan = planned(harness, "second", replicas=2, resume_from="first")
+    assert plan.lineage == Lineage(parent="first", root="first", generation=1, attempts_before=2)
+    assert harness.keys("control/second/") == ["lineage.json", "plan.json"]
+    assert harness.keys("control/first/") == ["continued_by.json", "plan.json", "result.json"]
+    assert planned(harness, "second", replicas=2, resume_from="first") == plan
+
+
+def test_a_run_has_one_continuation(harness: ControlHarness) -> None:
+    ended(harness)
+    planned(harness, "second", replicas=2, resume_from="first")
+    with pytest.raises(SpecError, match="second has resumed already"):
+        planned(harness, "third", replicas=2, resume_from="first")
+
+
+@pytest.mark.parametrize(
+    ("parent", "replicas", "words"),
+    [
+        ("never-planned", 2, "which is no other run of this stack"),
+        ("second", 2, "which is no other run of this stack"),
+        ("running", 2, "which has no result yet"),
+        ("first", 3, "which has 2 replicas"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(harness: ControlHarness, parent: str, replicas: int, words: str) -> None:
+    ended(harness)
+    planned(harness, "running", replicas=2)
+    with pytest.raises(SpecError, match=words):
+        planned(harness, "second", replicas=replicas, resume_from=parent)
+    assert harness.keys("control/second/") == []
+    assert "continued_by.json" not in harness.keys("control/first/")
+
+
+def test_of_two_continuations_at_once_the_first_one_stands(harness: ControlHarness) -> None:
+    plan = ended(harness)
+    spec = plan.spec.model_copy(update={"resume_from": "first"})
+    one, other = (Continuation(run=name, execution_arn=f"arn:{name}") for name in ("one", "other"))
+    harness.cloud.calls.inject(Fault("PutObject", action=lambda: succeed(harness.plane.store, spec, other)))
+    with pytest.raises(SpecError, match="other has resumed already"):
+        succeed(harness.plane.store, spec, one)
+
+
+def test_a_run_without_a_plan_is_named_in_full(harness: ControlHarness) -> None:
+    assert harness.plane.runs.find("nothing") is None
+    with pytest.raises(DocumentError, match=r"s3://bucket/control/nothing/plan\.json"):
+        harness.plane.runs.require("nothing")
+
+
+def test_a_plan_is_read_once_by_a_warm_function(harness: ControlHarness) -> None:
+    for number in range(40):
+        planned(harness, f"run{number}")
+    harness.cloud.calls.reset()
+    for _ in range(3):
+        harness.plane.runs.require("run1")
+        harness.plane.runs.find("run2")
+    assert harness.cloud.calls.counts() == {"GetObject": 2}
+    for number in range(40):
+        harness.plane.runs.require(f"run{number}")
+    assert harness.cloud.calls.counts()["GetObject"] <= 42

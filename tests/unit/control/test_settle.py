@@ -1,0 +1,241 @@
+"""Settle: what came of every replica, weighed and written down once."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from muster.contract.aws.failures import FailureClass
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.run_document import Manifest
+from muster.contract.spec.spec_reader import parse_spec
+from muster.control.active_run import ActiveRun
+from muster.control.settle import settle, weigh
+from tests.memory import Fault, throttle
+from tests.memory.harness import RUN, SPEC, ControlHarness, budget
+
+BROKEN = "AlgorithmError: ExitCode 1"
+CANCELLED = Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="cancelled", at="t")
+QUORUM = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason="replica 0 was lost", at="t")
+
+
+def complete(harness: ControlHarness, rank: int = 0, checksum: str | None = None) -> None:
+    """Launch a replica and let it succeed; `checksum`: of the parameters in its manifest, where it leaves one."""
+    harness.arm(rank)
+    if checksum is not None:
+        manifest = Manifest(checkpoint_s3_bucket="s3://bucket/final", round=7, checksum=checksum, metrics={"loss": 1.0})
+        harness.plane.store.create(f"output/{RUN}/{harness.job(rank)}/manifest.json", manifest.to_json())
+    harness.cloud.training.complete(harness.job(rank))
+    harness.deliver()
+
+
+def fail(harness: ControlHarness, rank: int = 0) -> None:
+    harness.arm(rank)
+    harness.cloud.training.fail(harness.job(rank), BROKEN)
+    harness.deliver()
+
+
+def settled(run: ActiveRun, seconds: float = 600.0) -> Result:
+    return settle(run, budget(seconds))
+
+
+def outcomes(result: Result) -> list[str]:
+    return [replica.outcome.value for replica in result.replicas]
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def replicas(*outcomes: ReplicaOutcome) -> list[ReplicaResult]:
+    attempt = Attempt(attempt=1, job="job", reason="why")
+    return [ReplicaResult(rank=rank, outcome=one, attempts=(attempt,)) for rank, one in enumerate(outcomes)]
+
+
+S, F, X = ReplicaOutcome.SUCCEEDED, ReplicaOutcome.FAILED, ReplicaOutcome.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("found", "fence", "verdict", "reason"),
+    [
+        ((S, S, S), None, Verdict.SUCCEEDED, "3 of 3 replicas succeeded"),
+        ((S, S, F), None, Verdict.SUCCEEDED, "2 of 3 replicas succeeded"),
+        ((F, S, F), None, Verdict.FAILED, "1 of 3 replicas succeeded, 2 were needed; replica 0: why"),
+        ((X, S, X), None, Verdict.FAILED, "1 of 3 replicas succeeded, 2 were needed"),
+        ((S, S, S), CANCELLED, Verdict.SUCCEEDED, "3 of 3 replicas succeeded"),
+        ((S, S, X), CANCELLED, Verdict.STOPPED, "cancelled"),
+        ((S, S, F), QUORUM, Verdict.FAILED, "replica 0 was lost"),
+    ],
+)
+def test_the_verdict_follows_from_the_outcomes_and_the_fence(
+    found: tuple[ReplicaOutcome, ...], fence: Fence | None, verdict: Verdict, reason: str
+) -> None:
+    spec = parse_spec({**SPEC, "replicas": 3, "min_replicas": 2, "on_replica_failure": "continue"})
+    assert weigh(spec, replicas(*found), fence) == (verdict, reason)
+
+
+# --- a run that came to its end -------------------------------------------------------------------
+
+
+def test_a_run_whose_replicas_have_succeeded(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=2)
+    for rank in range(2):
+        complete(harness, rank, checksum="ab" * 32)
+    result = settled(run)
+    assert (result.verdict, outcomes(result), result.reruns) == (Verdict.SUCCEEDED, ["succeeded"] * 2, 0)
+    first = result.replicas[0]
+    assert (first.round, first.checksum, first.metrics) == (7, "ab" * 32, {"loss": 1.0})
+    assert first.checkpoint_uri == "s3://bucket/final"
+    assert first.artifacts == "s3://bucket/output/one/muster-one-r0-a1/output/model.tar.gz"
+    assert result.parameters_identical is True
+    assert harness.result() == result
+
+
+@pytest.mark.parametrize(
+    ("checksums", "identical"), [(("ab", "cd"), False), (("ab", None), None), ((None, None), None)]
+)
+def test_whether_the_replicas_hold_the_same_parameters(
+    harness: ControlHarness, checksums: tuple[str | None, ...], identical: bool | None
+) -> None:
+    run = harness.plan(replicas=2)
+    for rank, checksum in enumerate(checksums):
+        complete(harness, rank, checksum and checksum * 32)
+    assert settled(run).parameters_identical is identical
+
+
+def test_a_missing_manifest_is_a_problem_and_no_failure(harness: ControlHarness) -> None:
+    run = harness.plan()
+    complete(harness)
+    result = settled(run)
+    [replica] = result.replicas
+    assert (result.verdict, replica.checkpoint_uri, replica.round) == (Verdict.SUCCEEDED, None, None)
+    assert replica.problem is not None
+    assert "the job left no manifest" in replica.problem
+
+
+def test_out_of_time_a_manifest_is_given_up_and_the_result_written(harness: ControlHarness) -> None:
+    run = harness.plan()
+    complete(harness, checksum="ab" * 32)
+    # The first call of settle takes all the time there is.
+    harness.cloud.calls.inject(Fault("ListTrainingJobs", delay_seconds=60))
+    result = settled(run, 30)
+    [replica] = result.replicas
+    assert (result.verdict, replica.checksum) == (Verdict.SUCCEEDED, None)
+    assert replica.problem is not None
+    assert "the time for finding the manifest is over" in replica.problem
+
+
+def test_attempts_are_counted_and_go_without_their_histories(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), "InternalServerError: again")
+    harness.deliver()
+    harness.arm(attempt=2)
+    harness.cloud.training.complete(harness.job(attempt=2))
+    harness.deliver()
+    result = settled(run)
+    [replica] = result.replicas
+    assert (result.reruns, [attempt.attempt for attempt in replica.attempts]) == (1, [1, 2])
+    assert [attempt.history for attempt in replica.attempts] == [(), ()]
+    assert replica.attempts[0].failure_class is FailureClass.INFRASTRUCTURE
+
+
+def test_a_result_is_written_once_and_never_changed(harness: ControlHarness) -> None:
+    run = harness.plan()
+    fail(harness)
+    first = settled(run)
+    harness.cloud.clock.advance(60)
+    run.documents.raise_fence(CANCELLED)
+    harness.cloud.calls.reset()
+    assert settled(run) == first
+    # What stands is only read.
+    assert harness.cloud.calls.counts() == {"GetObject": 1}
+
+
+def test_of_two_results_that_are_written_at_once_the_first_stands(harness: ControlHarness) -> None:
+    run = harness.plan()
+    fail(harness)
+    other = Result(run=RUN, verdict=Verdict.STOPPED, reason="first", settled_at="t", replicas=(), reruns=0)
+    rival = Fault("PutObject", action=lambda: run.documents.store.create(run.documents.layout.result, other.to_json()))
+    harness.cloud.calls.inject(rival)
+    assert settled(run) == other
+    assert harness.result() == other
+
+
+def test_a_replica_without_a_record_was_not_launched(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=2)
+    fail(harness)
+    assert outcomes(settled(run)) == ["failed", "not-launched"]
+
+
+def test_a_damaged_record_keeps_the_others_results(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    complete(harness)
+    run.documents.store.create(run.documents.layout.record(1), b"damaged")
+    result = settled(run)
+    assert (result.verdict, outcomes(result)) == (Verdict.SUCCEEDED, ["succeeded", "unknown"])
+    assert result.replicas[1].problem is not None
+    assert "replicas/1.json cannot be read" in result.replicas[1].problem
+
+
+# --- a run that was cut off -----------------------------------------------------------------------
+
+
+def test_a_job_whose_end_was_not_reported_is_looked_at(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=3)
+    for rank in range(3):
+        harness.arm(rank)
+    harness.cloud.training.complete(harness.job(0))
+    harness.cloud.training.fail(harness.job(1), BROKEN)
+    harness.cloud.training.stop_by_user(harness.job(2))
+    harness.cloud.clock.advance(120)
+    run.documents.raise_fence(CANCELLED)
+    result = settled(run)
+    assert outcomes(result) == ["succeeded", "failed", "stopped"]
+    classes = [replica.attempts[-1].failure_class for replica in result.replicas]
+    assert classes == [None, FailureClass.USER_CODE, FailureClass.STOPPED_BY_MUSTER]
+    # Settle writes no record.
+    assert harness.record().decision is None
+
+
+def test_a_replica_without_a_job_was_stopped_with_its_run(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.cloud.calls.inject(throttle("CreateTrainingJob"))
+    with pytest.raises(ClientError):
+        harness.arm()
+    run.documents.raise_fence(CANCELLED)
+    assert outcomes(settled(run)) == ["stopped"]
+
+
+def test_a_job_of_somebody_else_says_nothing_of_a_replica(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=2)
+    harness.arm()
+    record = harness.record()
+    stranger = record.current.model_copy(update={"job": harness.job(1)})
+    run.documents.update_record(1, lambda _: record.model_copy(update={"rank": 1, "attempts": (stranger,)}))
+    request = dict(harness.cloud.calls.of("CreateTrainingJob")[0])
+    harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": harness.job(1), "Tags": []})
+    harness.cloud.training.complete(harness.job(1))
+    run.documents.raise_fence(CANCELLED)
+    assert outcomes(settled(run))[1] == "stopped"
+
+
+# --- orphans --------------------------------------------------------------------------------------
+
+
+def test_jobs_that_are_left_of_the_run_are_stopped(harness: ControlHarness) -> None:
+    """Attempt 1 was created late: its launch was given up, and attempt 2 has succeeded."""
+    run = harness.plan()
+    complete(harness)
+    request = dict(harness.cloud.calls.of("CreateTrainingJob")[0])
+    orphan = harness.job(attempt=2)
+    tags = [{**tag, "Value": "2"} if tag["Key"] == "muster:attempt" else tag for tag in request["Tags"]]
+    harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": orphan, "Tags": tags})
+    foreign = harness.job(attempt=3)
+    harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": foreign, "Tags": []})
+    harness.plan("one-more", replicas=1)
+    harness.arm(run="one-more")
+    settled(run)
+    assert harness.cloud.training.names("Stopping") == [orphan]
+    assert harness.cloud.training.names("InProgress") == [foreign, "muster-one-more-r0-a1"]
