@@ -124,7 +124,7 @@ def test_a_mark_of_waiting_is_read_from_its_key_alone() -> None:
     ] * 4
 
 
-def test_a_spot_interruption_is_told_as_the_same_job() -> None:
+def test_a_spot_interruption_is_shown_as_the_same_job() -> None:
     row = rows(look(job(0, secondary="Interrupted")))[0]
     assert (row.attempt, row.note) == ("1", "spot: restarting")
 
@@ -190,7 +190,7 @@ def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:
     ]
 
 
-def test_the_reason_of_a_failed_run_is_told() -> None:
+def test_the_reason_of_a_failed_run_is_shown() -> None:
     status = look(execution="FAILED", ended_after=1, cause="The spec has 1 problem")
     assert list(changes(look(), status)) == ["run digits failed: The spec has 1 problem"]
 
