@@ -1,4 +1,4 @@
-"""A run that never was, of any size: what pages are drawn from in tests and measurements."""
+"""An invented run of any size, for the pages in tests and measurements."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 import random
 from datetime import UTC, datetime, timedelta
 
+from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.timestamps import Timestamp
 from muster.report.make import PageInput
 from muster.report.page_model import ReplicaView
 from muster.report.rounds import RoundTable
@@ -26,7 +28,7 @@ _LOSSES, _WAITS = 9, 23
 def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reason: str = "") -> PageInput:
     """A run that succeeded after reruns. The same arguments give the same run.
 
-    `reason` is what SageMaker says of the lost instances.
+    `reason` is SageMaker's reason for the lost instances.
     """
     chance = random.Random(7)  # noqa: S311 - no secret
     plan = Plan.make(
@@ -129,5 +131,5 @@ def _attempt(
     )
 
 
-def _iso(seconds: float) -> str:
-    return (_START + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _iso(seconds: float) -> Timestamp:
+    return timestamps.text(_START + timedelta(seconds=seconds))

@@ -1,4 +1,4 @@
-"""The text of docs/events.md, from the models in muster/contract/run/events.py."""
+"""The text of docs/events.md, from the models in muster/contract/run/run_events.py."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from muster.contract.run import events
-from muster.contract.run.events import Event, RunRequested
+from muster.contract.run import run_events
+from muster.contract.run.run_events import Event, RunRequested
 
 _HEAD = f"""# Events
 
-*Generated from `muster/contract/run/events.py` by `python -m docs.generate`; a test checks that it is up to date.*
+*Generated from `muster/contract/run/run_events.py` by `python -m docs.generate`; a test checks that it is up to date.*
 
 The stack has its own EventBridge bus (output `EventBusName`). Muster emits an event on this bus, with the source
-`{events.SOURCE}`, after each step of a run. You can also start a run with an event on the bus. To receive events in
+`{run_events.SOURCE}`, after each step of a run. You can also start a run with an event on the bus. To receive events in
 your own function, queue, topic or bus, add a rule to the bus.
 
 **An event may be lost or delivered twice.** The control plane continues if it cannot send an event, because the
@@ -25,12 +25,12 @@ state of a run is in its execution and its result. Copies of an event have the s
 the deduplication key. (The `id` of the envelope is EventBridge's own, and differs.) The order of delivery is not
 guaranteed. Sort events by `at`.
 
-**Versions.** Every detail has the field `version`, currently {events.EVENT_VERSION}. Within a version, fields may be
-added, but no field is renamed, removed or given another type. Ignore fields that you do not know.
+**Versions.** Every detail has the field `version`, currently {run_events.EVENT_VERSION}. Within a version, fields may
+be added, but no field is renamed, removed or given another type. Ignore fields that you do not know.
 
 ```json
 {{
-  "source": "{events.SOURCE}",
+  "source": "{run_events.SOURCE}",
   "detail-type": "Replica Rerun",
   "detail": {{
     "version": 1, "id": "6fd9…", "at": "2026-05-04T10:12:13.456Z", "run": "bert-large-7", "rank": 3, "attempt": 1,
@@ -46,11 +46,11 @@ _WORDS: dict[object, str] = {str: "text", int: "whole number"}
 def events_reference() -> str:
     """The text of docs/events.md."""
     sections = [_HEAD, "## Events that Muster emits\n"]
-    for event in events.OUT:
+    for event in run_events.OUT:
         known = ", ".join(f"`{name}`" for name in event.identity)
         sections += [f"### {event.detail_type}\n", f"{_about(event)} One event for each {known}.\n", _table(event)]
     sections += [
-        f"## An event that starts a run: {events.RUN_REQUESTED}\n",
+        f"## An event that starts a run: {run_events.RUN_REQUESTED}\n",
         f"{_about(RunRequested)}\n",
         _table(RunRequested),
     ]

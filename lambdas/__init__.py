@@ -1,1 +1,1 @@
-"""One thin handler per function: parse the event, call muster.control, return."""
+"""One short handler per function: parse the event, call muster.control, return."""

@@ -14,7 +14,7 @@ _plane = ControlPlane.from_environment("s3", "stepfunctions")
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, bool]:
-    """Always answers; the workflow learns of its admission through its task token."""
+    """Never raises; the workflow continues when its task token is completed."""
     request = read_event(AdmitRequest, event)
     logger.append_keys(run_id=request.run)
     try:

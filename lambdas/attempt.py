@@ -1,4 +1,4 @@
-"""Attempt: launch one attempt of one replica, or learn what became of it."""
+"""Attempt: launch one attempt of one replica, or check it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "even
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, str]:
-    """Always answers; the workflow learns the outcome through its task token."""
+    """Never raises; the workflow gets the outcome through its task token."""
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:

@@ -1,4 +1,4 @@
-"""Notify: send people a message about the end of a run."""
+"""Notify: send people a message about a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _clients = Clients.opened("sns")
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, str]:
-    """The subject of what was sent."""
+    """The subject of the message."""
     message = notification(event["detail-type"], event["detail"])
     _clients.sns.publish(TopicArn=_settings.topic_arn, Subject=message.subject, Message=message.text)
     return {"subject": message.subject}

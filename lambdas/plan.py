@@ -33,7 +33,7 @@ _defaults = StackDefaults.from_json(_settings.defaults, "MUSTER_DEFAULTS")
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """The run and its ranks; or, for a spec that cannot be run, the error in the user's own terms."""
+    """The run and its ranks; for a spec that cannot be run, the error."""
     request = read_event(PlanRequest, event)
     logger.append_keys(run_id=request.execution_name)
     try:
@@ -43,7 +43,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         count("RunRefused")
         announce_refusal(_plane.bus, request.execution_arn, error)
         return {"accepted": False, "queued": False, "error": error.code, "cause": str(error)[:_CAUSE_MAX]}
-    # The workflow comes back here once the run is admitted.
+    # The workflow calls this function again once the run is admitted.
     if _plane.queue is not None and not _plane.queue.is_admitted(plan.execution_arn):
         return {"accepted": True, "queued": True, "run": plan.run}
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
@@ -55,6 +55,6 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         "queued": False,
         "run": plan.run,
         "ranks": list(range(plan.spec.replicas)),
-        # The workflow gives each rank a slot, so that CreateTrainingJob is called at the rate that the account allows.
+        # The workflow gives each rank a slot, so CreateTrainingJob is called at the rate that the account allows.
         "launch": {"from": clock.now(), "per_second": _settings.launches_per_second},
     }

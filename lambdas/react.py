@@ -11,7 +11,7 @@ from muster.control.runtime.function import count, logger, metrics, read_event
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
-# Reruns have a metric that is not this function's alone (muster.control.announcements).
+# Reruns have a metric that several functions count (muster.control.announcements).
 _METRICS = {
     Next.DONE: "ReplicaSucceeded",
     Next.FAIL: "ReplicaLost",
@@ -22,7 +22,7 @@ _METRICS = {
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, str]:
-    """What was done about the event. After an error Lambda delivers it again, and at last to the dead-letter queue."""
+    """What was done about the event. After an error Lambda retries; the dead-letter queue comes last."""
     change = read_event(JobStateChange, event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)
     reaction = react(_plane, change)

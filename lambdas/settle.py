@@ -24,7 +24,7 @@ class SettleRequest(BaseModel):
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
-    """What the execution says of the run."""
+    """The output of the execution."""
     request = read_event(SettleRequest, event)
     logger.append_keys(run_id=request.run)
     run = _plane.runs.require(request.run)

@@ -1,4 +1,4 @@
-"""Start: woken by an object in the inbox, by Run Requested on the bus, and by the stack's schedules."""
+"""Start: called for an object in the inbox, for Run Requested on the bus, and by the stack's schedules."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _starter = Starter(
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, list[str]]:
-    """What came of every request in the event. Lambda delivers it again after an error."""
+    """The result of every request in the event. Lambda retries after an error."""
     outcomes = list(_starter.from_function_event(event))
-    logger.info("asked for runs", extra={"outcomes": outcomes})
+    logger.info("runs requested", extra={"outcomes": outcomes})
     count("RunRefused", outcomes.count(Started.REFUSED))
     return {"outcomes": [outcome.value for outcome in outcomes]}

@@ -1,4 +1,4 @@
-"""Stop: asked by the workflow when a run has lost what it needs, and by the event that its execution has ended."""
+"""Stop: called by the workflow when a run has lost its quorum, and for the event that its execution has ended."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "even
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: Context) -> dict[str, str]:
-    """Fence the run and stop its jobs; after the execution's end also verify that they are gone, and settle."""
+    """Fence the run and stop its jobs; after the execution's end also verify that they have ended, and settle."""
     if "detail" in event:
         ended = read_event(ExecutionEnded, event["detail"])
         logger.append_keys(run_id=ended.run)
         cleared = clear_up(_plane, _plane.runs.find(ended.run), ended, time_left(context))
-        logger.info("cleared up" if cleared else "not a run of ours", extra={"status": ended.status})
+        logger.info("cleared up" if cleared else "not a run of this stack", extra={"status": ended.status})
         return {"stop": "verified" if cleared else "nothing to stop"}
     request = read_event(StopRequest, event)
     logger.append_keys(run_id=request.run)

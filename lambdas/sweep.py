@@ -1,4 +1,4 @@
-"""Sweep: woken by a schedule; nothing outlives its run."""
+"""Sweep: called by a schedule; settles unsettled runs and stops orphans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _executions = Executions(_plane.clients.stepfunctions, read_environment(Executio
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: Context) -> dict[str, Any]:
-    """What was found and done."""
+    """The result of the sweep."""
     swept = sweep(_plane, _executions, read_event(SweepRequest, event), time_left(context))
     found = asdict(swept)
     (logger.warning if any(found.values()) else logger.info)("swept", extra=found)

@@ -1,4 +1,4 @@
-"""Timer: it is time for the launch gate or the deadline of a run."""
+"""Timer: called at the time of a run's launch gate or deadline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _plane = ControlPlane.from_environment("s3", "sagemaker")
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: object) -> dict[str, str]:
-    """What came of it. Lambda calls again after an error."""
+    """The result. Lambda retries after an error."""
     request = read_event(TimerRequest, event)
     logger.append_keys(run_id=request.run)
     fired = fire(_plane.runs.find(request.run), request.timer)

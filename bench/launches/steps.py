@@ -14,6 +14,7 @@ from muster.contract.aws.failures import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision
 from muster.contract.spec.spec import Spec
+from muster.contract.timestamps import Timestamp
 from muster.control.aws.tokens import workflow_state
 from muster.control.decide import Facts, judge
 from muster.control.runtime import clock
@@ -77,7 +78,7 @@ def life(spec: Spec, failures: list[FailureClass], job_seconds: float, rearm_sec
     """
     attempts: tuple[Attempt, ...] = ()
     for number, failure in enumerate([*failures, None], start=1):
-        ended = Attempt(attempt=number, job=f"job-a{number}", launched_at="t", failure_class=failure)
+        ended = Attempt(attempt=number, job=f"job-a{number}", launched_at=Timestamp("t"), failure_class=failure)
         attempts = (*attempts, ended)
         for _ in range(int(job_seconds // rearm_seconds)):
             yield TIMEOUT

@@ -22,7 +22,8 @@ from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import RunStatus
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import MusterError
-from muster.contract.spec.spec import Budget, Spec
+from muster.contract.spec.retry_budget import Budget
+from muster.contract.spec.spec import Spec
 from muster.local.faults import LostInstance, QuotaError
 
 SPEC = Path(__file__).with_name("run.yaml")

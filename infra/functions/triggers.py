@@ -11,7 +11,7 @@ from infra.functions.event_delivery import RuleSettings
 from infra.settings.scheduled_runs import ScheduledRun
 from infra.settings.stack_settings import StackSettings
 from muster.contract.aws.job_status import BEFORE_TRAINING
-from muster.contract.run.events import (
+from muster.contract.run.run_events import (
     RUN_REQUESTED,
     SOURCE,
     QuorumLost,

@@ -1,1 +1,1 @@
-"""What the parts of Muster promise each other: documents, names, places, statuses. Pure, no I/O."""
+"""What the packages of Muster share: documents, names, keys of the bucket, statuses. Pure, without I/O."""

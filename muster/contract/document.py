@@ -1,10 +1,10 @@
-"""The base of every document that Muster writes or reads: frozen, closed, canonical as JSON."""
+"""The base class of every document that Muster writes or reads: frozen, closed, canonical as JSON."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -12,7 +12,7 @@ from muster.contract.errors import DocumentError
 
 
 class Document(BaseModel):
-    """A document with no field but its own. Unknown fields are refused, values are never coerced."""
+    """A document with a fixed set of fields. Unknown fields are refused, and values are never coerced."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -21,12 +21,12 @@ class Document(BaseModel):
         return canonical_json(self.model_dump(mode="json", exclude_none=True))
 
     def to_line(self) -> str:
-        """One line of JSON with every field, for programs: what is not known is null."""
+        """One line of JSON with every field, for programs; an unknown value is null."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, body: bytes | str, uri: str) -> Self:
-        """Read a document that we wrote ourselves; `uri` says in an error where it lay.
+        """Read a document that Muster wrote; an error names `uri`, where it is stored.
 
         Raises:
             DocumentError: it is not such a document.
@@ -39,11 +39,11 @@ class Document(BaseModel):
             raise DocumentError(uri, f"{where}: {first['msg']}") from None
 
 
-def canonical_json(value: Any) -> bytes:
+def canonical_json(value: object) -> bytes:
     """UTF-8 JSON with sorted keys and no white space; NaN and Infinity are refused (ValueError)."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """SHA-256 of the canonical JSON of `value`, as 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(value)).hexdigest()

@@ -1,13 +1,14 @@
-"""The errors of Muster. Each names what was asked, what was found and what to do next."""
+"""The errors of Muster. Each says what was found, where, what is allowed and what to do next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 
 class MusterError(Exception):
-    """Root of every error that Muster raises on purpose."""
+    """Base class of every error that Muster raises on purpose."""
 
     @property
     def code(self) -> str:
@@ -17,15 +18,23 @@ class MusterError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a document: where, what was found, what to do, and where it helps what is allowed."""
+    """One mistake in a document: the field, the value found there, what to do, and where it helps what is allowed."""
 
     field: str
     found: str
     remedy: str
     allowed: str = ""
+    is_value: bool = True
+    """Whether `found` is a value. Otherwise it is a statement, and is printed as it is."""
+
+    @classmethod
+    def stated(cls, field: str, statement: str, remedy: str, allowed: str = "") -> Self:
+        """A mistake that is not a wrong value: `replicas: missing; it is required`."""
+        return cls(field, statement, remedy, allowed, is_value=False)
 
     def __str__(self) -> str:
-        return "; ".join(part for part in (f"{self.field}: found {self.found}", self.allowed, self.remedy) if part)
+        what = f"found {self.found}" if self.is_value else self.found
+        return "; ".join(part for part in (f"{self.field}: {what}", self.allowed, self.remedy) if part)
 
 
 class SpecError(MusterError):
@@ -39,24 +48,22 @@ class SpecError(MusterError):
 
 
 class RunNameTakenError(MusterError):
-    """The execution's name already belongs to another run, whose jobs and objects are still there."""
+    """The execution's name belongs to another run, whose jobs and objects still exist."""
 
     def __init__(self, run: str, owner: str) -> None:
-        super().__init__(
-            f"The run {run} already exists: it belongs to {owner}. Nothing was created. Start under another name."
-        )
+        super().__init__(f"The run name {run} is already used by {owner}. Nothing was created; choose another name.")
 
 
 class DocumentError(MusterError):
-    """A document of ours in the bucket that cannot be read: damaged, or of another version."""
+    """A document of Muster's in the bucket that cannot be read: damaged, or of another version."""
 
     def __init__(self, uri: str, detail: str) -> None:
-        super().__init__(f"{uri} cannot be read: {detail}. It was written by another version of Muster or damaged.")
+        super().__init__(f"{uri} cannot be read: {detail}. It is damaged, or another version of Muster wrote it.")
 
 
 class ConfigurationError(MusterError):
-    """A function or a container that was started without what it needs."""
+    """A function or a container was started without something that it needs."""
 
 
 class ConflictError(MusterError):
-    """A compare-and-swap that kept losing: somebody else writes the same object without end."""
+    """A compare-and-swap failed every time: other writers kept changing the same object."""

@@ -1,8 +1,8 @@
-"""Where everything of a run lies in the bucket. A key's first part decides who may touch it.
+"""The keys of a run in the bucket. The first part of a key decides who may read and write it.
 
 | prefix | written by | read by |
 |---|---|---|
-| `control/` | control plane | control plane (task tokens live here) |
+| `control/` | control plane | control plane (holds the task tokens) |
 | `queue/` | control plane | control plane, clients |
 | `runs/` | control plane, once | replicas |
 | `rendezvous/` | replicas | replicas; control plane and clients for progress |
@@ -46,7 +46,7 @@ class RunLayout:
 
     @property
     def fence(self) -> str:
-        """Its presence says that the run is stopping; written once, first reason wins."""
+        """The fence: while it exists the run is stopping. Written once; the first reason stays."""
         return f"control/{self.run}/stopping.json"
 
     @property
@@ -56,17 +56,17 @@ class RunLayout:
 
     @property
     def page(self) -> str:
-        """The page that shows the run as it ended (`muster.report`): written once, after the settlement."""
+        """The page of the ended run (`muster.report`): written once, after the settlement."""
         return f"control/{self.run}/report.html"
 
     @property
     def lineage(self) -> str:
-        """Where a run comes from that goes on where another one ended: written once, for clients."""
+        """The lineage of a continuation: written once, for clients."""
         return f"control/{self.run}/lineage.json"
 
     @property
     def continued_by(self) -> str:
-        """The run that goes on where this one has ended: written once, so that there is one at most."""
+        """The run that continues this one: written once, so there is at most one."""
         return f"control/{self.run}/continued_by.json"
 
     def record(self, rank: int) -> str:
@@ -75,12 +75,12 @@ class RunLayout:
 
     @property
     def lost(self) -> str:
-        """Prefix of the markers of replicas that are out of budget."""
+        """Prefix of the marks of lost replicas: they failed, and their retry budget is used up."""
         return f"control/{self.run}/lost/"
 
     @property
     def waiting(self) -> str:
-        """Prefix of the marks of attempts that wait for what their launch was refused for (`waiting.py`)."""
+        """Prefix of the marks of attempts whose launch was refused and that wait for a rerun (`waiting.py`)."""
         return f"control/{self.run}/waiting/"
 
     @property
@@ -90,17 +90,17 @@ class RunLayout:
 
     @property
     def spent(self) -> str:
-        """Prefix of the marks of what a run with a cost ceiling has spent (`spending.py`)."""
+        """Prefix of the marks that add up what a run with a cost ceiling has spent (`spending.py`)."""
         return f"control/{self.run}/spent/"
 
     @property
     def document(self) -> str:
-        """What a replica is told of its run."""
+        """The run document, which the replicas read."""
         return f"runs/{self.run}/document.json"
 
     @property
     def rendezvous(self) -> str:
-        """Prefix under which the replicas meet."""
+        """Prefix under which the replicas exchange data."""
         return f"rendezvous/{self.run}/"
 
     @property

@@ -1,7 +1,7 @@
-"""The one place where names are made and read: runs, training jobs, tags.
+"""The one place where names are made and parsed: runs, training jobs, tags.
 
-A training job's name is its only idempotency key (it is unique per account and region), so it is made of nothing
-but the run, the rank and the attempt: `{prefix}-{run}-r{rank}-a{attempt}`.
+A training job's name is its only idempotency key (it is unique per account and region), so it consists of the run, the
+rank and the attempt only: `{prefix}-{run}-r{rank}-a{attempt}`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
 REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
 ATTEMPT_MAX = 999
-RERUNS_MAX = 20  # runs after the first, each of which goes on where the one before has ended
-CLAIM_NUMBER_MAX = ATTEMPT_MAX * 1_000  # attempts count on over all runs of a lineage
+RERUNS_MAX = 20  # continuations, each of the run before it
+CLAIM_NUMBER_MAX = ATTEMPT_MAX * 1_000  # attempts are numbered through all runs of a lineage
 PREFIX_MAX = 11
 RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}")
 
 TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-"""Where SageMaker puts the lines of all training jobs of an account."""
+"""The log group of all training jobs of an account."""
 
 TAG_RUN = "muster:run"
 TAG_RANK = "muster:rank"
@@ -41,7 +41,7 @@ _MARK_LENGTH = 5
 
 @dataclass(frozen=True)
 class JobName:
-    """A training job's name, taken apart."""
+    """The parts of a training job's name."""
 
     prefix: str
     run: str
@@ -53,7 +53,7 @@ class JobName:
 
     @classmethod
     def parse(cls, name: str, prefix: str) -> JobName | None:
-        """The parts of `name`, or None when it is not a name that Muster makes under `prefix`."""
+        """The parts of `name`; None where Muster does not make such names under `prefix`."""
         match = _JOB.fullmatch(name)
         if match is None or match["prefix"] != prefix or not is_run_name(match["run"]):
             return None
@@ -61,15 +61,15 @@ class JobName:
 
 
 def is_run_name(name: str) -> bool:
-    """Whether `name` can be a run's name as it stands (letters, digits, single hyphens, at most RUN_MAX)."""
+    """Whether `name` can be a run's name (letters, digits, single hyphens, at most RUN_MAX)."""
     return len(name) <= RUN_MAX and _NAME.fullmatch(name) is not None
 
 
 def run_name(execution_name: str) -> str:
-    """The run's name for an execution: the execution's own name where a job name can hold it.
+    """The run's name for an execution: the execution's own name where it fits into a job's name.
 
-    Execution names may be longer (80) and hold more characters than job names. Such a name keeps its readable head
-    and gets a digest of the whole, so that two executions never share a run.
+    Execution names can be longer (80) and contain more kinds of characters than job names. Such a name keeps its
+    readable beginning and gets a digest of the whole name, so two executions never share a run.
     """
     if is_run_name(execution_name):
         return execution_name
@@ -77,14 +77,14 @@ def run_name(execution_name: str) -> str:
 
 
 def identified_run_name(head: str, identity: str) -> str:
-    """A run's name that begins like `head` as far as it may, and is the same for the same `identity` alone."""
+    """A run's name that begins like `head`, as far as allowed, and differs for each `identity`."""
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_LENGTH]
     readable = re.sub(r"[^a-zA-Z0-9]+", "-", head)[: RUN_MAX - _DIGEST_LENGTH - 1].strip("-")
     return f"{readable}-{digest}" if readable else digest
 
 
 def numbered_run_name(root: str, number: int) -> str:
-    """The name of the `number`th run of the lineage that began with the run `root`: the same every time."""
+    """The name of the run with this number in the lineage of the run `root`: the same every time."""
     name = f"{root}-x{number}"
     return name if len(name) <= RUN_MAX else identified_run_name(root, f"{root}\n{number}")
 
@@ -106,5 +106,5 @@ def time_suffix(at: datetime, choose: Callable[[str], str]) -> str:
 
 
 def run_job_prefix(prefix: str, run: str) -> str:
-    """What the names of all jobs of a run begin with."""
+    """The common beginning of the names of all jobs of a run."""
     return f"{prefix}-{run}-r"

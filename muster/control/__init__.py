@@ -1,1 +1,1 @@
-"""The control plane: decisions and their I/O. Each function of it is idempotent and safe to call at any moment."""
+"""The control plane: decisions and their I/O. Each of its functions is idempotent and safe to call at any time."""

@@ -1,4 +1,4 @@
-"""One run at work: its plan, its documents, and its jobs."""
+"""One run with its plan, its documents and its jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.control.documents import RunDocuments
 
 @dataclass(frozen=True)
 class ActiveRun:
-    """What all functions but plan work on."""
+    """A planned run: every function except plan works on one."""
 
     plan: Plan
     documents: RunDocuments
@@ -28,20 +28,20 @@ class ActiveRun:
         return JobName(self.plan.place.job_prefix, self.plan.run, rank, attempt)
 
     def owns(self, tags: Mapping[str, str], rank: int, attempt: int) -> bool:
-        """Whether a job with these tags is this run's. The one place where that is decided; names prove nothing.
+        """Whether a job with these tags belongs to this run. Only this method decides that; a name proves nothing.
 
-        The user's own tags do not count: people and tag policies change them on running jobs.
+        The user's own tags are not compared: people and tag policies change them on running jobs.
         """
         return own_tags(self.plan, rank, attempt).items() <= tags.items()
 
     def own_jobs(self, status: JobStatus) -> list[ActiveJob]:
-        """This run's jobs in `status`; jobs of others under its names are left out."""
+        """This run's jobs in `status`, without jobs of others that have its names."""
         listed = self.jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)
         return [job for job in listed if self.owns(self.jobs.tags(job.arn), job.name.rank, job.name.attempt)]
 
 
 class Runs:
-    """The runs of a stack. Plans never change, so a warm function reads each but once."""
+    """The runs of a stack. Plans never change, so a warm function reads each plan once."""
 
     _CACHED = 32
 

@@ -1,4 +1,4 @@
-"""Entering and leaving the run queue: compare-and-swap on its document, a task token for each queued run."""
+"""Joining and leaving the run queue: compare-and-swap on its document, and a task token for each queued run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AdmitRequest(BaseModel):
 
 
 def admit(plane: ControlPlane, request: AdmitRequest) -> bool:
-    """Put a run into the queue, or release it at once; whether it may launch its replicas now."""
+    """Put a run into the queue, or admit it at once where there is none; whether it may launch its replicas now."""
     plan = plane.runs.require(request.run).plan
     if plane.queue is None:
         plane.tokens.release(request.token)
@@ -41,7 +41,7 @@ def admit(plane: ControlPlane, request: AdmitRequest) -> bool:
 
 
 class RunQueue:
-    """The queue of a stack that runs at most `cap` replicas at once. Queued runs wait on task tokens."""
+    """The queue of a stack that runs at most `cap` replicas at once. Queued runs wait for their task tokens."""
 
     def __init__(self, store: Store, tokens: Tokens, cap: int) -> None:
         self._store = store
@@ -53,10 +53,10 @@ class RunQueue:
         return self._read()[0].is_admitted(execution_arn)
 
     def join(self, queued: QueuedRun, token: str) -> bool:
-        """Join the queue; whether the run is admitted at once. Otherwise a run that leaves completes the token.
+        """Join the queue; whether the run is admitted at once. Otherwise its admission completes the token.
 
-        The token is there before the queue is looked at: an admission in between finds it. Called again (after a
-        timeout of the wait) it repairs a call that was lost.
+        The token is stored before the queue is read, so an admission in between finds it. A second call, after a
+        time-out of the wait, repairs a lost one.
         """
         self._keep(queued.run, token)
         runs = self._update(lambda before: before.asked(queued, self._cap))
@@ -66,11 +66,11 @@ class RunQueue:
         return runs.is_admitted(queued.execution_arn)
 
     def leave(self, execution_arn: str) -> None:
-        """The run is settled: its replicas are free for the next."""
+        """Leave the queue after the settlement, and admit the next runs."""
         self._admit(self._update(lambda before: before.without({execution_arn}, self._cap)))
 
     def _over(self, runs: Queue) -> set[str]:
-        """Runs that are settled and still in the queue. Stop or sweep settles one that was cut off."""
+        """Runs that are settled and still in the queue."""
         return {
             queued.execution_arn
             for queued in runs.runs

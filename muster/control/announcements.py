@@ -1,10 +1,10 @@
-"""The events that follow from what the control plane did."""
+"""The events that report what the control plane did."""
 
 from __future__ import annotations
 
 from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR
 from muster.contract.errors import MusterError, SpecError
-from muster.contract.run import events
+from muster.contract.run import run_events
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
@@ -18,7 +18,7 @@ from muster.control.runtime.function import measure
 def announce_run_started(bus: Bus, plan: Plan) -> None:
     """Run Started."""
     bus.emit(
-        events.RunStarted(
+        run_events.RunStarted(
             at=plan.created_at,
             run=plan.run,
             execution_arn=plan.execution_arn,
@@ -30,32 +30,32 @@ def announce_run_started(bus: Bus, plan: Plan) -> None:
 
 
 def announce_refusal(bus: Bus, request: str, error: MusterError) -> None:
-    """Run Refused: every problem of a spec, or the one of anything else. `request` identifies what was asked."""
+    """Run Refused, with every problem of a spec or the text of another error. `request` identifies the request."""
     found = error.problems if isinstance(error, SpecError) else (error,)
-    problems = tuple(str(problem)[: events.TEXT_MAX] for problem in found[: events.PROBLEMS_MAX])
-    bus.emit(events.RunRefused(at=clock.now(), request=request, error=error.code, problems=problems))
+    problems = tuple(str(problem)[: run_events.TEXT_MAX] for problem in found[: run_events.PROBLEMS_MAX])
+    bus.emit(run_events.RunRefused(at=clock.now(), request=request, error=error.code, problems=problems))
 
 
 def announce_launch(bus: Bus, run: ActiveRun, rank: int, attempt: int) -> None:
     """Replica Launched."""
     job = str(run.job_name(rank, attempt))
-    bus.emit(events.ReplicaLaunched(at=clock.now(), run=run.plan.run, rank=rank, attempt=attempt, job=job))
+    bus.emit(run_events.ReplicaLaunched(at=clock.now(), run=run.plan.run, rank=rank, attempt=attempt, job=job))
 
 
 def announce_rerun(bus: Bus, run: ActiveRun, record: Record) -> None:
-    """Replica Rerun and its metric: the current attempt has ended, and a rerun was decided."""
+    """Replica Rerun and its metric, where a rerun was decided after the end of the current attempt."""
     ended, decision = record.current, record.decision
-    if decision is None or ended.failure_class is None:
+    if decision is None or decision.decided_at is None or ended.failure_class is None:
         return
     measure(RERUNS_WITHIN_HOUR, ends_within_hour(record.attempts))
     bus.emit(
-        events.ReplicaRerun(
+        run_events.ReplicaRerun(
             at=decision.decided_at,
             run=run.plan.run,
             rank=record.rank,
             attempt=ended.attempt,
             failure_class=ended.failure_class,
-            reason=ended.reason[: events.TEXT_MAX],
+            reason=ended.reason[: run_events.TEXT_MAX],
             delay_seconds=decision.delay_seconds,
         )
     )
@@ -63,4 +63,4 @@ def announce_rerun(bus: Bus, run: ActiveRun, record: Record) -> None:
 
 def announce_run_ended(bus: Bus, run: ActiveRun, result: Result) -> None:
     """Run Succeeded, Run Failed or Run Stopped."""
-    bus.emit(events.run_ended(result, run.documents.store.uri(run.documents.layout.result)))
+    bus.emit(run_events.run_ended(result, run.documents.store.uri(run.documents.layout.result)))

@@ -1,7 +1,8 @@
-"""Attempt: launch one attempt of one replica, and make sure that its end is learnt.
+"""Attempt: launch one attempt of one replica, so that its end always reaches the workflow.
 
-Token first, job second, look third. The record holds the token before a job exists that could end, so no order of
-events loses an end. Calling again (a retry, a re-arming after a time-out) repairs what was lost.
+First the task token is stored, then the job is created, then it is checked. The record holds the token before the job
+exists, so no order of events loses the job's end. A second call (a retry, or a re-arm after a time-out) repairs a lost
+event.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from muster.control.runtime import clock
 
 
 class AttemptRequest(BaseModel):
-    """What the workflow sends. Unknown fields pass: a running execution keeps its definition over a deployment."""
+    """What the workflow sends. Unknown fields are ignored: a running execution keeps its old definition."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -42,12 +43,12 @@ class AttemptRequest(BaseModel):
 
     @property
     def armed_at(self) -> str:
-        """Orders the tokens of a replica; sorts as text. A retry has the time of the state that it is a retry of."""
+        """The order of a replica's tokens, sortable as text. A retry has the entry time of its state."""
         return f"{self.entered_at}/{self.retry:04}"
 
 
 class Launch(StrEnum):
-    """What came of a call."""
+    """The result of a call."""
 
     CREATED = "created"
     ADOPTED = "adopted"
@@ -59,14 +60,14 @@ class Launch(StrEnum):
 
 @dataclass(frozen=True)
 class _Armed:
-    """The replica's record after the call: it holds the token, unless the attempt is over or another one is current."""
+    """The replica's record after arming: it holds the token, unless the attempt has ended or is not the current one."""
 
     record: Record | None
     repeated: bool
 
 
 def attempt(plane: ControlPlane, request: AttemptRequest) -> Launch:
-    """Launch or adopt the attempt's job; complete the token at once where there is nothing to wait for."""
+    """Launch or adopt the attempt's job. Complete the token at once where there is nothing to wait for."""
     run = plane.runs.require(request.run)
     stopping = run.documents.fence() is not None
     armed = _arm(run, request, stopping=stopping)
@@ -83,7 +84,7 @@ def attempt(plane: ControlPlane, request: AttemptRequest) -> Launch:
 
 
 def _arm(run: ActiveRun, request: AttemptRequest, *, stopping: bool) -> _Armed:
-    """Put the token into the record, and the attempt where it is new: unless the run is stopping, or too early."""
+    """Store the token in the record, with a new attempt unless the run is stopping or the rerun is not due yet."""
     repeated = False
 
     def change(record: Record | None) -> Record | None:
@@ -101,7 +102,7 @@ def _arm(run: ActiveRun, request: AttemptRequest, *, stopping: bool) -> _Armed:
 def _next_attempt(run: ActiveRun, request: AttemptRequest, record: Record | None) -> Record | None:
     decided = Decision(next=Next.RERUN, attempt=1) if record is None else record.decision
     if decided is None or decided.next is not Next.RERUN or decided.attempt != request.attempt:
-        message = f"attempt {request.attempt} of replica {request.rank} was not decided on; it is not launched"
+        message = f"attempt {request.attempt} of replica {request.rank} is not launched: no decision for it is recorded"
         raise LookupError(message)
     if remaining_delay(decided) > 0:
         return None
@@ -122,7 +123,7 @@ def _next_attempt(run: ActiveRun, request: AttemptRequest, record: Record | None
 
 
 def _is_settled(request: AttemptRequest, record: Record) -> bool:
-    """Whether the workflow is answered without a look at any job: the request is stale, decided, early or refused."""
+    """Whether the record alone answers the request: it is stale, decided, early or refused."""
     current = record.current.attempt
     return current != request.attempt or request.armed_at < record.armed_at or record.decision is not None
 
@@ -130,10 +131,10 @@ def _is_settled(request: AttemptRequest, record: Record) -> bool:
 def _answer(
     plane: ControlPlane, run: ActiveRun, request: AttemptRequest, record: Record | None, *, stopping: bool
 ) -> Launch:
-    """Complete the request's token with what the record says."""
+    """Complete the request's token with the decision in the record."""
     current, decided = (record.current.attempt, record.decision) if record else (0, None)
     if record is not None and (current > request.attempt or request.armed_at < record.armed_at):
-        # A workflow that still waits on this token is led back to the present.
+        # A workflow that still waits for this token continues with the current attempt.
         superseded = Decision(next=Next.RERUN, attempt=current, reason="superseded")
         return _completed(plane, request, superseded, Launch.SUPERSEDED)
     if record is not None and decided is not None and current == request.attempt:
@@ -151,22 +152,22 @@ def _completed(plane: ControlPlane, request: AttemptRequest, decision: Decision,
 
 
 def _launch(run: ActiveRun, record: Record, armed: _Armed, *, stopping: bool) -> Launch | Attempt:
-    """Make sure that the job exists; the attempt as it has ended where its job has, or cannot be created."""
+    """Make sure that the job exists. The ended attempt where its job has ended or cannot be created."""
     rank, current = record.rank, record.current
-    # A job that an earlier call made is looked up first: it is the likely case, and creating it again would be refused.
+    # After an earlier call the job probably exists, so it is looked up first.
     job = run.jobs.find(current.job) if armed.repeated else None
     if job is not None:
         return _adopt(run, record, job)
     if stopping:
         return _not_created(current, FailureClass.STOPPED_BY_MUSTER, "the run was stopped before the launch")
-    # While the rerun was delayed, the other replicas may have spent what was left.
+    # While the rerun was delayed, the other replicas may have reached the ceiling.
     if current.attempt > 1 and (ceiling := reached_ceiling(run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
     job_request = training_job_request(run.plan, rank, current.attempt, shortages(record.attempts))
     try:
         created = run.jobs.create(job_request)
     except LaunchRefusedError as refused:
-        # Only the last of several tries was refused: the answer of an earlier one may have been lost.
+        # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = run.jobs.find(current.job)
         return _adopt(run, record, job) if job else _not_created(current, refused.failure_class, refused.reason)
     except Exception:
@@ -178,22 +179,22 @@ def _launch(run: ActiveRun, record: Record, armed: _Armed, *, stopping: bool) ->
         return Launch.CREATED
     job = run.jobs.find(current.job)
     if job is None:
-        message = f"{current.job} is in use and cannot be found"
+        message = f"the job name {current.job} is in use, but DescribeTrainingJob does not find it"
         raise ConnectionError(message)
     return _adopt(run, record, job)
 
 
 def _adopt(run: ActiveRun, record: Record, job: Job) -> Launch | Attempt:
-    """Take over a job that exists under our name, if it is ours."""
+    """Adopt an existing job with the attempt's name, if its tags show that it is this run's."""
     rank, current = record.rank, record.current
     if not run.owns(run.jobs.tags(job.arn), rank, current.attempt):
         reason = (
-            f"A training job named {job.name} exists and is not this run's. It was left alone. "
-            "Start the run under another name."
+            f"A training job named {job.name} exists and does not belong to this run. It was not changed. "
+            "Start the run with another name."
         )
         return _not_created(current, FailureClass.INVALID_REQUEST, reason)
     seen = job.applied_to(current, stopping=False)
-    # The call that created the job may have ended before it recorded the launch.
+    # The call that created the job may have failed before it recorded the launch.
     note_launch(run, rank, seen)
     if job.end is not None:
         return seen
@@ -216,6 +217,6 @@ def _not_created(current: Attempt, failure_class: FailureClass, reason: str) -> 
 
 
 def _obey_fence(run: ActiveRun, name: str) -> None:
-    """Stop the job if a fence was raised while it was being created: the call that raised the fence did not see it."""
+    """Stop the job if a fence was raised during its creation, because the call that raised it did not find the job."""
     if run.documents.fence() is not None:
         run.jobs.stop(name)

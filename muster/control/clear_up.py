@@ -1,4 +1,4 @@
-"""Clearing up after an execution that ended before its run was settled."""
+"""Clearing up after an execution that ended before it settled its run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARE_FOR_STOPPING = 0.8  # of the time budget; the rest is for settling
 
 
 class ExecutionEnded(BaseModel):
-    """The detail of `Step Functions Execution Status Change`, as far as Muster reads it."""
+    """The fields of `Step Functions Execution Status Change` that Muster reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -35,7 +35,7 @@ class ExecutionEnded(BaseModel):
 
     @property
     def fence(self) -> Fence:
-        """Why the run stops, unless it was stopping before."""
+        """The fence for this end, unless the run was stopping before."""
         if self.status == "ABORTED":
             verdict, cause, reason = Verdict.STOPPED, FenceCause.EXECUTION_STOPPED, "the execution was stopped"
         else:
@@ -45,27 +45,27 @@ class ExecutionEnded(BaseModel):
 
 
 def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, budget: TimeBudget) -> bool:
-    """Stop the jobs of an ended execution, verify that they are gone, and finish its run. False: it had no run.
+    """Stop the jobs of an ended execution, verify that they have ended, and finish its run. False: it had no run.
 
     Raises:
-        StillRunningError: jobs are left at the end of the budget; the run is settled as far as it can be.
-        Exception: a replica could not be asked to stop, although all jobs are gone by now.
+        StillRunningError: jobs are still active at the end of the budget; the run is settled nevertheless.
+        Exception: a replica could not be asked to stop, although all jobs have ended by now.
     """
     # An execution that was refused because its name was taken must not stop the run that owns the name.
     if run is None or run.plan.execution_arn != ended.execution_arn:
         return False
-    trouble: Exception | None = None
+    failure: Exception | None = None
     if run.documents.result() is None:
         try:
             raise_fence_and_stop(run, ended.fence)
         except Exception as error:
-            # The list of jobs, looked at next, does not depend on the records that may be the trouble.
-            trouble = error
+            # The check below lists the jobs, so it works even where a record cannot be read.
+            failure = error
     try:
         verify_stopped(run, TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
     except StillRunningError as error:
-        trouble = error
-    finish_run(plane, run, budget, may_continue=trouble is None)
-    if trouble is not None:
-        raise trouble
+        failure = error
+    finish_run(plane, run, budget, may_continue=failure is None)
+    if failure is not None:
+        raise failure
     return True

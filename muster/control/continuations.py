@@ -1,36 +1,40 @@
-"""Becoming the continuation of a run that has ended: the one run that goes on from its last committed round."""
+"""Registering a run as the continuation of a run that has ended. A run has at most one continuation."""
 
 from __future__ import annotations
 
 from muster.contract.errors import Problem, SpecError
-from muster.contract.run.continuation import descend
-from muster.contract.run.lineage import Continuation, Lineage
+from muster.contract.run.continuation import Continuation, lineage_after
+from muster.contract.run.lineage import Lineage
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
 
 
-def succeed(store: Store, spec: Spec, continued_by: Continuation) -> Lineage:
-    """Make `continued_by` the one run that goes on where `spec.resume_from` has ended; asked again, it still is.
+def register_continuation(store: Store, spec: Spec, continuation: Continuation) -> Lineage:
+    """Make `continuation` the one run that continues `spec.resume_from`, and return its lineage. Idempotent.
 
     Raises:
-        SpecError: there is no such run, it goes on, it has another continued_by, or the two do not fit together.
+        SpecError: there is no such run, it has not ended, it has another continuation, or the numbers of replicas
+            differ.
     """
     parent = spec.resume_from or ""
     documents = RunDocuments(store, parent)
     plan, result = documents.plan(), documents.result()
-    if plan is None or parent == continued_by.run:
-        raise _refused(parent, "which is no other run of this stack", "check the name")
+    if plan is None or parent == continuation.run:
+        statement = f"{parent} is not a run of this stack, or it is this run itself"
+        raise _refused(statement, "check the name")
     if result is None:
-        raise _refused(parent, "which has no result yet", "wait for its end, or cancel it first")
+        statement = f"{parent} has not ended"
+        raise _refused(statement, f"wait for its end, or cancel it: muster cancel {parent}")
     if plan.spec.replicas != spec.replicas:
-        found = f"which has {plan.spec.replicas} replicas"
-        raise _refused(parent, found, f"write replicas: {plan.spec.replicas}, or begin anew without resume_from")
-    named = documents.name_continuation(continued_by)
-    if named != continued_by:
-        raise _refused(parent, f"which {named.run} has resumed already", f"resume {named.run} once it has ended")
-    return descend(plan, result)
+        statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"
+        raise _refused(statement, f"write replicas: {plan.spec.replicas}, or leave resume_from out")
+    registered = documents.name_continuation(continuation)
+    if registered != continuation:
+        statement = f"{parent} is already continued by {registered.run}"
+        raise _refused(statement, f"continue {registered.run} once it has ended")
+    return lineage_after(plan, result)
 
 
-def _refused(parent: str, found: str, remedy: str) -> SpecError:
-    return SpecError([Problem("resume_from", f"{parent!r}, {found}", remedy)])
+def _refused(statement: str, remedy: str) -> SpecError:
+    return SpecError([Problem.stated("resume_from", statement, remedy)])

@@ -1,4 +1,4 @@
-"""What the functions work with: the settings of a function and the parts of the control plane, made once a process."""
+"""The settings of a function and the parts of the control plane, created once per process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from muster.control.runtime.function_settings import FunctionEnvironment
 
 
 class ControlPlane:
-    """The control plane as one function sees it. Every part is made when it is first used, and kept."""
+    """The control plane of one function. Each part is created when it is first used."""
 
     def __init__(self, settings: FunctionEnvironment, clients: Clients) -> None:
         self.settings = settings
@@ -28,7 +28,7 @@ class ControlPlane:
 
     @classmethod
     def from_environment(cls, *services: Service, environment: Mapping[str, str] = os.environ) -> Self:
-        """The control plane of a function that calls `services`, whose clients are made now, before the first event.
+        """The control plane of a function that calls `services`. Their clients are created now, before the first event.
 
         Raises:
             ConfigurationError: names every variable of the environment that is missing or wrong, at once.
@@ -68,5 +68,5 @@ class ControlPlane:
 
     @cached_property
     def rerun_policy(self) -> RerunPolicy:
-        """What starts the continuation of a failed run."""
+        """Starts the continuations of failed runs."""
         return RerunPolicy(self.clients.stepfunctions, self.bus)

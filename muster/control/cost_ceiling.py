@@ -1,4 +1,4 @@
-"""The spending of a run that has a cost ceiling. A run without one costs no request here."""
+"""The spending of a run that has a cost ceiling. A run without one causes no requests here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster.control.runtime import clock
 
 
 def note_launch(run: ActiveRun, rank: int, attempt: Attempt) -> None:
-    """Record that the attempt's job exists: from now on it costs money."""
+    """Record that the attempt's job exists and costs money from now on."""
     if run.plan.spec.cost_ceiling_usd is None:
         return
     mark = launch_mark(run.documents.layout, rank, attempt.attempt, _priced_type(run, rank, attempt))
@@ -18,13 +18,13 @@ def note_launch(run: ActiveRun, rank: int, attempt: Attempt) -> None:
 
 
 def note_end(run: ActiveRun, rank: int, attempt: Attempt) -> None:
-    """Record what the attempt, which has ended, has cost."""
+    """Record the cost of the attempt, which has ended."""
     if run.plan.spec.cost_ceiling_usd is not None:
         run.documents.store.create(_end_mark(run, rank, attempt), b"{}")
 
 
 def with_billed_time(run: ActiveRun, rank: int, ended: Attempt) -> Attempt:
-    """`ended` with its billable seconds, for which SageMaker is asked where the run has a ceiling."""
+    """`ended` with its billable seconds; where the run has a ceiling, SageMaker is asked for them."""
     if run.plan.spec.cost_ceiling_usd is None or ended.billable_seconds is not None:
         return ended
     job = run.jobs.find(str(run.job_name(rank, ended.attempt)))
@@ -32,9 +32,9 @@ def with_billed_time(run: ActiveRun, rank: int, ended: Attempt) -> Attempt:
 
 
 def reached_ceiling(run: ActiveRun, ended: tuple[int, Attempt] | None = None) -> str | None:
-    """Why nothing is launched again: the ceiling is reached. None where it is not, or there is none.
+    """The reason against reruns, where the ceiling is reached. None where it is not, or there is none.
 
-    `ended` is a rank and its attempt that has ended and counts with its bill, whose mark is not written yet.
+    `ended` is a rank and its ended attempt, whose cost counts although its mark is not written yet.
     """
     ceiling = run.plan.spec.cost_ceiling_usd
     if ceiling is None:
@@ -55,7 +55,7 @@ def _end_mark(run: ActiveRun, rank: int, attempt: Attempt) -> str:
 
 
 def _priced_type(run: ActiveRun, rank: int, attempt: Attempt) -> str:
-    """The attempt's type; while SageMaker has not chosen, the dearest that it may choose, so that the ceiling holds."""
+    """The attempt's type. Until SageMaker has chosen, the most expensive possible one, so that the ceiling holds."""
     if attempt.instance_type is not None:
         return attempt.instance_type
     types = run.plan.spec.of_rank(rank).instance_types

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+from muster.contract import timestamps
 from muster.contract.document import digest
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.record import Decision, Next, Record
-from muster.contract.spec.spec import JITTER, OnReplicaFailure, Spec
+from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.retry_budget import JITTER
+from muster.contract.spec.spec import Spec
 
 _HOUR = timedelta(hours=1)
 _REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
@@ -17,21 +20,21 @@ _REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 char
 
 @dataclass(frozen=True)
 class Facts:
-    """What a decision depends on beside the replica's record."""
+    """The facts on which a decision depends, apart from the replica's record."""
 
     spec: Spec
     """The spec of the replica's rank."""
     stopping: bool
-    """Whether the run's fence stands."""
+    """Whether the run's fence is raised."""
     ceiling: str | None
-    """Why nothing is launched again: the run's cost ceiling is reached. None where it is not."""
+    """The reason against reruns, where the run's cost ceiling is reached; None where it is not."""
     now: str
 
 
 def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | None:
-    """The record with the end of its current attempt and what follows from it.
+    """The record with the end of its current attempt and the decision that follows.
 
-    None where there is nothing to write: `ended` is not the current attempt, or its end was decided before.
+    None where nothing is written: `ended` is not the current attempt, or its decision is already recorded.
     """
     if record is None or record.current.attempt != ended.attempt or record.decision is not None:
         return None
@@ -49,14 +52,14 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
     if facts.stopping:
         return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")
     budget, types = spec.budget(failure_class), spec.alternatives
-    # The earlier attempts that ended in this class are the reruns that it has had.
+    # Every earlier attempt that ended in this class was followed by a rerun from this budget.
     spent = sum(attempt.failure_class is failure_class for attempt in attempts[:-1])
     if spent >= budget.max_reruns or current.attempt >= ATTEMPT_MAX:
-        allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''} allowed for {failure_class}"
-        return _lost(rank, current, f"{failure_class} ({allowed})")
+        allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''}"
+        return _lost(rank, current, f"its retry budget for {failure_class} ({allowed}) is used up")
     if facts.ceiling is not None:
         return _lost(rank, current, facts.ceiling)
-    # A type that was not asked for since the last wait may be free: waiting gains nothing.
+    # Another type may be available now: there is no reason to wait before it is tried.
     untried = current.is_shortage and shortages(attempts) % types != 0
     return Decision(
         next=Next.RERUN,
@@ -72,20 +75,20 @@ def _lost(rank: int, attempt: Attempt, why: str) -> Decision:
 
 
 def can_do_without(spec: Spec, replicas_lost: int) -> bool:
-    """Whether the run continues without the replicas that are lost; `spec` is the run's."""
+    """Whether the run continues without the lost replicas; `spec` is the run's."""
     return spec.on_replica_failure is OnReplicaFailure.CONTINUE and spec.replicas - replicas_lost >= spec.quorum
 
 
 def ends_within_hour(attempts: tuple[Attempt, ...]) -> int:
-    """How many of `attempts` ended in the hour up to the end of the last one, which has ended and counts."""
-    ends = [datetime.fromisoformat(attempt.ended_at) for attempt in attempts if attempt.ended_at]
+    """How many of `attempts` ended within the hour before the latest end, that one included."""
+    ends = [timestamps.parse(attempt.ended_at) for attempt in attempts if attempt.ended_at]
     return sum(max(ends) - end <= _HOUR for end in ends)
 
 
 def _jittered(delay: int, seed: str) -> int:
     """`delay` and up to a quarter of it, so that replicas that ended together are not rerun together.
 
-    Full jitter would make waits shorter than the spec says; the same end gives the same wait.
+    Full jitter could make a wait shorter than the spec allows. The same end gives the same wait.
     """
     share = int(digest(seed)[:8], 16) / 16**8
     return delay + int(delay * JITTER * share)

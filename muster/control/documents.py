@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
+from muster.contract.run.continuation import Continuation
 from muster.contract.run.fence import Fence
-from muster.contract.run.lineage import Continuation
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
@@ -18,14 +18,14 @@ Change = Callable[[Record | None], Record | None]
 
 
 class Seen(NamedTuple):
-    """A record and the ETag of the version that was read; neither where there is none."""
+    """A record and the ETag of the version that was read; both None where there is no record."""
 
     record: Record | None
     etag: str | None
 
 
 class Updated(NamedTuple):
-    """The record that stands after an update, and whether this update wrote it."""
+    """The record after an update, and whether this update wrote it."""
 
     record: Record | None
     written: bool
@@ -40,7 +40,7 @@ class RunDocuments:
         self.layout = RunLayout(run)
 
     def plan(self) -> Plan | None:
-        """The plan; None when there is no such run."""
+        """The plan; None where there is no such run."""
         found = self.store.get(self.layout.plan)
         return None if found is None else Plan.from_json(found.body, self.store.uri(self.layout.plan))
 
@@ -56,23 +56,23 @@ class RunDocuments:
         return plan
 
     def fence(self) -> Fence | None:
-        """The fence, where it stands."""
+        """The fence; None where it is not raised."""
         found = self.store.get(self.layout.fence)
         return None if found is None else Fence.from_json(found.body, self.store.uri(self.layout.fence))
 
     def raise_fence(self, fence: Fence) -> Fence:
-        """Write the fence. The first one written stands and is returned."""
+        """Write the fence. The first one written is valid and is returned."""
         if self.store.create(self.layout.fence, fence.to_json()):
             return fence
         return self.fence() or fence
 
     def result(self) -> Result | None:
-        """The settlement, where there is one."""
+        """The result; None where the run is not settled."""
         found = self.store.get(self.layout.result)
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
 
     def name_continuation(self, continued_by: Continuation) -> Continuation:
-        """Write which run continues this one. The first one written stands and is returned."""
+        """Write which run continues this one. The first one written is valid and is returned."""
         if self.store.create(self.layout.continued_by, continued_by.to_json()):
             return continued_by
         found = self.store.get(self.layout.continued_by)
@@ -83,7 +83,7 @@ class RunDocuments:
         )
 
     def record(self, rank: int) -> Seen:
-        """The record of a replica as it stands now."""
+        """The current record of a replica."""
         key = self.layout.record(rank)
         found = self.store.get(key)
         if found is None:
@@ -93,8 +93,8 @@ class RunDocuments:
     def update_record(self, rank: int, change: Change, seen: Seen | None = None) -> Updated:
         """Compare-and-swap: `change` gets the current record and returns the next, or None to leave it.
 
-        `change` is pure. It is called again with the newer record whenever another writer was first; `seen` spares the
-        first read.
+        `change` is pure. It is called again with the newer record whenever another writer was first. `seen`, if given,
+        replaces the first read.
         """
         key = self.layout.record(rank)
         for _ in self.store.attempts(self.store.uri(key)):

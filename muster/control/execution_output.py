@@ -1,4 +1,4 @@
-"""How an execution ends: what the console shows as its output, or as its error and cause. Pure."""
+"""The output of an execution, or its error and cause, which the console shows. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.finish import Finished
 from muster.report.links import console_links, object_link
 
-# Step Functions: the cause of a Fail state has at most 32,768 characters, its error 256. Half is left to what follows
-# the reason.
+# Step Functions: the cause of a Fail state has at most 32,768 characters, its error 256. Half of it is for the lines
+# after the reason.
 REASON_MAX = 16_384
 _ERRORS = {Verdict.FAILED: "Muster.RunFailed", Verdict.STOPPED: "Muster.RunStopped"}
 
 
 def execution_output(plan: Plan, finished: Finished, result_uri: str) -> dict[str, Any]:
-    """The output of the settling task: of the same size for any number of replicas.
+    """The output of the settling task. Its size does not depend on the number of replicas.
 
-    `verdict` and `reason` are what the workflow branches on, also in executions that an earlier version has begun.
+    The workflow branches on `verdict` and `reason`, also in executions that an earlier version started.
     """
     result, page_uri, continued_by = finished.result, finished.page_uri, finished.continued_by
     succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in result.replicas)
@@ -45,7 +45,7 @@ def execution_output(plan: Plan, finished: Finished, result_uri: str) -> dict[st
 
 
 def _links(plan: Plan, result_uri: str, page_uri: str | None) -> dict[str, str]:
-    """The consoles, in the order in which they help."""
+    """The links to the consoles, the most helpful first."""
     consoles = console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run))
     return {
         **({"page": object_link(plan.execution_arn, page_uri)} if page_uri else {}),
@@ -57,17 +57,19 @@ def _links(plan: Plan, result_uri: str, page_uri: str | None) -> dict[str, str]:
 
 
 _WHERE = {
-    "page": "Page, the whole run in one file",
-    "result": "Result, every attempt with its reason",
+    "page": "Page of the run (one HTML file)",
+    "result": "Result (every attempt with its reason)",
     "logs": "Logs of the replicas",
     "jobs": "Training jobs",
 }
 
 
 def _cause(answer: dict[str, Any]) -> str:
-    """The reason; behind a blank line, which clients know, where to look."""
-    figures = f"{answer['succeeded']} of {answer['replicas']} replicas succeeded, {answer['attempts']} attempts in all."
+    """The reason; after a blank line, which clients rely on, figures and links."""
+    figures = (
+        f"{answer['succeeded']} of {answer['replicas']} replicas succeeded; attempts in total: {answer['attempts']}."
+    )
     where = [f"{words}: {answer['links'][name]}" for name, words in _WHERE.items() if name in answer["links"]]
-    by_hand = f"muster rerun {answer['run']} continues it from the last committed round."
+    by_hand = f"To continue from the last committed round: muster rerun {answer['run']}"
     next_ = f"It is continued by {answer['continued_by']}." if "continued_by" in answer else by_hand
     return "\n".join([answer["reason"], "", figures, *where, next_])

@@ -1,4 +1,4 @@
-"""The end of a run, once, for everybody who comes to it: the workflow's last task, an execution cut off, the sweep."""
+"""The end of a run: one function for the workflow's last task, for an aborted execution and for the sweep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.control.settle import settle
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is over."""
+    """A run that has ended."""
 
     result: Result
     page_uri: str | None
@@ -25,8 +25,8 @@ class Finished:
 def finish_run(plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, may_continue: bool = True) -> Finished:
     """Settle the run, free its place in the queue, announce its end, start its continuation, publish its page.
 
-    Every step can be repeated, and the page comes last: where it stands, the end was announced. With `may_continue`
-    false jobs of the run may be left, and nothing is started that would share its rendezvous.
+    Every step is idempotent. The page is written last: where it exists, the end was announced. With `may_continue`
+    false, jobs of the run may still be active, so no continuation is started, which would share their rendezvous.
     """
     result = settle(run, budget)
     if plane.queue is not None:

@@ -1,9 +1,11 @@
-"""The messages that people get: a subject and a text for each event that may call for an action."""
+"""The messages to people: a subject and a text for each event that may need an action."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pydantic import JsonValue
 
 SUBJECT_MAX = 100  # SNS: a subject has at most 100 ASCII characters on one line
 
@@ -17,32 +19,32 @@ class Notification(NamedTuple):
 
 _SUBJECTS = {
     "Quorum Lost": "{run} is being stopped",
-    "Run Succeeded": "{run} has succeeded",
-    "Run Failed": "{run} has failed",
+    "Run Succeeded": "{run} succeeded",
+    "Run Failed": "{run} failed",
     "Run Stopped": "{run} was stopped",
-    "Run Rerun": "{run} continues",
+    "Run Rerun": "{run} gets a continuation",
     "Run Refused": "a run was refused",
 }
-# In the order in which they are of use; an event brings some of them.
+# The most useful first; an event has some of them.
 _FACTS = {
-    "reason": "Why: {}",
+    "reason": "Reason: {}",
     "continued_by": "Continued by: {}",
     "request": "Requested by: {}",
     "replicas": "Replicas: {}",
-    "reruns": "Reruns, all replicas together: {}",
-    "at": "When: {}",
-    "result": "The whole result: {}",
+    "reruns": "Reruns of all replicas: {}",
+    "at": "Time: {}",
+    "result": "Result: {}",
 }
 _ADVICE = {
-    "Quorum Lost": "Too few replicas can still succeed. Its jobs are being stopped; a result follows.",
-    "Run Failed": "`muster result {run}` shows every attempt. Checkpoints that were saved stay in the bucket.",
-    "Run Stopped": "Its jobs are stopped. Checkpoints that were saved stay in the bucket.",
-    "Run Rerun": "It has failed; its rerun policy continues it from the last committed round.",
-    "Run Refused": "Nothing was created. Correct this and ask again:",
+    "Quorum Lost": "Too few replicas can still succeed. The jobs of the run are being stopped; its result follows.",
+    "Run Failed": "`muster result {run}` shows every attempt. Saved checkpoints stay in the bucket.",
+    "Run Stopped": "Its jobs are stopped. Saved checkpoints stay in the bucket.",
+    "Run Rerun": "The run failed. Its rerun policy continues it from the last committed round.",
+    "Run Refused": "Nothing was created. Correct these problems and start the run again:",
 }
 
 
-def notification(detail_type: str, detail: Mapping[str, Any]) -> Notification:
+def notification(detail_type: str, detail: Mapping[str, JsonValue]) -> Notification:
     """The message for an event of Muster's bus.
 
     Raises:
@@ -51,7 +53,8 @@ def notification(detail_type: str, detail: Mapping[str, Any]) -> Notification:
     subject = f"Muster: {_SUBJECTS[detail_type].format(run=detail.get('run'))}"[:SUBJECT_MAX]
     facts = [words.format(detail[name]) for name, words in _FACTS.items() if name in detail]
     advice = _ADVICE.get(detail_type, "").format(run=detail.get("run"))
-    problems = [f"- {problem}" for problem in detail.get("problems", ())]
+    found = detail.get("problems")
+    problems = [f"- {problem}" for problem in found] if isinstance(found, list) else []
     return Notification(
         subject, "\n".join([f"{subject.removeprefix('Muster: ')}.", "", *facts, "", advice, *problems]).strip()
     )

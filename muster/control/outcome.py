@@ -1,7 +1,7 @@
-"""The end of an attempt, however it is learnt: gather the facts, decide, write the decision, announce it.
+"""The end of an attempt, whatever reports it: gather the facts, decide, write the decision, announce it.
 
-The decision is pure (decide.py) and is written once, by compare-and-swap. All that follows from it (marks, the task
-token, events) can be repeated, and is repeated by every later call for the same attempt.
+The decision is pure (decide.py) and is written once, by compare-and-swap. Its consequences (marks, the task token,
+events) are idempotent, and every later call for the same attempt repeats them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What follows the end of an attempt, as its workflow gets it. Fresh: it was decided by this call."""
+    """The decision about an attempt's end as its workflow gets it. `fresh`: this call made the decision."""
 
     decision: Decision
     fresh: bool
@@ -35,9 +35,9 @@ class Outcome:
 def end_attempt(
     plane: ControlPlane, run: ActiveRun, rank: int, ended: Attempt, seen: Seen | None = None
 ) -> Outcome | None:
-    """Decide what follows `ended`, the attempt of `rank` as it has ended, and announce it. An earlier decision stands.
+    """Decide what follows `ended`, the ended attempt of `rank`, and announce it. An earlier decision is kept.
 
-    `seen` is the record, where it was read before. None: another attempt is the current one, and nothing was done.
+    `seen` is the record, if it was read before. None: another attempt is the current one, and nothing was done.
     """
     ended, facts = _gather(run, rank, ended)
     record, written = run.documents.update_record(rank, lambda record: decide_end(record, ended, facts), seen)
@@ -49,8 +49,8 @@ def end_attempt(
 def announce_end(
     plane: ControlPlane, run: ActiveRun, record: Record, decided: Decision, *, token: str | None = None, fresh: bool
 ) -> Outcome:
-    """Leave the marks of what was decided on the current attempt, and complete `token`, the record's by default."""
-    _leave_marks(run, record, decided)
+    """Write the marks for the decision on the current attempt, and complete `token`, by default the record's."""
+    _write_marks(run, record, decided)
     decision = _for_workflow(run, decided)
     plane.tokens.complete(token or record.token, run.plan.run, record.rank, decision)
     if fresh and decision.next is Next.RERUN:
@@ -59,19 +59,19 @@ def announce_end(
 
 
 def _gather(run: ActiveRun, rank: int, ended: Attempt) -> tuple[Attempt, Facts]:
-    """The attempt with what SageMaker alone knows of it, and what the decision depends on."""
+    """The attempt, completed by what only SageMaker knows, and the facts for the decision."""
     ended = with_billed_time(run, rank, ended)
     failed = ended.failure_class is not None
     stopping = failed and run.documents.fence() is not None
     if stopping and ended.failure_class is FailureClass.STOPPED_BY_USER:
-        # SageMaker does not say who stopped a job.
+        # SageMaker does not report who stopped a job.
         ended = ended.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})
     ceiling = reached_ceiling(run, (rank, ended)) if failed and not stopping else None
     return ended, Facts(run.plan.spec.of_rank(rank), stopping, ceiling, clock.now())
 
 
-def _leave_marks(run: ActiveRun, record: Record, decided: Decision) -> None:
-    """What others learn by listing keys: money spent, what a replica without a job waits for, replicas lost."""
+def _write_marks(run: ActiveRun, record: Record, decided: Decision) -> None:
+    """Marks that others find by listing keys: money spent, why a replica without a job waits, lost replicas."""
     current, layout, store = record.current, run.documents.layout, run.documents.store
     note_end(run, record.rank, current)
     if not current.was_created and current.failure_class is not None and decided.next is Next.RERUN:
@@ -81,9 +81,10 @@ def _leave_marks(run: ActiveRun, record: Record, decided: Decision) -> None:
 
 
 def _for_workflow(run: ActiveRun, decided: Decision) -> Decision:
-    """The decision, or STOP in its place where the run cannot do without the lost replica.
+    """The decision, or STOP where the run has lost its quorum with this replica.
 
-    Each lost replica has left its mark before this count: of those lost at the same time the last one sees all marks.
+    Each lost replica writes its mark before it counts the marks, so of several lost at the same time the last one
+    counts all of them.
     """
     if not decided.lost or can_do_without(run.plan.spec, run.documents.store.count(run.documents.layout.lost)):
         return decided

@@ -1,26 +1,27 @@
-"""Plan: turn the execution's input into the plan, once, before anything else exists."""
+"""Plan: turn the input of the execution into the plan, once, before anything else is created."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract import timestamps
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
 from muster.contract.names import run_name
-from muster.contract.run.lineage import Continuation
+from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.aws.store import Store
-from muster.control.continuations import succeed
+from muster.control.continuations import register_continuation
 from muster.control.documents import RunDocuments
 
 
 class PlanRequest(BaseModel):
-    """What the workflow sends: who it is, and its input untouched."""
+    """What the workflow sends: its execution, and the input as it is."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -28,33 +29,37 @@ class PlanRequest(BaseModel):
     execution_name: Annotated[str, Field(min_length=1, max_length=80)]
     execution_arn: Annotated[str, Field(min_length=1, max_length=2_048)]
     started_at: Annotated[str, Field(min_length=1, max_length=64)]
-    input: Any
+    input: object
 
 
 def make_plan(
     store: Store, place: Place, defaults: StackDefaults, request: PlanRequest, replica_cap: int | None = None
 ) -> Plan:
-    """Write the plan and the replicas' document; the same execution gets the same plan however often it asks.
+    """Write the plan and the run document. Idempotent: the same execution always gets the same plan.
 
     Raises:
-        SpecError: the input is no spec that can be run; nothing was written.
-        RunNameTakenError: another execution owns the run.
+        SpecError: the input is not a spec that can be run; nothing was written.
+        RunNameTakenError: the run name belongs to another execution.
     """
     spec = _completed(parse_spec(request.input), defaults, request.execution_name)
     if replica_cap is not None and spec.replicas > replica_cap:
         allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
-        raise SpecError([Problem("replicas", f"{spec.replicas:,}", "lower it, or raise that", allowed)])
+        raise SpecError(
+            [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
+        )
     run = run_name(request.execution_name)
     lineage = (
         None
         if spec.resume_from is None
-        else succeed(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
+        else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
     )
-    plan = Plan.make(run, request.execution_arn, request.started_at, place, spec, lineage=lineage)
+    # Step Functions leaves milliseconds out where they are 0.
+    created_at = timestamps.text(timestamps.parse(request.started_at))
+    plan = Plan.make(run, request.execution_arn, created_at, place, spec, lineage=lineage)
     documents = RunDocuments(store, plan.run)
     if not store.create(plan.layout.plan, plan.to_json()):
         existing = documents.require_plan()
-        # A function that is tried again finds its own plan.
+        # A retry finds the plan that the first try wrote.
         if existing.execution_arn != request.execution_arn or existing.digest != plan.digest:
             raise RunNameTakenError(plan.run, existing.execution_arn)
         plan = existing
@@ -68,11 +73,11 @@ def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec
     problems = []
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
-        problems.append(Problem("name", found, "leave it out, or give the execution the same name"))
+        problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
     problems += defaults.problems(spec)
     if spec.source_dir is not None and not spec.delivered:
-        remedy = "start the run with `muster launch`, which uploads it, or name its archive: s3://….tar.gz"
-        problems.append(Problem("source_dir", f"{spec.source_dir!r}, a folder of some machine", remedy))
+        remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
+        problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))
     if problems:
         raise SpecError(problems)
     return defaults.complete(spec)

@@ -1,13 +1,13 @@
-"""React: what a SageMaker job-state-change event means for the replica that it belongs to.
+"""React: record a SageMaker job-state-change event for its replica, and decide what follows the end of an attempt.
 
-Events may come twice, late, out of order or not at all. Only the job's name is trusted, and only once its tags have
-shown that the job is ours.
+Events may arrive twice, late, out of order or not at all. Only the job's name is trusted, and only after its tags have
+shown that Muster created the job.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     BaseModel,
@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from muster.contract import names
+from muster.contract import names, timestamps
 from muster.contract.aws.failures import JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
@@ -33,14 +33,14 @@ from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
-# Of one attempt: interruptions again and again must not grow the record without bound.
+# Per attempt: repeated interruptions must not let the record grow without limit.
 _HISTORY_MAX = 200
 
 
-def _or_default(default: Any) -> WrapValidator:
-    """A field that is of use but not needed: what cannot be read counts as missing, and the event still counts."""
+def _or_default(default: object) -> WrapValidator:
+    """An optional field: a value that cannot be read counts as missing, and the event is still used."""
 
-    def read(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    def read(value: object, handler: ValidatorFunctionWrapHandler) -> object:
         try:
             return handler(value)
         except ValidationError:
@@ -63,7 +63,7 @@ class _Artifacts(BaseModel):
 
 
 class JobStateChange(BaseModel):
-    """The detail of the event, as far as Muster reads it. Unknown statuses are kept, never refused."""
+    """The fields of the event's detail that Muster reads. Unknown statuses are accepted."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -80,7 +80,7 @@ class JobStateChange(BaseModel):
 
     @field_validator("Tags", mode="before")
     @classmethod
-    def _tags(cls, value: Any) -> Any:
+    def _tags(cls, value: object) -> object:
         # The documentation shows {}, the schema a list of {Key, Value}.
         if isinstance(value, list):
             return {str(tag.get("Key")): str(tag.get("Value")) for tag in value if isinstance(tag, dict)}
@@ -88,9 +88,9 @@ class JobStateChange(BaseModel):
 
     @property
     def history(self) -> tuple[Transition, ...]:
-        """The secondary statuses that the job has had."""
+        """The secondary statuses of the job so far."""
         return tuple(
-            Transition(at=clock.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
+            Transition(at=timestamps.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
             for transition in self.SecondaryStatusTransitions[-_HISTORY_MAX:]
         )
 
@@ -106,16 +106,16 @@ class JobStateChange(BaseModel):
         )
 
     def ended(self, attempt: Attempt) -> Attempt:
-        """`attempt` as the event, which is of a terminal status, shows its end."""
+        """`attempt` with its end from the event, whose status is terminal."""
         end = JobEnd(JobStatus(self.TrainingJobStatus), self.SecondaryStatus, self.FailureReason or "")
-        at = clock.from_epoch_milliseconds(self.LastModifiedTime) if self.LastModifiedTime else clock.now()
+        at = timestamps.from_epoch_milliseconds(self.LastModifiedTime) if self.LastModifiedTime else clock.now()
         artifacts = self.ModelArtifacts.S3ModelArtifacts if self.ModelArtifacts else None
         return self.seen(attempt).model_copy(update={"artifacts": artifacts}).ended(end, at)
 
 
 @dataclass(frozen=True)
 class Reaction:
-    """What was done about an event, in a few words for the log. `decision` is there when it was made just now."""
+    """What was done about an event, in a few words for the log. `decision` is set where this event caused it."""
 
     what: str
     name: JobName | None = None
@@ -123,10 +123,10 @@ class Reaction:
 
 
 def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
-    """Record the change; at the attempt's end decide what follows."""
+    """Record the change. At the end of the attempt decide what follows."""
     name = JobName.parse(event.TrainingJobName, plane.settings.job_prefix)
     if name is None:
-        return Reaction("dropped: not a name of ours")
+        return Reaction("dropped: the job's name does not have Muster's form")
     run = plane.runs.find(name.run)
     seen = run.documents.record(name.rank) if run else None
     if run is None or seen is None or seen.record is None:
@@ -135,7 +135,7 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
     if current.attempt != name.attempt:
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
     if not _is_ours(run, event, name, proven=bool(current.status)):
-        return Reaction("dropped: the job is not ours", name)
+        return Reaction("dropped: the job does not belong to this run", name)
     if event.TrainingJobStatus not in _TERMINAL:
         return Reaction(_note(run, event, name, seen), name)
     outcome = end_attempt(plane, run, name.rank, event.ended(current), seen)
@@ -144,14 +144,14 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
 
 def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
     if outcome is None:
-        return Reaction("dropped: a newer attempt is at work", name)
+        return Reaction("dropped: a newer attempt is the current one", name)
     if not outcome.fresh:
-        return Reaction("announced again: it was decided before", name)
-    return Reaction("concluded", name, outcome.decision)
+        return Reaction("announced again: the decision was already recorded", name)
+    return Reaction("decided", name, outcome.decision)
 
 
 def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName, *, proven: bool) -> bool:
-    """By the event's tags, or by the job's where it brings none. A status in the record is proof of an earlier look."""
+    """By the event's tags, or by the job's where the event has none. `proven`: an earlier event has shown it."""
     if event.Tags or (proven and event.TrainingJobStatus not in _TERMINAL):
         return not event.Tags or run.owns(event.Tags, name.rank, name.attempt)
     job = run.jobs.find(event.TrainingJobName)
@@ -161,7 +161,7 @@ def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName, *, proven: bo
 def _note(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> str:
     run.documents.update_record(name.rank, lambda record: _with_history(record, event, name), seen)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
-    # A job that was created while its run was being stopped: neither Stop nor its own launcher may have seen it.
+    # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and run.documents.fence() is not None:
         run.jobs.stop(event.TrainingJobName)
         what += ", stopped: the run is stopping"
@@ -169,10 +169,10 @@ def _note(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> s
 
 
 def _with_history(record: Record | None, event: JobStateChange, name: JobName) -> Record | None:
-    """The record with what the event adds. None: it adds nothing, because a newer event was here first."""
+    """The record, updated by the event. None where it adds nothing, because a newer event was recorded first."""
     if record is None or record.current.attempt != name.attempt or record.decision is not None:
         return None
-    # SageMaker repeats the whole history in every event: a shorter one is older.
+    # Every event contains the whole history, so a shorter one is older.
     if len(event.history) < len(record.current.history):
         return None
     return record.model_copy(update={"attempts": (*record.attempts[:-1], event.seen(record.current))})

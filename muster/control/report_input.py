@@ -1,4 +1,4 @@
-"""What the page of a settled run shows: its result, the history in the records, and its rounds."""
+"""The input for the page of a settled run: its result, the history in the records, and its rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEMBER_BYTES, _COMMIT_BYTES = 2_600, 65_536
 
 
 def drawn_page(run: ActiveRun, result: Result, budget: TimeBudget) -> bytes:
-    """The page; rounds that are not read within the budget are left out."""
+    """The page as HTML; rounds that cannot be read within the budget are left out."""
     return render(make_page(_page_input(run, result, budget)))
 
 
@@ -44,7 +44,7 @@ def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput
 
 
 def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
-    """The replica of the settlement, with what its record remembers of the way there."""
+    """The replica of the result, with the history that its record holds."""
     try:
         record = run.documents.record(replica.rank).record
     except DocumentError:
@@ -79,8 +79,8 @@ def _rounds(run: ActiveRun, budget: TimeBudget) -> RoundTable:
 
 
 def _commit_keys(run: ActiveRun, budget: TimeBudget) -> Iterator[str]:
-    keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(run.plan.meeting.commits))
-    names = (key for key in keys if _COMMIT.fullmatch(key.removeprefix(run.plan.meeting.commits)))
+    keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(run.plan.shared_layout.commits))
+    names = (key for key in keys if _COMMIT.fullmatch(key.removeprefix(run.plan.shared_layout.commits)))
     return (key for _, key in zip(range(_ROUND_KEYS_MAX), names, strict=False))
 
 
@@ -92,4 +92,4 @@ def _add(table: RoundTable, body: bytes) -> None:
     try:
         table.add(Commit.from_json(body, "commit"))
     except DocumentError:
-        logger.warning("a commit cannot be read: the page goes without it")
+        logger.warning("a commit cannot be read and is left out of the page")

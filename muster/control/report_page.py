@@ -1,4 +1,4 @@
-"""The page of a settled run, written beside its result. The settlement stands without it, so it may fail."""
+"""The page of a settled run, written beside its result. The settlement does not depend on it, so it may fail."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from muster.control.active_run import ActiveRun
 from muster.control.runtime.function import logger
 from muster.control.runtime.time_budget import TimeBudget
 
-# Of a function's time; a page of a thousand replicas and 500 rounds takes a few seconds.
+# A page of a thousand replicas and 500 rounds takes a few seconds.
 _SECONDS = 90.0
 
 
 def page_of(run: ActiveRun) -> str | None:
-    """The URI of the run's page; None while there is none."""
+    """The URI of the run's page; None where it is not written yet."""
     documents = run.documents
     return documents.store.uri(documents.layout.page) if documents.store.count(documents.layout.page) else None
 
 
 def publish_page(run: ActiveRun, result: Result, budget: TimeBudget) -> str | None:
-    """Write the page, once; its URI, or None where that failed. What is not read within the budget is left out.
+    """Write the page, once; its URI, or None where that failed. Data that cannot be read within the budget is left out.
 
-    Replicas write what the page shows of rounds: nothing that lies there may keep a run from its end.
+    The page shows data that replicas wrote, and no such data may prevent the settlement of a run.
     """
     documents = run.documents
     key = documents.layout.page
     try:
-        # Drawing needs modules for which no cold start of a function should wait.
+        # Imported here, because a cold start should not wait for the modules that draw the page.
         from muster.control.report_input import drawn_page  # noqa: PLC0415
 
         page = drawn_page(run, result, TimeBudget.of(min(_SECONDS, budget.remaining)))

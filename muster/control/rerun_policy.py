@@ -1,4 +1,4 @@
-"""The rerun policy: after a failed run the next one of its lineage is started (see continuations.py)."""
+"""The rerun policy: starts the continuation of a failed run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.continuation import next_run
-from muster.contract.run.events import RunRerun
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.result import Result
+from muster.contract.run.run_events import RunRerun
 from muster.control.active_run import ActiveRun
 from muster.control.announcements import announce_refusal
 from muster.control.aws.bus import Bus
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 def _has_met_a_limit(run: ActiveRun) -> bool:
-    """Whether the launch gate, the deadline or the cost ceiling ended the run: a continuation would evade it."""
+    """Whether launch gate, deadline or cost ceiling ended the run. A continuation must not evade these limits."""
     fence = run.documents.fence()
     return (fence is not None and fence.cause.is_limit) or reached_ceiling(run) is not None
 
 
 class RerunPolicy:
-    """The rerun policy: starts the next run of a lineage."""
+    """Starts the continuations of failed runs."""
 
     def __init__(self, stepfunctions: SFNClient, bus: Bus) -> None:
         self._stepfunctions = stepfunctions
         self._bus = bus
 
     def start_next(self, run: ActiveRun, result: Result) -> str | None:
-        """Start the continuation, if the policy asks for one; its name. A repeated call names the same run."""
+        """Start the continuation, if the policy requires one, and return its name. Idempotent."""
         wanted = next_run(run.plan, result)
         if wanted is None or run.plan.spec.rerun is None or _has_met_a_limit(run):
             return None

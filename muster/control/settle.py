@@ -1,4 +1,4 @@
-"""Settle: weigh what the replicas came to, and write it down once."""
+"""Settle: decide the verdict from the outcomes of the replicas, and write the result once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from muster.control.runtime.time_budget import TimeBudget
 
 
 def settle(run: ActiveRun, budget: TimeBudget) -> Result:
-    """The run's result: the one that stands, else a new one. Of two that are written at once the first one stands.
+    """The run's result: the existing one, else a new one. Of two written at the same time the first one is valid.
 
-    A manifest that is not found within the budget is given up, and the result says so.
+    A manifest that cannot be found within the budget is left out, and the result says so.
     """
     existing = run.documents.result()
     if existing is not None:
@@ -47,7 +47,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
 
 
 def stop_orphans(run: ActiveRun) -> None:
-    """Stop the jobs that are left of a run that is being settled: its replicas have ended, or it was stopped."""
+    """Stop the jobs of a run that is being settled, because its replicas have ended or it was stopped."""
     in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS))
 
 
@@ -55,12 +55,12 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
     """The verdict and its reason. Pure."""
     succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in replicas)
     count = f"{succeeded} of {spec.replicas} replicas succeeded"
-    # Where all have succeeded, nothing was lost by a stop that came late.
+    # A late stop changes nothing where all replicas succeeded.
     if fence is not None and succeeded < spec.replicas:
         return fence.verdict, fence.reason
     if succeeded >= spec.quorum:
         return Verdict.SUCCEEDED, count
-    needed = f"{count}, {spec.quorum} were needed"
+    needed = f"{count}; {spec.quorum} were needed"
     first = next((replica for replica in replicas if replica.outcome is ReplicaOutcome.FAILED), None)
     if first is None or not first.attempts:
         return Verdict.FAILED, needed
@@ -71,7 +71,7 @@ def _replica(run: ActiveRun, rank: int, fence: Fence | None, budget: TimeBudget)
     try:
         record = run.documents.record(rank).record
     except DocumentError as error:
-        # One damaged record must not keep the others' results from being written.
+        # One damaged record must not prevent the result of the run.
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
@@ -83,7 +83,7 @@ def _replica(run: ActiveRun, rank: int, fence: Fence | None, budget: TimeBudget)
 
 
 def _look(run: ActiveRun, record: Record, *, stopping: bool) -> Attempt:
-    """The current attempt as its job stands now: in a run that was cut off, its end may not have been reported."""
+    """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
     job = run.jobs.find(record.current.job)
     if job is None or not run.owns(run.jobs.tags(job.arn), record.rank, record.current.attempt):
         return record.current

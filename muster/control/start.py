@@ -1,6 +1,6 @@
-"""Start: an event, an object in the inbox or a schedule asks for a run.
+"""Start: an event, an object in the inbox or a schedule requests a run.
 
-The name of the execution follows from what asked, so that an event that comes twice starts nothing twice.
+The name of the execution is derived from the request, so an event that arrives twice starts one run.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, S3Model, SnsModel
@@ -17,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
 from muster.contract.names import identified_run_name
-from muster.contract.run.events import RunRequested
 from muster.contract.run.execution_input import execution_input
+from muster.contract.run.run_events import RunRequested
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
 from muster.control.announcements import announce_refusal
@@ -39,9 +38,9 @@ class Schedule(BaseModel):
 
 
 class Started(StrEnum):
-    """What came of a request for a run."""
+    """The result of a request for a run."""
 
-    STARTED = "started"  # or it runs already: Step Functions does not tell the two apart
+    STARTED = "started"  # or it is already running: Step Functions does not distinguish the two
     KNOWN = "started before"
     REFUSED = "refused"
     WITHDRAWN = "withdrawn: the object is gone or was replaced"
@@ -55,8 +54,8 @@ class Starter:
     inbox: Inbox
     bus: Bus
 
-    def from_function_event(self, event: Mapping[str, Any]) -> Iterator[Started]:
-        """What came of every request in an event of the function: a schedule, Run Requested, or objects in the inbox.
+    def from_function_event(self, event: Mapping[str, object]) -> Iterator[Started]:
+        """The result of every request in an event of the function: a schedule, Run Requested, or objects in the inbox.
 
         Raises:
             ValidationError: it is none of these.
@@ -71,7 +70,7 @@ class Starter:
                 yield self.from_inbox(key, etag)
 
     def from_inbox(self, key: str, etag: str) -> Started:
-        """An object has appeared in the inbox."""
+        """Start the run of a spec in the inbox."""
         stem = key.rpartition("/")[2].partition(".")[0]
         try:
             text = self.inbox.read(key, etag)
@@ -84,8 +83,8 @@ class Starter:
         self.inbox.forget_complaint(key)
         return started
 
-    def from_event(self, event_id: str, detail: Any) -> Started:
-        """Run Requested was put on the bus."""
+    def from_event(self, event_id: str, detail: object) -> Started:
+        """Start the run of an event Run Requested."""
         try:
             spec = self._requested(detail)
             return self._start(spec, identified_run_name("requested", event_id))
@@ -93,31 +92,34 @@ class Starter:
             return self._refuse(event_id, error)
 
     def from_schedule(self, schedule: Schedule) -> Started:
-        """A schedule is due. `at` is EventBridge's time of the tick, the same for every copy of it."""
+        """Start the run of a due schedule. `at` is the scheduled time, the same in every copy of the event."""
         digits = "".join(character for character in schedule.at if character.isdigit())[:12]
         name = f"{schedule.name}-{digits}"
         try:
             spec = self._read(schedule.spec_key) if schedule.spec_key else parse_spec_text(schedule.spec)
             if spec.name is not None:
-                remedy = "leave it out: every run of a schedule has a name of its own"
+                remedy = "leave it out: each run of a schedule gets its own name"
                 raise SpecError([Problem("name", repr(spec.name), remedy)])
             return self._start(spec, name)
         except (SpecError, RunNameTakenError) as error:
             return self._refuse(name, error)
 
-    def _requested(self, detail: Any) -> Spec:
+    def _requested(self, detail: object) -> Spec:
         try:
             wanted = RunRequested.model_validate(detail)
         except ValidationError:
             wanted = RunRequested()
         if (wanted.spec is None) == (wanted.spec_uri is None):
-            raise SpecError([Problem("detail", "not one of the two", 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
+            statement = "exactly one of spec and spec_uri must be set"
+            raise SpecError([Problem.stated("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
         return parse_spec(wanted.spec) if wanted.spec_uri is None else self._read(self.inbox.key_of(wanted.spec_uri))
 
     def _read(self, key: str) -> Spec:
         text = self.inbox.read(key)
         if text is None:
-            raise SpecError([Problem("the spec", "no object", f"put it at {self.inbox.uri(key)}")])
+            raise SpecError(
+                [Problem.stated("the spec", "the object does not exist", f"put it at {self.inbox.uri(key)}")]
+            )
         return parse_spec_text(text)
 
     def _start(self, spec: Spec, name: str) -> Started:

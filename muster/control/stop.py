@@ -1,4 +1,4 @@
-"""Stop: end every job of a run. First the fence, then every job, then a check that none is left."""
+"""Stop: raise the fence of a run, stop every job, and verify that none is left."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import RUN_MAX
-from muster.contract.run.events import QuorumLost
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
+from muster.contract.run.run_events import QuorumLost
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
-# Between two looks. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts are uploaded.
-LOOK_SECONDS = 5.0
-# List may lag behind a job that was just created: one empty look proves nothing.
-_EMPTY_LOOKS = 2
+# Between two checks. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts are uploaded.
+CHECK_SECONDS = 5.0
+# ListTrainingJobs is eventually consistent: one empty list may miss a job that was just created.
+_EMPTY_CHECKS = 2
 _REASON_MAX = 1_024
 
 
 class StopRequest(BaseModel):
-    """What the workflow sends when a run has lost what it needs."""
+    """What the workflow sends when a run has lost its quorum."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
-    # The workflow puts the cause of an error here, which has up to 32,768 characters.
+    # The workflow passes the cause of an error, which has up to 32,768 characters.
     reason: Annotated[str, BeforeValidator(lambda value: str(value)[:_REASON_MAX])]
 
 
 def stop_run(plane: ControlPlane, request: StopRequest) -> None:
-    """Stop a run that has lost its quorum. Each lost replica asks for it; the call that raises the fence announces it.
+    """Stop a run that has lost its quorum. Each lost replica causes a call; the one that raises the fence announces it.
 
     Raises:
         Exception: the first error of a replica, after all of them have been asked to stop.
@@ -49,11 +49,11 @@ def stop_run(plane: ControlPlane, request: StopRequest) -> None:
 
 
 class StillRunningError(Exception):
-    """Jobs of the run were left when the time budget was spent; the function is called again."""
+    """Jobs of the run were still active when the time budget was spent; the function will be called again."""
 
 
 def raise_fence_and_stop(run: ActiveRun, fence: Fence) -> None:
-    """Raise the fence, so that nothing more starts, and ask every job of the run to stop.
+    """Raise the fence, so that no job starts any more, and ask every job of the run to stop.
 
     Raises:
         Exception: the first error of a replica, after all of them have been asked.
@@ -67,7 +67,7 @@ def _stop_replica(run: ActiveRun, rank: int) -> None:
     if record is None or record.decision is not None:
         return
     current = record.current
-    # A status comes from an event that has shown the job to be ours; before the first one, the job itself must.
+    # A recorded status proves that the job is this run's. Without one, its tags must.
     if current.status or _is_own(run, rank, current.attempt, current.job):
         run.jobs.stop(current.job)
 
@@ -78,20 +78,20 @@ def _is_own(run: ActiveRun, rank: int, attempt: int, name: str) -> bool:
 
 
 def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
-    """Wait until no job of the run is active, and stop again what was missed.
+    """Wait until no job of the run is active, and stop jobs that were missed.
 
     Raises:
-        StillRunningError: some are left when the time budget is spent.
+        StillRunningError: some are still active when the time budget is spent.
     """
     empty = 0
     while True:
         missed = run.own_jobs(JobStatus.IN_PROGRESS)
         left = len(missed) + len(run.own_jobs(JobStatus.STOPPING))
         empty = 0 if left else empty + 1
-        if empty == _EMPTY_LOOKS:
+        if empty == _EMPTY_CHECKS:
             return
         if budget.is_spent:
             message = f"{left} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
         in_parallel(lambda job: run.jobs.stop(str(job.name)), missed)
-        clock.sleep(LOOK_SECONDS)
+        clock.sleep(CHECK_SECONDS)

@@ -1,4 +1,4 @@
-"""A timer fires: it is time for the run's launch gate or its deadline. Look once, and stop the run if it missed it."""
+"""A timer fires for the launch gate or the deadline of a run: check once, and stop the run if it missed the limit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
 from muster.control.stop import raise_fence_and_stop
 
-# Secondary statuses of a job whose program runs or has run; before them an instance may still be waited for.
-_AT_WORK = {"Training", "Uploading", "Completed"}
+# Secondary statuses of a job whose program runs or has run; before them the job may still wait for an instance.
+_TRAINING = {"Training", "Uploading", "Completed"}
 
 
 class TimerRequest(BaseModel):
@@ -32,18 +32,18 @@ class TimerRequest(BaseModel):
 
 
 class Fired(StrEnum):
-    """What came of a timer."""
+    """The result of a timer."""
 
-    OVER = "the run is over or is being stopped"
-    PASSED = "enough replicas are at work"
+    OVER = "the run has ended or is being stopped"
+    PASSED = "enough replicas are training"
     STOPPED = "the run is stopped"
 
 
 def fire(run: ActiveRun | None, timer: Timer) -> Fired:
-    """Stop the run if it has missed what `timer` stands for. A retry completes a call that failed after its fence.
+    """Stop the run if it missed the limit of `timer`. A retry completes a call that failed after it raised the fence.
 
     Raises:
-        Exception: a replica could not be asked to stop, after all have been; the fence stands.
+        Exception: the first error of a replica, after all of them have been asked to stop; the fence stays.
     """
     if run is None or run.documents.result() is not None:
         return Fired.OVER
@@ -65,25 +65,25 @@ def _missed_deadline(run: ActiveRun) -> str:
 
 
 def _missed_gate(run: ActiveRun) -> str | None:
-    """Why the run missed its launch gate; None when enough replicas are at work."""
+    """Why the run missed its launch gate; None where enough replicas are training."""
     gate = run.plan.spec.launch_gate
     if gate is None:
         return None
-    at_work = sum(in_parallel(lambda rank: _is_at_work(run, rank), range(run.plan.spec.replicas)))
-    if at_work >= gate.replicas:
+    training = sum(in_parallel(lambda rank: _is_training(run, rank), range(run.plan.spec.replicas)))
+    if training >= gate.replicas:
         return None
     within = f"{gate.within_seconds:,} s"
-    return f"launch gate: {at_work} of the {gate.replicas} required replicas were at work after {within}"
+    return f"launch gate: only {training} of the required {gate.replicas} replicas were training after {within}"
 
 
-def _is_at_work(run: ActiveRun, rank: int) -> bool:
-    """By the record; the job itself is asked only where that says no, because an event may have been lost."""
+def _is_training(run: ActiveRun, rank: int) -> bool:
+    """By the record. Otherwise by the job itself, because an event may have been lost."""
     record = run.documents.record(rank).record
     if record is None:
         return False
     if record.decision is not None:
         return record.decision.next is Next.DONE
-    if record.current.secondary in _AT_WORK:
+    if record.current.secondary in _TRAINING:
         return True
     job = run.jobs.find(record.current.job)
-    return job is not None and job.status in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} and job.secondary in _AT_WORK
+    return job is not None and job.status in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} and job.secondary in _TRAINING

@@ -1,6 +1,6 @@
 """The page of a run: one HTML file that holds everything it shows.
 
-`make_page` says what the page tells, `render` draws it. Both are pure; who collects what they need (the control plane
-when a run is settled, a client at any time) is elsewhere. Nothing but the contract and the standard library is needed,
-so the page fits into a Lambda function.
+`make_page` makes its contents, `render` draws them. Both are pure: the control plane collects their input when a run is
+settled, and a client at any time. They need only the contract and the standard library, so a Lambda function can draw
+the page.
 """

@@ -1,12 +1,12 @@
-"""What an attempt has cost so far: the seconds for which it had an instance, at the shipped price."""
+"""The cost of an attempt so far: the seconds for which it had an instance, at the shipped price."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.run.attempt import Attempt
+from muster.contract.timestamps import seconds_between
 
 _HOUR = 3_600
 
@@ -14,7 +14,7 @@ _HOUR = 3_600
 def attempt_usd(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping[str, float]) -> float | None:
     """Dollars for `instances` of the attempt's type until its end or `now`; None where the type has no price.
 
-    On demand, so spot costs less. Without a history the whole attempt counts.
+    On-demand prices, so spot costs less. Without a history the whole attempt counts.
     """
     if not attempt.was_created or attempt.launched_at is None:
         return 0.0
@@ -26,8 +26,3 @@ def attempt_usd(attempt: Attempt, instances: int, now: str, usd_per_hour: Mappin
     if not billed and attempt.secondary in BEFORE_INSTANCE:
         return 0.0
     return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR
-
-
-def seconds_between(begin: str, end: str) -> float:
-    """Seconds between two moments in ISO 8601."""
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()

@@ -14,7 +14,7 @@ _LOG_GROUP = TRAINING_LOG_GROUP.replace("/", "$252F")
 
 
 def console_links(execution_arn: str, job_prefix: str) -> Links:
-    """The consoles of the partition and region that the execution runs in; its jobs' names begin with `job_prefix`."""
+    """Links into the consoles of the execution's partition and region; its jobs' names begin with `job_prefix`."""
     base, region = _base(execution_arn)
     logs = f"{base}/cloudwatch/home?region={region}#logsV2:log-groups/log-group/{_LOG_GROUP}$3FlogStreamNameFilter$3D"
     jobs = f"{base}/sagemaker/home?region={region}#/jobs"
@@ -28,7 +28,7 @@ def console_links(execution_arn: str, job_prefix: str) -> Links:
 
 
 def object_link(execution_arn: str, uri: str) -> str:
-    """The object at `uri` in the console of S3; its bucket is in the region that the execution runs in."""
+    """The object at `uri` in the S3 console; its bucket is in the region of the execution."""
     base, region = _base(execution_arn)
     bucket, key = split_s3_uri(uri)
     return f"{base}/s3/object/{bucket}?region={region}&prefix={quote(key)}"

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from pydantic import JsonValue
 
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
+from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.cost import attempt_usd
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
-from muster.report.words import facts, verdict
+from muster.report.words import RunFacts, facts, verdict
 
-# Long reasons of many replicas would be most of the page; the console has them whole.
+# Long reasons of many replicas would be most of the page; the console shows them in full.
 _REASONS_MAX = 200_000  # characters, all attempts together
 _REASON_MIN = 120
 _HIDDEN = "(not shown)"
@@ -23,13 +25,13 @@ _HIDDEN = "(not shown)"
 
 @dataclass(frozen=True)
 class PageInput:
-    """A run as it stood at one time: everything that its page shows."""
+    """The state of a run at one time: everything that its page shows."""
 
     plan: Plan
     state: str
     reason: str
-    made_at: str
-    ended_at: str | None
+    made_at: Timestamp
+    ended_at: Timestamp | None
     replicas: Sequence[ReplicaView]
     rounds: RoundsView
     parameters_identical: bool | None = None
@@ -40,7 +42,6 @@ def make_page(run: PageInput) -> Page:
     """The page of a run. Pure."""
     plan, until = run.plan, run.ended_at or run.made_at
     replicas = _shortened([_priced(replica, plan, until) for replica in run.replicas])
-    prices = f"on-demand prices of {SHIPPED_PRICES.region}, {SHIPPED_PRICES.as_of}"
     return Page(
         run=plan.run,
         state=run.state,
@@ -52,19 +53,19 @@ def make_page(run: PageInput) -> Page:
             facts(
                 replicas,
                 run.rounds,
-                started_at=plan.created_at,
-                until=until,
-                prices=prices,
-                deadline_seconds=plan.spec.deadline_seconds,
-                ceiling_usd=plan.spec.cost_ceiling_usd,
-                parent=plan.lineage.parent if plan.lineage else None,
-                continued_by=run.continued_by,
+                RunFacts(
+                    seconds=seconds_between(plan.created_at, until),
+                    deadline_seconds=plan.spec.deadline_seconds,
+                    ceiling_usd=plan.spec.cost_ceiling_usd,
+                    parent=plan.lineage.parent if plan.lineage else None,
+                    continued_by=run.continued_by,
+                ),
             )
         ),
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),
         rounds=run.rounds,
-        plan=_without_environment(plan.model_dump(mode="json", exclude_none=True)),
+        plan={key: _without_environment(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
 
 
@@ -87,12 +88,12 @@ def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:
     return [replica.model_copy(update={"attempts": tuple(map(cut, replica.attempts))}) for replica in replicas]
 
 
-def _without_environment(value: Any) -> Any:
-    """The plan without the values of environments: pages are passed on, and people keep secrets there."""
-    if isinstance(value, Mapping):
+def _without_environment(value: JsonValue) -> JsonValue:
+    """The plan without the values of environments, which may be secrets: people share pages."""
+    if isinstance(value, dict):
         return {
             key: dict.fromkeys(item, _HIDDEN)
-            if key == "environment" and isinstance(item, Mapping)
+            if key == "environment" and isinstance(item, dict)
             else _without_environment(item)
             for key, item in value.items()
         }

@@ -1,4 +1,4 @@
-"""What a page tells: a closed document, which the page also holds as JSON."""
+"""The contents of a page: a closed document, which the page also contains as JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.timestamps import Timestamp
 
 PAGE_VERSION = 1
 
@@ -16,10 +17,10 @@ class ReplicaView(Document):
     """One replica with all its attempts."""
 
     rank: int
-    state: str = Field(description="its outcome, or while it has none its job's status")
+    state: str = Field(description="its outcome, or until it has one, its job's status")
     attempts: tuple[Attempt, ...] = ()
     usd: tuple[float | None, ...] = Field(
-        default=(), description="the cost of each attempt so far, by the shipped prices; none without a price"
+        default=(), description="cost of each attempt so far, at the shipped prices; none without a price"
     )
     round: int | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -29,14 +30,14 @@ class ReplicaView(Document):
 
 
 class MetricView(Document):
-    """One metric: merged for every round, and of every rank.
+    """One metric: merged for every round, and of every rank separately.
 
-    `cells` holds one value for each rank and each `bucket` rounds, rank by rank, as base64: float32 with NaN for none
-    (little-endian), or, where that would be too much, one byte: 255 for none, else 0 to 254 from `least` to `greatest`.
+    `cells` holds one value for each rank and each `bucket` rounds, rank by rank, as base64: little-endian float32 with
+    NaN for none, or to save space one byte: 255 for none, otherwise 0 to 254 from `least` to `greatest`.
     """
 
     name: str
-    mean: tuple[float | None, ...] = Field(description="of each round, weighted as the round was")
+    mean: tuple[float | None, ...] = Field(description="of each round, with the weights of the contributions")
     low: tuple[float | None, ...]
     high: tuple[float | None, ...]
     bits: int
@@ -52,8 +53,12 @@ class RoundsView(Document):
     total: int = Field(default=0, description="the latest committed round")
     numbers: tuple[int, ...] = ()
     at: tuple[float, ...] = Field(default=(), description="seconds from the run's start")
-    seconds: tuple[float | None, ...] = Field(default=(), description="for one round, up to this one")
-    blocked: tuple[float | None, ...] = Field(default=(), description="seconds of it that replicas waited, on average")
+    seconds: tuple[float | None, ...] = Field(
+        default=(), description="duration of one round, averaged since the round before in this list"
+    )
+    blocked: tuple[float | None, ...] = Field(
+        default=(), description="seconds of it for which replicas waited, on average"
+    )
     members: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
     absent: tuple[int, ...] = ()
@@ -61,7 +66,7 @@ class RoundsView(Document):
 
 
 class Links(Document):
-    """Consoles. `{job}` stands for a training job's name."""
+    """Links to AWS consoles. `{job}` stands for a training job's name."""
 
     execution: str
     job: str
@@ -85,9 +90,9 @@ class Page(Document):
     run: str
     state: str
     verdict: str = Field(description="in words")
-    made_at: str
-    started_at: str
-    ended_at: str | None = None
+    made_at: Timestamp
+    started_at: Timestamp
+    ended_at: Timestamp | None = None
     facts: tuple[Fact, ...]
     links: Links
     replicas: tuple[ReplicaView, ...]

@@ -1,7 +1,7 @@
-"""The page as one HTML file. Everything of a run is data to it: what is shown is text, never markup.
+"""The page as one HTML file. All data of a run is shown as text, never as markup.
 
-The policy in the page allows exactly the scripts and the style that are in it, by their digests, and no network. The
-run's data stands in a JSON block in which no `<` is left, so nothing in it can end the block.
+The page's policy allows only the scripts and the style in the page, by their digests, and no network. The run's data is
+a JSON block without any `<`, so no data can end the block.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 from functools import cache
 from importlib import resources
 from string import Template
-from typing import Any
 
 from muster.report.page_model import Fact, Page
 
@@ -22,7 +21,7 @@ _STYLES = ("uplot.min.css", "page.css")
 
 
 def render(page: Page, *, live: bool = False) -> bytes:
-    """The file. A `live` one asks the server that it came from for newer data."""
+    """The file. A `live` page polls its server for newer data."""
     scripts, style = _scripts(), _style()
     policy = [
         "default-src 'none'",
@@ -49,13 +48,13 @@ def render(page: Page, *, live: bool = False) -> bytes:
 
 
 def page_json(page: Page) -> str:
-    """The page's data, without what is empty."""
+    """The page's data, without empty fields."""
     document = page.model_dump(mode="json", exclude_none=False, exclude_defaults=True)
     return json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def data_block(page: Page) -> str:
-    """The same as it may stand in HTML: no text of a run can look like a tag or a comment."""
+    """The data as HTML can contain it: no text of a run can look like a tag or a comment."""
     return page_json(page).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -64,8 +63,8 @@ def _fact(fact: Fact) -> str:
     return f"<div><dt>{html.escape(fact.label)}</dt><dd>{html.escape(fact.value)}{note}</dd></div>"
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no NaN; a run's data may."""
+def _finite(value: object) -> object:
+    """Replaces NaN and infinity, which JSON does not have."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, dict):

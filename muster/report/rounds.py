@@ -1,7 +1,7 @@
-"""The rounds of a run as columns, small enough for a page: merged metrics of every round, and those of every rank.
+"""The rounds of a run in columns, small enough for a page: metrics merged for each round, and metrics of each rank.
 
-Commits are written by replicas, so nothing in them is taken on trust: ranks that the run does not have, numbers that
-are none and more metrics than a contribution can carry are left out.
+Replicas write the commits, so their contents are not trusted: ranks that the run does not have, values that are not
+numbers and metrics above the limit of a contribution are left out.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from muster.contract.run.commit import Commit
-from muster.report.cost import seconds_between
+from muster.contract.timestamps import seconds_between
 from muster.report.page_model import MetricView, RoundsView
 
 # A commit carries at most 32 metrics of each member.
 METRICS_MAX = 32
-# A page reads at most so many commits, evenly spread over the run; more cannot be told apart on a screen.
+# A page reads at most so many commits, spread evenly over the run; a screen cannot show more.
 ROUNDS_MAX = 500
-# Bytes for the values of all ranks, all metrics together. In base64 a third more: a page stays below 3 MB.
+# Bytes for the values of all ranks and metrics. Base64 adds a third: a page stays below 3 MB.
 CELLS_MAX = 1_000_000
 UTILISATION = "utilisation"
 _NONE = 255
@@ -47,7 +47,7 @@ def chosen(keys: Sequence[str], most: int = ROUNDS_MAX) -> list[str]:
 
 
 class RoundTable:
-    """Takes commits in the order of their rounds and forgets each at once."""
+    """Collects the columns from commits in the order of their rounds. It does not keep the commits."""
 
     def __init__(self, replicas: int, started_at: str) -> None:
         self._replicas = replicas
@@ -65,7 +65,7 @@ class RoundTable:
         return self._numbers[-1] if self._numbers else 0
 
     def add(self, commit: Commit) -> None:
-        """Add a round, which must come after those that are there; one that does not is left out."""
+        """Add a round. One that is not later than the latest is ignored."""
         if commit.round <= self.latest:
             return
         try:
@@ -102,7 +102,7 @@ class RoundTable:
         column.high.append(_short(max(value for _, value, _ in found)) if found else None)
 
     def view(self) -> RoundsView:
-        """What a page shows of them."""
+        """The columns as a page shows them."""
         seconds = self._seconds()
         utilisation = self._columns.get(UTILISATION)
         shares = utilisation.mean if utilisation else [None] * len(seconds)
@@ -119,7 +119,7 @@ class RoundTable:
         )
 
     def _seconds(self) -> list[float | None]:
-        """Of each round up to its commit. The first one holds the start of the jobs as well: it has no time."""
+        """The duration of each round. The first one includes the start of the jobs, so it has none."""
         pairs = zip(self._numbers, self._numbers[1:], self._at, self._at[1:], strict=False)
         return [None, *(_short(max(0.0, (end - begin) / (after - before))) for before, after, begin, end in pairs)][
             : len(self._numbers)
@@ -151,22 +151,22 @@ def _blocked(seconds: float | None, utilisation: float | None) -> float | None:
 
 
 def _short(value: float) -> float:
-    """Six digits: more cannot be seen."""
+    """Six significant digits, which is more than a page shows."""
     return float(f"{value:.6g}")
 
 
 def _by_rank(values: array[float], replicas: int, bucket: int) -> array[float]:
-    """Rank by rank; of each `bucket` rounds the last value that there is."""
-    turned = array("f")
+    """Rank by rank; of each `bucket` rounds the last value."""
+    transposed = array("f")
     for rank in range(replicas):
         line = values[rank::replicas]
         if bucket == 1:
-            turned.extend(line)
+            transposed.extend(line)
             continue
         for begin in range(0, len(line), bucket):
             some = [value for value in line[begin : begin + bucket] if value == value]  # noqa: PLR0124 - not NaN
-            turned.append(some[-1] if some else math.nan)
-    return turned
+            transposed.append(some[-1] if some else math.nan)
+    return transposed
 
 
 def _floats(values: array[float]) -> str:

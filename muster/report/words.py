@@ -1,15 +1,16 @@
-"""What the page says in words: the verdict, and the summary below it."""
+"""The sentences of a page: the verdict, and the summary below it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from muster.report.cost import seconds_between
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 
-_BEGINNINGS = {
-    "running": "The run is going on",
+_OPENINGS = {
+    "running": "The run is in progress",
     "stopping": "The run is being stopped; its jobs may still save their work",
     "succeeded": "The run succeeded",
     "failed": "The run failed",
@@ -17,16 +18,27 @@ _BEGINNINGS = {
 }
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """The facts of a run itself, apart from its replicas and rounds."""
+
+    seconds: float
+    deadline_seconds: int | None
+    ceiling_usd: float | None
+    parent: str | None
+    continued_by: str | None
+
+
 def verdict(
     state: str, reason: str, replicas: Sequence[ReplicaView], rounds: RoundsView, identical: bool | None
 ) -> str:
     """The run in one to three sentences."""
-    beginning = _BEGINNINGS.get(state, f"The run is {state}")
+    opening = _OPENINGS.get(state, f"The run is {state}")
     if not reason and state == "running":
         reason = ", ".join(
-            [f"{_at_work(replicas)} of {len(replicas)} replicas have a job", *_waits(replicas), _rounds(rounds)]
+            [f"{_with_job(replicas)} of {len(replicas)} replicas have a job", *_waits(replicas), _rounds(rounds)]
         )
-    sentences = [f"{beginning}: {reason.rstrip('.')}." if reason else f"{beginning}."]
+    sentences = [f"{opening}: {reason.rstrip('.')}." if reason else f"{opening}."]
     reruns = rerun_causes(replicas)
     if reruns:
         causes = ", ".join(f"{cause} ×{count}" if count > 1 else cause for cause, count in reruns.most_common())
@@ -39,13 +51,13 @@ def verdict(
     return " ".join(sentences)
 
 
-def _at_work(replicas: Sequence[ReplicaView]) -> int:
+def _with_job(replicas: Sequence[ReplicaView]) -> int:
     newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
     return sum(attempt.was_created and attempt.ended_at is None for attempt in newest)
 
 
 def _waits(replicas: Sequence[ReplicaView]) -> Iterator[str]:
-    """Of what there is not enough for how many replicas."""
+    """What replicas without a job wait for, and how many wait for it."""
     newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
     waits = Counter(str(one.failure_class) for one in newest if not one.was_created and one.failure_class is not None)
     for cause, count in waits.most_common():
@@ -53,7 +65,7 @@ def _waits(replicas: Sequence[ReplicaView]) -> Iterator[str]:
 
 
 def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
-    """Why attempts were followed by another one, and how often."""
+    """The failure classes that were followed by a rerun, and how often."""
     ended = (attempt for replica in replicas for attempt in replica.attempts[:-1])
     return Counter(str(attempt.failure_class or "unknown") for attempt in ended)
 
@@ -61,45 +73,47 @@ def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
 def facts(
     replicas: Sequence[ReplicaView],
     rounds: RoundsView,
-    *,
-    started_at: str,
-    until: str,
-    prices: str,
-    deadline_seconds: int | None,
-    ceiling_usd: float | None,
-    parent: str | None,
-    continued_by: str | None,
+    run: RunFacts,
 ) -> Iterator[Fact]:
-    """The summary, in the order in which it is read."""
+    """The summary, in the order of the page."""
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     yield Fact(label="Rounds", value=str(rounds.total), note="committed")
-    limit = "" if deadline_seconds is None else f"of at most {duration(deadline_seconds)}"
-    yield Fact(label="Time", value=duration(seconds_between(started_at, until)), note=limit)
+    limit = "" if run.deadline_seconds is None else f"of at most {duration(run.deadline_seconds)}"
+    yield Fact(label="Time", value=duration(run.seconds), note=limit)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
+    yield _cost(replicas, run.ceiling_usd)
+    yield from _rates(rounds)
+    if run.parent:
+        yield Fact(label="Continues", value=run.parent)
+    if run.continued_by:
+        yield Fact(label="Continued by", value=run.continued_by)
+
+
+def _cost(replicas: Sequence[ReplicaView], ceiling_usd: float | None) -> Fact:
     costs = [(attempt, usd) for one in replicas for attempt, usd in zip(one.attempts, one.usd, strict=True)]
     unpriced = sorted({attempt.instance_type or "an unknown type" for attempt, usd in costs if usd is None})
-    without = f"; without {', '.join(unpriced)}, which the table does not have" if unpriced else ""
+    without = f"; without {', '.join(unpriced)}, which has no price in the table" if unpriced else ""
+    prices = f"on-demand prices of {SHIPPED_PRICES.region}, {SHIPPED_PRICES.as_of}"
     ceiling = "" if ceiling_usd is None else f"; no reruns after {_dollars(ceiling_usd)}"
-    yield Fact(
+    return Fact(
         label="Cost so far",
         value=f"≤ {_dollars(sum(usd for _, usd in costs if usd is not None))}",
         note=f"instances, {prices}{without}{ceiling}",
     )
+
+
+def _rates(rounds: RoundsView) -> Iterator[Fact]:
     shares = [
         1 - blocked / seconds
         for blocked, seconds in zip(rounds.blocked, rounds.seconds, strict=True)
         if blocked is not None and seconds
     ]
     if shares:
-        yield Fact(label="Utilisation", value=f"{sum(shares) / len(shares):.0%}", note="of a round's time is training")
+        yield Fact(label="Utilisation", value=f"{sum(shares) / len(shares):.0%}", note="of a round's time was training")
     excluded = sum(rounds.excluded)
     if excluded:
-        yield Fact(label="Excluded", value=str(excluded), note="contributions were unusable")
-    if parent:
-        yield Fact(label="Continues", value=parent)
-    if continued_by:
-        yield Fact(label="Continued by", value=continued_by)
+        yield Fact(label="Excluded", value=str(excluded), note="unusable contributions")
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from muster.contract import names
 from muster.contract.errors import MusterError
-from muster.contract.spec.spec import ENVIRONMENT_MAX, Spec
+from muster.contract.spec.consistency import ENVIRONMENT_MAX
+from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.torchx.command import SHELL, of_one_node, shell_arguments
 from muster.torchx.options import REFUSED

@@ -123,7 +123,7 @@ def test_foreign_job_name_changes_nothing(stack):
         assert stack.invoke("React", event)["reaction"].startswith("dropped: ")
     event["detail"]["TrainingJobName"] = run.job()
     event["detail"]["Tags"] = [{"Key": "muster:plan", "Value": "somebody else's"}]
-    assert stack.invoke("React", event)["reaction"] == "dropped: the job is not ours"
+    assert stack.invoke("React", event)["reaction"] == "dropped: the job does not belong to this run"
     assert run.record().decision is None
     stack.open_gate("foreign-name")
     assert run.wait()["status"] == "SUCCEEDED"

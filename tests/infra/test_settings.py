@@ -9,7 +9,7 @@ import pytest
 from infra.settings.stack_settings import Platform, StackSettings
 from muster.contract.errors import ConfigurationError
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.contract.training.access import VpcConfig
+from muster.contract.training.network_access import VpcConfig
 
 
 def test_nothing_set_gives_the_defaults() -> None:

@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import Any
 
-from muster.contract.run.events import SOURCE
+from muster.contract.run.run_events import SOURCE
 from tests.support.deployed import Deployed
 from tests.support.waiting import wait_until
 

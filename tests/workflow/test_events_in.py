@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.contract.run.events import RUN_REQUESTED
+from muster.contract.run.run_events import RUN_REQUESTED
 from tests.support.deployed import Deployed
 from tests.support.listening import Listener
 from tests.support.waiting import wait_until

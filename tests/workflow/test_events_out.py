@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from muster.contract.run.events import EVENT_VERSION
+from muster.contract.run.run_events import EVENT_VERSION
 from muster.local.faults import CallError, LostInstance
 from tests.support.deployed import Deployed
 from tests.support.listening import Listener
@@ -90,7 +90,7 @@ def test_people_are_told_in_words(stack):
 
     wait_until("both messages to people", told)
     text = subjects[f"Muster: {run.name} has failed"]
-    assert text.startswith(f"{run.name} has failed.\n\nWhy: ")
+    assert text.startswith(f"{run.name} failed.\n\nReason: ")
     assert f"`muster result {run.name}`" in text
     # An alarm of the stack, as CloudWatch rings it, reaches the same people.
     cloudwatch = stack.cloud.client("cloudwatch")

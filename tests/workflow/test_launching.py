@@ -83,7 +83,7 @@ def test_a_run_whose_gate_stays_shut_stops_all_its_replicas_and_says_why(stack):
     assert ended["status"] == "FAILED"
     why, _, _ = ended["cause"].partition("\n\n")
     assert why.startswith("launch gate: ")
-    assert why.endswith("of the 2 required replicas were at work after 5 s")
+    assert why.endswith("of the required 2 replicas were training after 5 s")
     assert set(run.statuses().values()) <= {"Stopped"}
     ends = {replica.outcome for replica in run.result().replicas}
     assert ends <= {ReplicaOutcome.STOPPED, ReplicaOutcome.NOT_LAUNCHED}

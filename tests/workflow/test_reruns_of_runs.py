@@ -134,6 +134,6 @@ def test_a_continuation_whose_start_went_wrong_is_started_once(stack, after_effe
 def test_what_cannot_be_resumed_is_refused(stack):
     going = stack.start(stack.gated("going"), "going")
     wait_until("the plan", lambda: going.document(going.layout.plan))
-    for run, problem in (("nobody", "which is no other run of this stack"), ("going", "which has no result yet")):
+    for run, problem in (("nobody", "is not a run of this stack"), ("going", "has not ended")):
         refused = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"], "resume_from": run}).wait()
         assert f"found '{run}', {problem}" in refused["cause"]

@@ -150,4 +150,4 @@ def test_a_requirement_that_cannot_be_installed_is_told_and_not_tried_again(stac
 
 def test_a_folder_in_a_spec_that_nobody_launches_is_refused(stack):
     ended = stack.start({"replicas": 1, "trainer": "training:train", "source_dir": "code"}).wait()
-    assert "source_dir: found 'code', a folder of some machine; start the run with `muster launch`" in ended["cause"]
+    assert "source_dir: found 'code', a local folder; start the run with `muster launch`" in ended["cause"]

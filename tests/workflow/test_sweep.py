@@ -35,7 +35,7 @@ def test_a_run_whose_end_nobody_saw_is_settled_by_the_sweep(stack):
         swept = stack.invoke("Sweep", NOW)
     # Of another test a run may be there whose jobs are still being stopped.
     assert run.name in swept["settled"]
-    assert swept["troubles"] == []
+    assert swept["errors"] == []
     assert (run.result().verdict, run.result().reason) == (Verdict.STOPPED, "the execution was stopped")
     assert run.statuses() == {"r0-a1": "Stopped"}
     assert run.name not in stack.invoke("Sweep", NOW)["settled"]
@@ -56,7 +56,7 @@ def test_a_job_that_outlived_its_run_is_seen_and_stopped_and_no_other(stack, mon
     seen = Muster().doctor(young_seconds=0)
     assert (seen.orphans, seen.foreign) == ((over.job(0, 2),), (foreign,))
     swept = stack.invoke("Sweep", NOW)
-    assert (swept["stopped"], swept["foreign"], swept["troubles"]) == ([over.job(0, 2)], [foreign], [])
+    assert (swept["stopped"], swept["foreign"], swept["errors"]) == ([over.job(0, 2)], [foreign], [])
     over.wait_for_status(0, 2, JobStatus.STOPPED)
     assert over.statuses()["r0-a3"] == "InProgress"
     assert live.statuses() == {"r0-a1": "InProgress"}

@@ -23,13 +23,19 @@ from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.timestamps import Timestamp
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
 
 # Values that only a launch knows. The angle brackets keep them from being taken for real ones.
 _RUN = "<run>"
+_START = Timestamp("<start>")
 _PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster", package_uri="<replica-package>")
 _IMAGE = "<image-of-the-stack>"
+
+
+Request = dict[str, JsonValue]
+"""A CreateTrainingJob request as JSON."""
 
 
 class RankGroup(Document):
@@ -50,9 +56,7 @@ class SourceArchive(Document):
 class DryRun(Document):
     """What a spec would send, need and cost."""
 
-    requests: tuple[dict[str, JsonValue], ...] = Field(
-        description="CreateTrainingJob of every replica's first attempt, by rank"
-    )
+    requests: tuple[Request, ...] = Field(description="CreateTrainingJob of every replica's first attempt, by rank")
     groups: tuple[RankGroup, ...]
     quotas: tuple[Quota, ...]
     cost: Cost
@@ -111,7 +115,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
     if source is not None:
         complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
-    plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", context.place, complete)
+    plan = Plan.make(spec.name or _RUN, "<execution>", _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     return DryRun(
         requests=tuple(training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)),

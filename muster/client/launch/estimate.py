@@ -12,7 +12,8 @@ from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.prices import PriceTable
 from muster.contract.document import Document
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.spec.spec import DEFAULT_BUDGETS, Spec
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
+from muster.contract.spec.spec import Spec
 
 # An attempt that ended in one of these classes had no instance, so it is not billed.
 _UNBILLED = {FailureClass.CAPACITY, FailureClass.QUOTA, FailureClass.THROTTLE}

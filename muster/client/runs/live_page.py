@@ -133,7 +133,7 @@ class PageSource:
 
     def _read_rounds(self, plan: Plan) -> RoundTable:
         table = self._rounds = self._rounds or RoundTable(plan.spec.replicas, plan.created_at)
-        prefix = plan.meeting.commits
+        prefix = plan.shared_layout.commits
         keys = chosen(list(self._cloud.objects.keys_after(prefix, self._last or prefix)))
         with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
             for key, body in zip(keys, pool.map(self._cloud.objects.read, keys), strict=True):

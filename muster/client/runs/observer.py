@@ -16,8 +16,8 @@ from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import numbered_run_name, run_name
-from muster.contract.run.continuation import next_run
-from muster.contract.run.lineage import Continuation, Lineage
+from muster.contract.run.continuation import Continuation, next_run
+from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue

@@ -16,6 +16,7 @@ from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.document import Document
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.waiting import Waiting
+from muster.contract.timestamps import Timestamp
 
 # Secondary statuses in which the container does not run yet, or no longer after a spot interruption.
 _NOT_TRAINING = {*BEFORE_TRAINING, "Interrupted", "Restarting"}
@@ -97,8 +98,8 @@ class RunStatus(Document):
     run: str
     state: RunState
     reason: str = ""
-    started_at: str
-    ended_at: str | None = None
+    started_at: Timestamp
+    ended_at: Timestamp | None = None
     behind: tuple[str, ...] | None = Field(
         default=None, description="the runs ahead of it in the run queue; none when it is not queued"
     )

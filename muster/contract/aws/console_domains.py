@@ -1,4 +1,4 @@
-"""Where the AWS consoles are."""
+"""The addresses of the AWS consoles."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ CONSOLE_DOMAINS = {
 
 
 def console_base(partition: str, region: str) -> str:
-    """What the addresses of a region's consoles begin with; those of an unknown partition like AWS's own."""
+    """The beginning of every console address of a region; an unknown partition gets that of `aws`."""
     return f"https://{region}.{CONSOLE_DOMAINS.get(partition, CONSOLE_DOMAINS['aws'])}"

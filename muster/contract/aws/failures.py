@@ -1,4 +1,4 @@
-"""How a training job ended, and what class of end that is. The one place where a status becomes a class.
+"""Failure classes: why a training job ended. The one place where a status becomes a class.
 
 Statuses and codes decide. The wording of a failure reason only chooses between classes that the status leaves open,
 because AWS gives no code for the cause of a job's failure.
@@ -38,17 +38,17 @@ class JobEnd:
     reason: str = ""
 
 
-# Secondary statuses that are the end of a job, and its cause. MaxRuntimeExceeded ends as Stopped and
-# MaxWaitTimeExceeded as Stopped or Failed: neither is a cancellation.
+# Secondary statuses of an ended job, with the class they mean. A job with MaxRuntimeExceeded is Stopped, one with
+# MaxWaitTimeExceeded is Stopped or Failed: neither was cancelled.
 _SECONDARIES: dict[str, FailureClass] = {
     "MaxRuntimeExceeded": FailureClass.TIMEOUT,
     "MaxWaitTimeExceeded": FailureClass.SPOT,
     "Interrupted": FailureClass.SPOT,
 }
-# AWS Batch's guide knows a Stopped job that timed out while pending for capacity, but not how its status is spelled.
+# AWS Batch's guide describes a Stopped job that timed out while it waited for capacity, but not its secondary status.
 _PENDING = "MaxPending"
 
-# The beginnings of FailureReason that SageMaker documents or that users report, most telling first.
+# The beginnings of FailureReason that SageMaker documents or that users report, the most specific first.
 _REASONS: tuple[tuple[str, FailureClass], ...] = (
     ("capacityerror", FailureClass.CAPACITY),
     ("unable to provision requested ml compute capacity", FailureClass.CAPACITY),
@@ -64,12 +64,12 @@ _REASONS: tuple[tuple[str, FailureClass], ...] = (
     ("clienterror", FailureClass.INVALID_REQUEST),
 )
 
-# A ClientError that another try may not meet: S3 or the registry answered that it was asked too fast.
+# A ClientError that may not occur again: S3 or the registry throttled the request.
 _TRANSIENT_CLIENT_ERRORS = ("rate exceeded", "throttlingexception", "slowdown", "please reduce your request rate")
-# An AlgorithmError that is none: what the driver says of a broken GPU, in words that no program makes up.
+# An AlgorithmError whose cause is the hardware: the driver's messages about a broken GPU.
 _BROKEN_HARDWARE = ("uncorrectable ecc error", "gpu has fallen off the bus")
 
-# A replica that was preempted and has saved, or that was superseded, is no failure of the user's code.
+# A replica that was preempted and saved a checkpoint, or that was fenced, did not fail because of the user's code.
 _EXITS: dict[ReplicaExit, FailureClass] = {
     ReplicaExit.BAD_INPUT: FailureClass.INVALID_REQUEST,
     ReplicaExit.RENDEZVOUS: FailureClass.INFRASTRUCTURE,
@@ -98,16 +98,16 @@ _REQUEST_ERRORS: dict[str, FailureClass] = {
 
 
 def classify_end(end: JobEnd, *, stopping: bool = False) -> FailureClass | None:
-    """The class of a job's end; None when it succeeded.
+    """The failure class of a job's end; None where it succeeded.
 
     Args:
-        stopping: its run was being stopped. SageMaker does not say who has stopped a job.
+        stopping: whether its run was being stopped. SageMaker does not report who stopped a job.
 
     Raises:
-        ValueError: the status is not an end.
+        ValueError: the status is not terminal.
     """
     if not end.status.is_terminal:
-        message = f"{end.status} is not the end of a job"
+        message = f"{end.status} is not a terminal job status"
         raise ValueError(message)
     if end.status is JobStatus.COMPLETED:
         return None
@@ -121,7 +121,7 @@ def classify_end(end: JobEnd, *, stopping: bool = False) -> FailureClass | None:
 
 
 def explained(end: JobEnd) -> str:
-    """The reason of an end: SageMaker's own words, with what to do where they leave that open."""
+    """The reason of an end in SageMaker's words; for a killed process, also the likely cause and the remedy."""
     if end.status is JobStatus.FAILED and read_exit(end.reason) is ReplicaExit.KILLED:
         return f"{end.reason[: _REASON_MAX - len(_KILLED)]}{_KILLED}"
     return end.reason
@@ -141,7 +141,7 @@ def _classify_reason(reason: str) -> FailureClass:
 
 
 def _look_behind(failure_class: FailureClass, reason: str) -> FailureClass:
-    """The class of a reason that begins as `failure_class` does: two beginnings stand for more than one thing."""
+    """The class of a reason that begins like one of `failure_class`: two beginnings have more than one cause."""
     text = reason.casefold()
     if failure_class is FailureClass.USER_CODE:
         broken = any(wording in text for wording in _BROKEN_HARDWARE)

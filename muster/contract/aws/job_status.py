@@ -5,15 +5,15 @@ from __future__ import annotations
 from enum import StrEnum
 
 BEFORE_INSTANCE = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
-"""Secondary statuses of a job that has no instance yet, which nobody pays for."""
+"""Secondary statuses of a job that has no instance yet and costs nothing."""
 BEFORE_TRAINING = (*BEFORE_INSTANCE, "Downloading", "DownloadingTrainingImage")
-"""Those on a job's way to `Training`."""
+"""Secondary statuses of a job that is not training yet."""
 
 
 class JobStatus(StrEnum):
-    """TrainingJobStatus. `Stopping` is not an end: the container may still save its work.
+    """TrainingJobStatus. `Stopping` is not terminal: the container may still save its work.
 
-    Any other value is kept as text: SageMaker adds statuses (`Deleting`), and none of them is an end.
+    Any other value is kept as text: SageMaker adds statuses (`Deleting`), and none of them is terminal.
     """
 
     IN_PROGRESS = "InProgress"

@@ -1,4 +1,4 @@
-"""What an hour of an instance costs, by the table that is shipped: dated, of one region, an estimate elsewhere."""
+"""The price of an instance per hour, from a table in the release: an estimate for other dates and regions."""
 
 from __future__ import annotations
 

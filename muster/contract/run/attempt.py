@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field
 
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import Document
 from muster.contract.spec.spec import Spec
+from muster.contract.timestamps import Timestamp
 
 NOT_CREATED = "NotCreated"
 """The secondary status of an attempt that ended without a job: its request was refused."""
@@ -18,9 +19,9 @@ _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
 
 class Transition(Document):
-    """A secondary status as SageMaker reported it; an unknown one is kept as it is."""
+    """A secondary status as SageMaker reported it; unknown ones are kept."""
 
-    at: str
+    at: Timestamp
     secondary: str
 
 
@@ -29,12 +30,12 @@ class Attempt(Document):
 
     attempt: int = Field(ge=1)
     job: str
-    launched_at: str | None = Field(default=None, description="none where only the refusal of its request is known")
+    launched_at: Timestamp | None = Field(default=None, description="none where only a refusal of its request is known")
     instance_type: str | None = Field(
-        default=None, description="the type it runs on; none while SageMaker has not chosen among preferences"
+        default=None, description="the type it runs on; none until SageMaker has chosen among the preferences"
     )
-    ended_at: str | None = None
-    billable_seconds: int | None = Field(default=None, description="as SageMaker bills it; none where it was not asked")
+    ended_at: Timestamp | None = None
+    billable_seconds: int | None = Field(default=None, description="as SageMaker bills it; none where it is not known")
     status: str = ""
     secondary: str = ""
     history: tuple[Transition, ...] = ()
@@ -44,7 +45,7 @@ class Attempt(Document):
 
     @property
     def was_created(self) -> bool:
-        """Whether there is or was a training job of this attempt."""
+        """Whether this attempt has or had a training job."""
         return self.secondary != NOT_CREATED
 
     @property
@@ -65,9 +66,9 @@ class Attempt(Document):
         )
 
     def merged(self, seen: Self) -> Self:
-        """This attempt with what `seen`, another view of it, adds. The longer history is the newer one."""
+        """This attempt, completed by `seen`, another view of it. The longer history is the newer one."""
         known = {name for name in seen.model_fields_set if getattr(seen, name) not in {None, ""}} - {"history"}
-        update: dict[str, Any] = {name: getattr(seen, name) for name in known}
+        update: dict[str, object] = {name: getattr(seen, name) for name in known}
         return self.model_copy(update={**update, "history": max(self.history, seen.history, key=len)})
 
     def without_history(self) -> Self:
@@ -76,20 +77,20 @@ class Attempt(Document):
 
 
 def shortages(attempts: Sequence[Attempt]) -> int:
-    """How many of `attempts` found no instance of their type: after each the next fallback type is taken."""
+    """How many of `attempts` found no capacity or no quota; each is followed by the next fallback type."""
     return sum(attempt.is_shortage for attempt in attempts)
 
 
 def requested_type(spec: Spec, before: Sequence[Attempt]) -> str | None:
-    """The instance type that the attempt after those of `before` asks for; None where SageMaker chooses.
+    """The instance type to request for the attempt that follows `before`; None where SageMaker chooses.
 
     The one place that answers which type an attempt has. `spec` is the spec of the replica's rank.
     """
     return spec.type_after(shortages(before))
 
 
-def granted_type(resource_config: Mapping[str, Any]) -> str | None:
-    """The instance type that a job got, by the ResourceConfig that SageMaker reports.
+def granted_type(resource_config: Mapping[str, object]) -> str | None:
+    """The instance type that a job got, from the ResourceConfig that SageMaker reports.
 
     CreateTrainingJob: with InstancePreferences SageMaker chooses, and reports SelectedInstanceType.
     """

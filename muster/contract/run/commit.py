@@ -1,6 +1,6 @@
-"""The commit of a round: who took part, with what. Written once by whichever replica first may; all obey it.
+"""The commit of a round lists the contributions that count. The first one written is valid for all replicas.
 
-Clients show a run's progress from these alone: `RunLayout.commits` + `{round:08d}.json`.
+Clients read a run's progress from the commits alone: `RunLayout.commits` + `{round:08d}.json`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Metrics = Annotated[dict[Annotated[str, Field(min_length=1, max_length=48)], flo
 
 
 class Member(Document):
-    """A contribution that counts, and the process that made it."""
+    """A contribution that counts, and the process that uploaded it."""
 
     rank: int = Field(ge=0)
     attempt: int = Field(ge=1)
@@ -39,28 +39,29 @@ class Exclusion(Document):
 class Commit(Document):
     """One round's members in the order in which they are reduced.
 
-    A revision above 0 amends the one before: it leaves out members whose data turned out to be unusable.
+    A revision above 0 replaces the one before it: it excludes members whose data proved unusable.
     """
 
     version: Annotated[int, Field(ge=COMMIT_VERSION, le=COMMIT_VERSION)] = COMMIT_VERSION
     run: str
     round: int = Field(ge=1, le=ROUND_MAX)
     revision: int = Field(default=0, ge=0)
-    committed_at: str = Field(description="UTC by the store's clock, ISO 8601; no decision rests on the moment itself")
+    committed_at: str = Field(description="UTC by the store's clock, ISO 8601; no decision depends on it")
     count: int = Field(ge=1, description="elements of the parameters")
     members: tuple[Member, ...] = Field(min_length=1, description="by ascending rank")
     excluded: tuple[Exclusion, ...] = ()
     excluded_before: tuple[Exclusion, ...] = Field(
-        default=(), description="those of the round before, with what its amendments found later"
+        default=(), description="those of the previous round, including what its later revisions excluded"
     )
-    excluded_total: int = Field(default=0, ge=0, description="contributions that were excluded so far, in all rounds")
-    absent: tuple[int, ...] = Field(default=(), description="ranks that were waited for and gave nothing in time")
+    excluded_total: int = Field(default=0, ge=0, description="contributions excluded so far, in all rounds")
+    absent: tuple[int, ...] = Field(default=(), description="ranks that were expected and uploaded nothing in time")
     arrivals: tuple[float, ...] = Field(
-        default=(), description="when what counts came, by the store's clock: seconds after the first, ascending"
+        default=(),
+        description="arrival of the members' contributions: seconds after the first, ascending",
     )
-    grace_seconds: float = Field(default=0.0, ge=0, description="how long the quorum would have waited for the absent")
-    epochs: tuple[int, ...] = Field(description="the latest claim known of each rank, 0 where there was none")
+    grace_seconds: float = Field(default=0.0, ge=0, description="grace window after the quorum was reached")
+    epochs: tuple[int, ...] = Field(description="the latest known claim of each rank, 0 for none")
 
     def names(self, rank: int) -> bool:
-        """Whether `rank` gave something to the round, usable or not."""
+        """Whether `rank` contributed to the round, with usable data or not."""
         return rank in {item.rank for item in self.members} | {item.rank for item in self.excluded}

@@ -1,31 +1,41 @@
-"""Runs that go on where another one has ended: who comes after whom, and what they share."""
+"""The continuation of a run: the run that continues it, in the same rendezvous, from its last committed round."""
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from muster.contract import names
+from muster.contract.document import Document
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 from muster.contract.spec.spec import Spec
 
 
-def descend(parent: Plan, result: Result) -> Lineage:
-    """The lineage of a run that goes on where `parent` has ended."""
+class Continuation(Document):
+    """The one run that continues another: written once, beside the result of the run that it continues."""
+
+    run: str
+    execution_arn: str = Field(description="of the continuation")
+
+
+def lineage_after(parent: Plan, result: Result) -> Lineage:
+    """The lineage of the continuation of `parent`, which ended with `result`."""
     before = parent.lineage
     made = [attempt.attempt for replica in result.replicas for attempt in replica.attempts]
     if any(replica.outcome is ReplicaOutcome.UNKNOWN for replica in result.replicas):
-        # A record that cannot be read tells no number: beyond the last that there can be.
+        # The number of attempts is unknown where a record cannot be read, so the highest possible number counts.
         made.append(names.ATTEMPT_MAX)
     return Lineage(
         parent=parent.run,
-        root=parent.meeting.run,
+        root=parent.shared_layout.run,
         generation=1 + (before.generation if before else 0),
         attempts_before=max(made, default=0) + (before.attempts_before if before else 0),
     )
 
 
 def next_run(plan: Plan, result: Result) -> tuple[str, Spec] | None:
-    """The name and the spec of the run that the rerun policy asks for after this end; None when it asks for none."""
+    """Name and spec of the continuation that the rerun policy requires after this result; None for none."""
     policy, generation = plan.spec.rerun, plan.lineage.generation if plan.lineage else 0
     if policy is None or result.verdict is not Verdict.FAILED or generation >= policy.max:
         return None
@@ -36,5 +46,5 @@ def next_run(plan: Plan, result: Result) -> tuple[str, Spec] | None:
     }
     if not {"failed", *causes} & set(policy.on):
         return None
-    name = names.numbered_run_name(plan.meeting.run, generation + 2)
+    name = names.numbered_run_name(plan.shared_layout.run, generation + 2)
     return name, plan.spec.model_copy(update={"name": None, "resume_from": plan.run})

@@ -1,4 +1,4 @@
-"""What starts a run: the input of its execution."""
+"""The input of an execution, which starts a run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from muster.contract.errors import Problem, SpecError
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
 
 INBOX = "inbox/"
-"""Specs that are put under this prefix of the stack's bucket are started."""
+"""A spec that is put under this prefix of the stack's bucket starts a run."""
 INBOX_SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def execution_input(spec: Spec) -> str:
-    """What the user wrote, as canonical JSON: the same spec gives the same input. Defaults are left to the stack.
+    """The spec as canonical JSON: the same spec gives the same input. Defaults are left out, for the stack to add.
 
     Raises:
-        SpecError: it is larger than an execution's input may be.
+        SpecError: it is larger than the input of an execution can be.
     """
     document = canonical_json(spec.model_dump(mode="json", exclude_unset=True))
     if len(document) > SPEC_BYTES_MAX:

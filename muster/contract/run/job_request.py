@@ -1,8 +1,10 @@
-"""The CreateTrainingJob request of an attempt: a pure function of the plan, so a dry run shows exactly what is sent."""
+"""The CreateTrainingJob request of an attempt: a pure function of the plan, so a dry run shows the exact request."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
+
+from pydantic import JsonValue
 
 from muster.contract import names
 from muster.contract.layout import s3_uri
@@ -17,13 +19,13 @@ from muster.contract.training.source_channels import delivery_channels
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 
 
-def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> dict[str, Any]:
+def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> dict[str, JsonValue]:
     """The request that launches attempt `attempt` of replica `rank`.
 
-    `shortages` is how many earlier attempts found no capacity or no quota: each moves on to the next fallback type.
+    `shortages` is how many earlier attempts found no capacity or no quota: after each the next fallback type is used.
     """
     spec, place, layout = plan.spec.of_rank(rank), plan.place, plan.layout
-    checkpoints = s3_uri(place.bucket, plan.meeting.checkpoints(rank).rstrip("/"))
+    checkpoints = s3_uri(place.bucket, plan.shared_layout.checkpoints(rank).rstrip("/"))
     request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
         "RoleArn": spec.role_arn or place.role_arn,
@@ -31,7 +33,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "HyperParameters": spec.hyper_parameters,
         "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
-        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.meeting.run}/r{rank}"),
+        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.shared_layout.run}/r{rank}"),
         "ResourceConfig": spec.resource_request(shortages),
         "StoppingCondition": spec.stopping_request(),
         "EnableManagedSpotTraining": spec.spot,
@@ -47,12 +49,14 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         },
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }
-    # An empty InputDataConfig would be refused: what says nothing is left out. False says something.
-    return {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
+    # SageMaker refuses an empty InputDataConfig, so empty members are left out. False is a value.
+    members = {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
+    # Every member comes from a document, so it is JSON.
+    return cast("dict[str, JsonValue]", members)
 
 
 def output_uri(plan: Plan) -> str:
-    """Below which SageMaker makes one folder per job: S3OutputPath of every request of the run."""
+    """S3OutputPath of every request of the run, below which SageMaker creates one folder per job."""
     return str(plan.spec.output_request(s3_uri(plan.place.bucket, plan.layout.output.rstrip("/")))["S3OutputPath"])
 
 
@@ -62,7 +66,7 @@ def _delivery(plan: Plan) -> list[Channel]:
 
 
 def _entrypoint(spec: Spec) -> list[str] | None:
-    """The program: the user's, the replica's for a trainer, or an algorithm's own."""
+    """The program: the user's entrypoint, Muster's for a trainer, or None for an algorithm's own."""
     if spec.source_dir is not None:
         return [*BOOTSTRAP, *(spec.entrypoint or [])]
     if spec.entrypoint is not None:
@@ -71,12 +75,12 @@ def _entrypoint(spec: Spec) -> list[str] | None:
 
 
 def job_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:
-    """The tags of an attempt's job: the user's, and our own."""
+    """The tags of an attempt's job: the user's and Muster's."""
     return {**plan.spec.tags, **own_tags(plan, rank, attempt)}
 
 
 def own_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:
-    """The tags by which we know a job as this run's."""
+    """The tags that identify a job as one of this run."""
     return {
         names.TAG_RUN: plan.run,
         names.TAG_RANK: str(rank),

@@ -1,4 +1,4 @@
-"""Where a run comes from, and who goes on where it has ended."""
+"""The lineage of a run: the runs that it continues."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from muster.contract.document import Document
 
 
 class Lineage(Document):
-    """The runs before this one, whose rendezvous and checkpoints it goes on with."""
+    """The runs before a continuation, whose rendezvous and checkpoints it shares."""
 
-    parent: str = Field(description="the run that ended last")
-    root: str = Field(description="the first of them: rendezvous and checkpoints lie under its name")
-    generation: int = Field(ge=1, description="how many runs were before")
+    parent: str = Field(description="the run that this run continues")
+    root: str = Field(description="the first run of the lineage: rendezvous and checkpoints are stored under its name")
+    generation: int = Field(ge=1, description="how many runs of the lineage came before")
     attempts_before: int = Field(
-        ge=0, description="the highest attempt of any rank in all runs before: every process of theirs is fenced"
+        ge=0,
+        description="the highest attempt number in all earlier runs; higher claims fence their processes",
     )
-
-
-class Continuation(Document):
-    """The one run that goes on where a run has ended: written once, beside the result of the run before."""
-
-    run: str
-    execution_arn: str = Field(description="of the continuation")

@@ -1,4 +1,4 @@
-"""The control plane's memory of one replica. Holds the task token: it never leaves `control/`."""
+"""The control plane's state of one replica. It holds the task token, so it is stored under `control/` only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.timestamps import Timestamp
 
 RECORD_VERSION = 1
 
@@ -16,8 +17,7 @@ RECORD_VERSION = 1
 class Next(StrEnum):
     """What follows the end of an attempt. The workflow branches on it.
 
-    STOP is what the workflow does when the loss of a replica costs the run its quorum. It depends on the other
-    replicas, so a record never holds it.
+    STOP: the run has lost its quorum with this replica. It depends on the other replicas, so a record never holds it.
     """
 
     DONE = "done"
@@ -27,13 +27,13 @@ class Next(StrEnum):
 
 
 class Decision(Document):
-    """What the end of an attempt means for its replica, and what the workflow does about it."""
+    """What the end of an attempt means for its replica, and what the workflow does next."""
 
     next: Next
     attempt: int = Field(ge=1, description="the attempt that ended; for a rerun, the one to launch")
-    lost: bool = Field(default=False, description="whether the replica failed without a rerun left")
+    lost: bool = Field(default=False, description="whether the replica failed and has no rerun left")
     delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the end to the launch")
-    decided_at: str = ""
+    decided_at: Timestamp | None = None
     reason: str = ""
 
 
@@ -44,11 +44,11 @@ class Record(Document):
     run: str
     rank: int = Field(ge=0)
     token: str
-    armed_at: str = Field(description="when the workflow made the token: a later one replaces it")
+    armed_at: str = Field(description="when the workflow created the token; a later token replaces it")
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     decision: Decision | None = None
 
     @property
     def current(self) -> Attempt:
-        """The latest attempt, which alone may change."""
+        """The latest attempt, the only one that can change."""
         return self.attempts[-1]

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.timestamps import Timestamp
 
 RESULT_VERSION = 1
 
@@ -42,20 +43,20 @@ class ReplicaResult(Document):
     round: int | None = None
     checksum: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
-    problem: str | None = Field(default=None, description="why something of the above is missing")
+    problem: str | None = Field(default=None, description="why a value above is missing")
 
 
 class Result(Document):
-    """What came of a run."""
+    """How a run ended."""
 
     version: Annotated[int, Field(ge=RESULT_VERSION, le=RESULT_VERSION)] = RESULT_VERSION
     run: str
     verdict: Verdict
     reason: str
-    settled_at: str
+    settled_at: Timestamp
     replicas: tuple[ReplicaResult, ...]
     reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
     parameters_identical: bool | None = Field(
         default=None,
-        description="whether all that succeeded hold the same bytes; None when fewer than two tell",
+        description="whether all replicas that succeeded hold the same bytes; none when fewer than two report it",
     )

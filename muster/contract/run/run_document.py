@@ -1,4 +1,4 @@
-"""What a replica is told of its run: a document in the bucket, because 200 KiB of arguments fit nowhere else."""
+"""The run document: what a replica needs to know about its run. In the bucket, because it may have 200 KiB."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from muster.contract.run.plan import Plan
 
 RUN_DOCUMENT_VERSION = 1
 
-# The environment of every replica. RANK and WORLD_SIZE are left to torch, whose env:// rendezvous would read them.
+# The environment of every replica. Muster does not set RANK and WORLD_SIZE, which torch's env:// rendezvous reads.
 ENV_DOCUMENT = "MUSTER_DOCUMENT"
 ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
@@ -20,7 +20,7 @@ ENV_ATTEMPT = "MUSTER_ATTEMPT"
 
 
 class RunDocument(Document):
-    """The run as its replicas see it: no token, no record, nothing of the control plane."""
+    """The run as its replicas see it, without tokens, records or anything else of the control plane."""
 
     version: Annotated[int, Field(ge=RUN_DOCUMENT_VERSION, le=RUN_DOCUMENT_VERSION)] = RUN_DOCUMENT_VERSION
     run: str
@@ -33,7 +33,10 @@ class RunDocument(Document):
     grace_seconds: float = Field(ge=0)
     timeout_seconds: float = Field(gt=0)
     snapshot_rounds: int = Field(default=10, ge=1)
-    root: str | None = Field(default=None, description="the run whose rendezvous goes on here; this one's own if none")
+    root: str | None = Field(
+        default=None,
+        description="the first run of the lineage; none for a run that continues no other",
+    )
 
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
@@ -44,7 +47,7 @@ class RunDocument(Document):
             replicas=plan.spec.replicas,
             trainer=plan.spec.trainer,
             kwargs=plan.spec.kwargs,
-            rendezvous_uri=s3_uri(plan.place.bucket, plan.meeting.rendezvous),
+            rendezvous_uri=s3_uri(plan.place.bucket, plan.shared_layout.rendezvous),
             min_participants=plan.spec.min_participants,
             grace_seconds=plan.spec.rendezvous.grace_seconds,
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
@@ -53,15 +56,15 @@ class RunDocument(Document):
         )
 
     @property
-    def meeting(self) -> str:
-        """The name under which the replicas meet and save."""
+    def rendezvous_name(self) -> str:
+        """The run under whose name rendezvous and checkpoints are stored."""
         return self.root or self.run
 
 
 class Manifest(Document):
-    """What a replica leaves behind in `output/data/manifest.json`; SageMaker packs it into output.tar.gz.
+    """What a replica writes to `output/data/manifest.json`; SageMaker packs it into output.tar.gz.
 
-    `checkpoint_s3_bucket` is the name under which existing resolvers look for the checkpoint's URI.
+    `checkpoint_s3_bucket` is the name by which existing resolvers find the checkpoint's URI.
     """
 
     version: Annotated[int, Field(ge=1, le=1)] = 1

@@ -1,6 +1,6 @@
 """The run queue of a stack that caps its concurrent replicas. One small document, pure rules.
 
-First come, first served: smaller runs do not overtake one that waits for many replicas, or it would never start.
+First come, first served: smaller runs do not overtake a large one, or the large one might never start.
 """
 
 from __future__ import annotations
@@ -11,41 +11,42 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
+from muster.contract.timestamps import Timestamp
 
 QUEUE_VERSION = 1
 QUEUE_KEY = "queue/replicas.json"
-"""Clients may read it: it names runs and nothing secret."""
+"""Clients may read it: it contains no secret."""
 
 
 class QueuedRun(Document):
-    """One run that has its replicas, or waits for them."""
+    """One run that is admitted, or waits for admission."""
 
     run: str
     execution_arn: str
     replicas: int = Field(ge=1)
-    asked_at: str
+    asked_at: Timestamp
     admitted: bool = False
 
 
 class QueueToken(Document):
-    """The task token of a queued run; it lies under `control/`."""
+    """The task token of a queued run; it is stored under `control/`."""
 
     token: str
 
 
 class Queue(Document):
-    """All runs that are admitted or wait, in the order in which they asked."""
+    """All runs that are admitted or wait, in the order in which they joined."""
 
     version: Annotated[int, Field(ge=QUEUE_VERSION, le=QUEUE_VERSION)] = QUEUE_VERSION
     runs: tuple[QueuedRun, ...] = ()
 
     def asked(self, queued: QueuedRun, cap: int) -> Queue:
-        """With one more run at the end, unless it has asked before."""
+        """The queue with one more run at the end, unless the run joined before."""
         known = any(other.execution_arn == queued.execution_arn for other in self.runs)
         return self._admitting(self.runs if known else (*self.runs, queued), cap)
 
     def without(self, execution_arns: Collection[str], cap: int) -> Queue:
-        """Without runs that have ended; the runs that fit now are admitted."""
+        """The queue without runs that have ended; waiting runs that fit now are admitted."""
         return self._admitting(tuple(queued for queued in self.runs if queued.execution_arn not in execution_arns), cap)
 
     def is_admitted(self, execution_arn: str) -> bool:
@@ -53,7 +54,7 @@ class Queue(Document):
         return any(queued.admitted for queued in self.runs if queued.execution_arn == execution_arn)
 
     def before(self, run: str) -> tuple[str, ...] | None:
-        """The runs behind which `run` waits; None when it does not wait."""
+        """The runs in front of `run`; None where it does not wait."""
         place = next((index for index, queued in enumerate(self.runs) if queued.run == run), None)
         if place is None or self.runs[place].admitted:
             return None
@@ -65,7 +66,7 @@ class Queue(Document):
         blocked = False
         for queued in runs:
             if not queued.admitted and not blocked:
-                # Where the cap was lowered below a run that waits, it starts alone rather than never.
+                # If the cap was lowered below the size of a waiting run, the run starts alone instead of never.
                 blocked = used > 0 and used + queued.replicas > cap
                 if not blocked:
                     used += queued.replicas

@@ -1,8 +1,8 @@
-"""What a run has spent on instances up to now: two marks for each attempt, all of which stands in their keys.
+"""What a run has spent on instances so far: two marks for each attempt, which hold all their data in their keys.
 
-A listing of the marks is the whole account: thousands of replicas are added up by a few requests, and no two functions
-write the same object. On-demand prices of the shipped table; billable seconds as SageMaker reports them (for spot they
-are fewer than the seconds that passed, so that the same price holds).
+Listing the marks gives the whole sum: a few requests cover thousands of replicas, and no two functions write the same
+object. Prices are the on-demand prices of the shipped table; billable seconds are those that SageMaker reports (for
+spot they are fewer than the seconds that passed, so the on-demand price applies).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _MARK = re.compile(r"(?P<rank>\d{1,4})-(?P<attempt>\d{1,3})-(?:on-(?P<type>ml\.[
 
 
 def launch_mark(layout: RunLayout, rank: int, attempt: int, instance_type: str) -> str:
-    """The key that says that an attempt has an instance of this type since the object was made."""
+    """The key that records that an attempt has an instance of this type since the object was created."""
     return f"{layout.spent}{rank}-{attempt}-on-{instance_type}"
 
 
 def end_mark(layout: RunLayout, rank: int, attempt: int, usd: float) -> str:
-    """The key that says what an attempt that is over has cost."""
+    """The key that records what an ended attempt has cost."""
     return f"{layout.spent}{rank}-{attempt}-cost-{round(usd * _MICRO)}"
 
 
 def attempt_usd(instance_type: str, seconds: float) -> float:
-    """Dollars for so many billable seconds of a type; a type without a price costs nothing that we know of."""
+    """Dollars for so many billable seconds of a type; 0 for a type without a known price."""
     return SHIPPED_PRICES.usd_per_hour.get(instance_type, 0.0) * max(0.0, seconds) / _HOUR
 
 
 def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
-    """Dollars spent at `now`, by the marks' keys and the times at which they were made."""
+    """Dollars spent until `now`, from the marks' keys and the times at which they were created."""
     running: dict[tuple[str, str], float] = {}
     ended: dict[tuple[str, str], float] = {}
     for key, made_at in marks:

@@ -1,6 +1,6 @@
 """The mark of an attempt whose launch was refused for now: no job shows what the replica waits for.
 
-All that it says stands in its key, so that a client learns of thousands by listing, and may read nothing beside it.
+The mark holds all its data in its key, so a client finds thousands by listing and needs no permission to read objects.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _MARK = re.compile(r"(?P<rank>\d{1,4})-(?P<attempt>\d{1,3})-(?P<failure_class>[a
 
 
 class Waiting(NamedTuple):
-    """Attempt `attempt` of `rank` is to be launched once what `failure_class` names is there."""
+    """Attempt `attempt` of `rank` waits because the launch before it was refused with `failure_class`."""
 
     rank: int
     attempt: int
     failure_class: FailureClass
 
     def key(self, layout: RunLayout) -> str:
-        """Where the mark lies."""
+        """The mark's key."""
         return f"{layout.waiting}{self.rank}-{self.attempt}-{self.failure_class}"
 
     @classmethod
     def from_key(cls, key: str) -> Waiting | None:
-        """What the mark at `key` says; None where it is none."""
+        """The mark with this key; None where it is not one."""
         match = _MARK.fullmatch(key.rpartition("/")[2])
         if match is None or match["failure_class"] not in set(FailureClass):
             return None

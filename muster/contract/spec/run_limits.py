@@ -1,4 +1,4 @@
-"""What a run as a whole may take: how soon its replicas must be at work, and how long it may last."""
+"""The limits of a run: how soon its replicas must train, how long it may last, and what it may cost."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ RUN_MAX_SECONDS = 31_536_000
 
 
 class Timer(StrEnum):
-    """A moment of a run at which somebody has to look."""
+    """A one-time schedule of a run, at which Muster checks the run once."""
 
     LAUNCH_GATE = "launch-gate"
     DEADLINE = "deadline"
 
 
 class LaunchGate(Document):
-    """How many replicas must be at work within what time; else the run is stopped: half a gang burns money."""
+    """How many replicas must be training within a time after the launch. Otherwise the run is stopped."""
 
-    replicas: int = Field(ge=1, le=REPLICAS_MAX, description="so many must be training by then, or be done")
+    replicas: int = Field(ge=1, le=REPLICAS_MAX, description="how many must be training by then, or have succeeded")
     within_seconds: int = Field(
-        ge=1, le=RUN_MAX_SECONDS, description="from the run's launch; timers are a minute late at most"
+        ge=1, le=RUN_MAX_SECONDS, description="counted from the run's launch; a timer is at most one minute late"
     )
 
 
@@ -36,29 +36,30 @@ class LimitFields(Document):
     """The limits of a run."""
 
     launch_gate: LaunchGate | None = Field(
-        default=None, description="how many replicas must be at work within what time, or all are stopped"
+        default=None,
+        description="replicas that must be training within a time; otherwise the run is stopped",
     )
     deadline_seconds: int | None = Field(
         default=None,
         ge=1,
         le=RUN_MAX_SECONDS,
-        description="so long after its launch the run is stopped, whatever its replicas do",
+        description="time after its launch at which the run is stopped, whatever its replicas do",
     )
 
     cost_ceiling_usd: float | None = Field(
         default=None,
         gt=0,
         le=1_000_000_000,
-        description="dollars for instances, by the shipped price table: once they are spent, nothing is rerun",
+        description="dollars for instances, by the shipped price table; once they are spent, no replica is rerun",
     )
 
     def limit_problems(self, replicas: int, instance_types: Iterable[str]) -> Iterator[Problem]:
-        """How the limits disagree with the run; `instance_types` are all that a replica may come to run on."""
+        """Problems between the limits and the run; `instance_types` are all types that a replica may run on."""
         if self.cost_ceiling_usd is not None:
             prices = SHIPPED_PRICES
             for name in sorted({name for name in instance_types if name not in prices.usd_per_hour}):
-                allowed = f"a type in the price table of {prices.as_of}"
-                yield Problem("cost_ceiling_usd", f"{name}, whose price is not known", "leave it out", allowed)
+                statement = f"the price table of {prices.as_of} has no price for {name}"
+                yield Problem.stated("cost_ceiling_usd", statement, "leave the field out, or choose another type")
         gate = self.launch_gate
         if gate is not None and gate.replicas > replicas:
             allowed = f"at most replicas ({replicas})"
@@ -68,7 +69,7 @@ class LimitFields(Document):
             yield Problem("launch_gate.within_seconds", str(gate.within_seconds), "lower it", allowed)
 
     def timers(self) -> dict[Timer, int]:
-        """What rings when, in seconds after the launch."""
+        """The timers of a run, each with its seconds after the launch."""
         wanted = {
             Timer.LAUNCH_GATE: self.launch_gate.within_seconds if self.launch_gate else None,
             Timer.DEADLINE: self.deadline_seconds,

@@ -1,4 +1,4 @@
-"""What a stack gives to specs that do not say it themselves."""
+"""The defaults of a stack, for fields that a spec leaves out."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
-from muster.contract.training.access import VpcConfig
+from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.resources import has_own_disks
 from muster.contract.training.values import Image, InstanceType, KmsKeyId, TagKey, TagValue
 
 
 class StackDefaults(Document):
-    """The defaults of a deployment. What a spec says itself stands; only its tags are joined with the stack's."""
+    """The defaults of a deployment. A value of the spec comes first; only tags are merged with the stack's."""
 
     image: Image | None = None
     instance_type: InstanceType | None = None
@@ -23,17 +23,17 @@ class StackDefaults(Document):
     tags: dict[TagKey, TagValue] = Field(default_factory=dict)
 
     def problems(self, spec: Spec) -> list[Problem]:
-        """What neither the spec nor the stack says, and a training job needs."""
+        """What a training job needs and neither the spec nor the stack has."""
         if spec.image or self.image or spec.algorithm_name:
             return []
-        remedy = "name one, or deploy the stack with a default (cdk deploy -c replica_image=…)"
-        return [Problem("image", "neither an image nor a default of the stack", remedy)]
+        statement = "the spec sets none and the stack has no default"
+        return [Problem.stated("image", statement, "set image, or deploy the stack with -c replica_image=…")]
 
     def complete(self, spec: Spec) -> Spec:
         """The spec with the defaults written out.
 
         Raises:
-            SpecError: a default disagrees with what the spec says (a fallback that is the default type, too many tags).
+            SpecError: a default does not fit the spec (a fallback that is the default type, too many tags).
         """
         update = {
             "image": self._image(spec),
@@ -44,7 +44,7 @@ class StackDefaults(Document):
         completed = spec.model_copy(update={name: value for name, value in update.items() if value})
         if self.kms_key_id is not None:
             completed = _encrypted(completed, self.kms_key_id)
-        # A copy is not validated: what the spec and the stack say together is read as if the user had written it.
+        # model_copy validates nothing, so the merged document is read as if the user had written it.
         return completed if completed == spec else parse_spec(completed.model_dump(mode="json", exclude_unset=True))
 
     def _image(self, spec: Spec) -> str | None:
@@ -55,8 +55,8 @@ class StackDefaults(Document):
 
 
 def _encrypted(spec: Spec, key: str) -> Spec:
-    """The spec with `key` for its volumes, where SageMaker takes one, and for its results."""
-    # SageMaker chooses among preferences by itself, so that all of them must take the key.
+    """The spec with `key` for its volumes, where SageMaker takes a key, and for its results."""
+    # SageMaker may choose any preference, so all of them must take the key.
     types = spec.instance_types
     refused = any(map(has_own_disks, types)) if spec.instance_preferences else all(map(has_own_disks, types))
     volume = spec.volume_kms_key_id or (None if refused else key)

@@ -1,25 +1,25 @@
-"""YAML as people mean it: no key twice, no alias, no dates, and 1e-4 is a number."""
+"""YAML without surprises: a key appears once, there are no aliases and no dates, and 1e-4 is a number."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Hashable
 
 import yaml
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader without the readings of YAML 1.1 that surprise."""
+    """SafeLoader without the surprising rules of YAML 1.1."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        # Aliases let a few lines stand for gigabytes.
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # With aliases a few lines can expand to gigabytes.
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.constructor.ConstructorError(None, None, "aliases (*name) are not allowed", event.start_mark)
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        seen: set[str] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:bool":
                 # YAML 1.1 reads `on` as true; a key is a name.
@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
                 problem = f"the key {key!r} is not text; write it in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             if key in seen:
-                problem = f"the key {key!r} stands twice"
+                problem = f"the key {key!r} appears twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
@@ -39,17 +39,17 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-# YAML 1.1 wants a dot and a sign in 1.0e+4; JSON, Python and people do not.
+# YAML 1.1 requires a dot and a sign, as in 1.0e+4; JSON and Python do not.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789")
 )
 
 
-def load_yaml(text: str) -> Any:
+def load_yaml(text: str) -> object:
     """The value of a YAML (or JSON) document.
 
     Raises:
-        ValueError: with the line, the column and what is wrong there.
+        ValueError: with the line, the column and the problem there.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader

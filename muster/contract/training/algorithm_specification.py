@@ -1,17 +1,17 @@
-"""AlgorithmSpecification and HyperParameters: what the container is, and what its algorithm is told."""
+"""AlgorithmSpecification and HyperParameters: the container, and the settings of its algorithm."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import Section
-from muster.contract.training.values import HyperParameterKey, HyperParameterValue, Image, Says
+from muster.contract.training.section import RequestPart, Section
+from muster.contract.training.values import HyperParameterKey, HyperParameterValue, Image, Wording
 
 InputMode = Literal["File", "FastFile", "Pipe"]
 
@@ -26,15 +26,15 @@ class TrainingRepositoryAuthConfig(Section):
             max_length=2_048,
             pattern=r"^arn:[a-zA-Z0-9\-]+:lambda:[a-zA-Z0-9\-]+:[0-9]{12}:function:[^\n\r\u0085\u2028\u2029]*$",
         ),
-        Says("arn:aws:lambda:region:123456789012:function:name"),
-    ] = Field(description="the function that hands out the registry's credentials")
+        Wording("arn:aws:lambda:region:123456789012:function:name"),
+    ] = Field(description="the function that returns the registry's credentials")
 
 
 class TrainingImageConfig(Section):
     """How SageMaker reaches the image."""
 
     training_repository_access_mode: Literal["Platform", "Vpc"] = Field(
-        description="`Vpc`: the image lies in a private registry that only the VPC reaches"
+        description="`Vpc`: the image is in a private registry that can be reached only from the VPC"
     )
     training_repository_auth_config: TrainingRepositoryAuthConfig | None = Field(
         default=None, description="the login at the registry"
@@ -42,22 +42,22 @@ class TrainingImageConfig(Section):
 
 
 class MetricDefinition(Section):
-    """A metric that SageMaker reads off the replica's log."""
+    """A metric that SageMaker reads from the replica's log."""
 
     name: Annotated[
         str,
         Field(min_length=1, max_length=255, pattern=r"^[^\n\r\u0085\u2028\u2029]+$"),
-        Says("one line, without a line break"),
+        Wording("one line, without a line break"),
     ] = Field(description="the metric's name in CloudWatch")
     regex: Annotated[
         str,
         Field(min_length=1, max_length=500, pattern=r"^[^\n\r\u0085\u2028\u2029]+$"),
-        Says("one line, without a line break"),
+        Wording("one line, without a line break"),
     ] = Field(description="regular expression whose group is the value")
 
 
 class AlgorithmFields(Document):
-    """The container: its image or algorithm, what it reads and what is read from it."""
+    """The container: its image or algorithm, its input, and the metrics that are read from its log."""
 
     image: Image | None = Field(default=None, description="container image (TrainingImage); default the stack's")
     algorithm_name: Annotated[
@@ -67,46 +67,40 @@ class AlgorithmFields(Document):
             max_length=170,
             pattern=r"^(arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]*:[0-9]{12}:[a-z\-]*/)?[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$",
         ),
-        Says("an algorithm's name (at most 63 letters, digits and hyphens between them) or its ARN"),
+        Wording("an algorithm's name (at most 63 letters, digits and hyphens between them) or its ARN"),
     ] = Field(default=None, description="an algorithm resource of the account or Marketplace, instead of an image")
     training_image_config: TrainingImageConfig | None = Field(
         default=None, description="access to an image in a private registry"
     )
-    training_input_mode: InputMode = Field(
-        default="File", description="how channels that do not say otherwise are read"
-    )
+    training_input_mode: InputMode = Field(default="File", description="the input mode of channels that set none")
     hyper_parameters: dict[HyperParameterKey, HyperParameterValue] = Field(
         default_factory=dict, max_length=100, description="what the algorithm reads in hyperparameters.json"
     )
     metric_definitions: list[MetricDefinition] = Field(
-        default_factory=list, max_length=40, description="metrics that SageMaker reads off the log"
+        default_factory=list, max_length=40, description="metrics that SageMaker reads from the log"
     )
     enable_sage_maker_metrics_time_series: bool | None = Field(
         default=None, description="keep the metrics as time series; default SageMaker's"
     )
 
     def algorithm_problems(self) -> Iterator[Problem]:
-        """How the fields of the algorithm disagree."""
+        """Problems between the fields of the algorithm."""
         if self.algorithm_name is not None and self.image is not None:
-            yield Problem(
-                "algorithm_name", "an image as well", "leave one of the two out", "one of algorithm_name and image"
-            )
+            yield Problem.stated("algorithm_name", "set together with image", "leave one of the two out")
         access = self.training_image_config
         if access and access.training_repository_auth_config and access.training_repository_access_mode != "Vpc":
             field = "training_image_config.training_repository_access_mode"
-            yield Problem(
-                field, "'Platform' with training_repository_auth_config", "write Vpc", "a login only with Vpc"
-            )
+            yield Problem(field, "'Platform'", "write Vpc", "training_repository_auth_config requires Vpc")
         for index, metric in enumerate(self.metric_definitions):
             try:
                 re.compile(metric.regex)
             except re.error as error:
                 field = f"metric_definitions.{index}.regex"
-                yield Problem(field, repr(metric.regex), f"correct it: {error}", "a regular expression")
+                yield Problem(field, repr(metric.regex), "correct it", f"not a valid regular expression: {error}")
 
-    def algorithm_request(self, entrypoint: list[str] | None, arguments: list[str]) -> dict[str, Any]:
-        """AlgorithmSpecification; `entrypoint` None leaves the container its own program."""
-        members: dict[str, Any] = {
+    def algorithm_request(self, entrypoint: list[str] | None, arguments: list[str]) -> RequestPart:
+        """AlgorithmSpecification. With `entrypoint` None the container runs its own program."""
+        members: RequestPart = {
             "TrainingImage": self.image,
             "AlgorithmName": self.algorithm_name,
             "TrainingInputMode": self.training_input_mode,

@@ -1,9 +1,9 @@
-"""InputDataConfig, OutputDataConfig and CheckpointConfig: what a replica reads and where its results go."""
+"""InputDataConfig, OutputDataConfig and CheckpointConfig: what a replica reads, and where its results go."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.training.channels import CHANNELS_MAX, Channel
-from muster.contract.training.section import Section
+from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import S3_URI_MAX, KmsKeyId, Path, S3Uri
 
 CHECKPOINT_DIR = "/opt/ml/checkpoints"  # CheckpointConfig: the default of LocalPath
@@ -25,7 +25,7 @@ class OutputDataConfig(Section):
     """Where SageMaker puts the model and the output of each job."""
 
     s3_output_path: S3Uri | None = Field(
-        default=None, description="prefix of the jobs' folders; default the run's own, in the stack's bucket"
+        default=None, description="prefix of the jobs' folders; default a prefix of the run, in the stack's bucket"
     )
     kms_key_id: KmsKeyId | None = Field(default=None, description="key of the model's objects; default the bucket's")
     compression_type: Literal["GZIP", "NONE"] | None = Field(
@@ -34,16 +34,16 @@ class OutputDataConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """Where SageMaker keeps what a replica saves while it runs."""
+    """Where SageMaker keeps the checkpoints of a running replica."""
 
     s3_uri: Annotated[S3Uri, Field(max_length=S3_URI_MAX - _FOLDER_MAX)] | None = Field(
-        default=None, description="prefix, to which the run and the rank are appended; default the run's own"
+        default=None, description="prefix, to which the run and the rank are appended; default a prefix of the run"
     )
     local_path: Path | None = Field(default=None, description=f"the container's directory; default {CHECKPOINT_DIR}")
 
 
 class StorageFields(Document):
-    """Data in, results out."""
+    """Input and output."""
 
     input_data_config: list[Channel] = Field(
         default_factory=list, max_length=CHANNELS_MAX, description="the channels that every replica reads"
@@ -56,22 +56,27 @@ class StorageFields(Document):
     )
 
     def storage_problems(self, *, trainer: bool) -> Iterator[Problem]:
-        """How the fields of storage disagree."""
+        """Problems between the fields of input and output."""
         path = self.checkpoint_config.local_path
         managed = next((top for top in _MANAGED if path is not None and f"{path}/".startswith(f"{top}/")), None)
         if managed is not None:
-            allowed = f"not below {managed}, which SageMaker itself fills or uploads"
-            yield Problem("checkpoint_config.local_path", repr(path), f"choose another, like {CHECKPOINT_DIR}", allowed)
+            allowed = f"SageMaker itself fills or uploads {managed}"
+            yield Problem(
+                "checkpoint_config.local_path",
+                repr(path),
+                f"choose another directory, such as {CHECKPOINT_DIR}",
+                allowed,
+            )
         if trainer and self.checkpoint_config != CheckpointConfig():
-            allowed = "only with an entrypoint: a trainer's checkpoints lie where the run's result points to"
-            yield Problem("checkpoint_config", "a trainer", "leave it out", allowed)
+            allowed = "Muster decides where a trainer's checkpoints are; the run's result shows it"
+            yield Problem.stated("checkpoint_config", "set together with trainer", "leave it out", allowed)
 
-    def output_request(self, default_uri: str) -> dict[str, Any]:
+    def output_request(self, default_uri: str) -> RequestPart:
         """OutputDataConfig."""
         return {"S3OutputPath": default_uri, **self.output_data_config.request()}
 
-    def checkpoint_request(self, default_uri: str, folder: str) -> dict[str, Any]:
-        """CheckpointConfig; `folder` tells the replica's checkpoints from all others below a prefix of the user's."""
+    def checkpoint_request(self, default_uri: str, folder: str) -> RequestPart:
+        """CheckpointConfig. `folder` separates the replica's checkpoints from others below a prefix of the user."""
         prefix = self.checkpoint_config.s3_uri
         uri = default_uri if prefix is None else f"{prefix.rstrip('/')}/{folder}"
         return {"S3Uri": uri, "LocalPath": self.checkpoint_config.local_path or CHECKPOINT_DIR}

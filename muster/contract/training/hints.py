@@ -1,7 +1,7 @@
-"""What the spec says to somebody who writes a name of CreateTrainingJob that it does not know.
+"""Hints for a user who writes a member of CreateTrainingJob that the spec does not have under that name.
 
-`RENAMED` are the members that the spec spells in its own way; `LEFT_OUT` those that make no sense for an independent
-replica. Together with the spec's own fields they cover the whole request, which a test holds.
+`RENAMED` holds the members that have another name in the spec, `LEFT_OUT` those that make no sense for an independent
+replica. A test checks that they cover the whole request, together with the spec's own fields.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ RENAMED: dict[str, str] = {
     "MaxWaitTimeInSeconds": "max_wait_seconds",
     "MaxPendingTimeInSeconds": "max_pending_seconds",
     "EnableManagedSpotTraining": "spot",
-    "AlgorithmSpecification": "image, algorithm_name, entrypoint and what else belongs to it, without a section",
-    "ResourceConfig": "instance_type, volume_gb and what else belongs to it, without a section",
-    "StoppingCondition": "max_runtime_seconds, max_wait_seconds and max_pending_seconds, without a section",
+    "AlgorithmSpecification": "image, algorithm_name, entrypoint and its other members directly, without a section",
+    "ResourceConfig": "instance_type, volume_gb and its other members directly, without a section",
+    "StoppingCondition": "max_runtime_seconds, max_wait_seconds and max_pending_seconds directly, without a section",
 }
 
 # Member of CreateTrainingJob -> why the spec has no such field.
 LEFT_OUT: dict[str, str] = {
-    "TrainingJobName": "Muster names every attempt's job itself: the name is what makes a launch idempotent",
+    "TrainingJobName": "Muster chooses the name of every job, because the name makes a launch idempotent",
     "InstanceGroups": "a replica is one instance; give ranks different types in `overrides`",
     "InstanceGroupNames": "a replica is one instance, without groups",
     "InstancePlacementConfig": "it places the instances of one job in UltraServers; a replica is one instance",
-    "SelectedInstanceType": "an answer of DescribeTrainingJob",
-    "SelectedInstanceCount": "an answer of DescribeTrainingJob",
-    "S3DataDistributionType": "it divides data over the instances of one job; divide it over ranks in `overrides`",
-    "ServerlessJobConfig": "serverless model customization brings its own training; it meets no other replica",
+    "SelectedInstanceType": "only DescribeTrainingJob returns it; a request cannot set it",
+    "SelectedInstanceCount": "only DescribeTrainingJob returns it; a request cannot set it",
+    "S3DataDistributionType": "it divides data among the instances of one job; divide it among ranks in `overrides`",
+    "ServerlessJobConfig": "serverless model customization runs its own training code, not yours",
     "ModelPackageConfig": "it belongs to serverless model customization",
     "DatasetSource": "it belongs to serverless model customization",
 }
 
 
 def hint(name: str) -> str | None:
-    """What to say of an unknown field `name` that CreateTrainingJob knows; None when it does not either."""
+    """What to do about the unknown field `name`; None where CreateTrainingJob has no such member either."""
     folded = name.replace("_", "").casefold()
     for member, field in RENAMED.items():
         if member.casefold() == folded:
-            return f"here it is called {field}" if field.isidentifier() else f"write {field}"
+            return f"its name here is {field}" if field.isidentifier() else f"write {field}"
     return next((reason for member, reason in LEFT_OUT.items() if member.casefold() == folded), None)

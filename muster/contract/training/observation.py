@@ -1,16 +1,16 @@
-"""Debugger, profiler, TensorBoard, experiments, MLflow: what watches a replica."""
+"""Debugger, profiler, TensorBoard, experiments and MLflow: the tools that observe a replica."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import Section
+from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import (
     Image,
     InstanceType,
@@ -19,13 +19,13 @@ from muster.contract.training.values import (
     ParameterValue,
     Path,
     S3Uri,
-    Says,
+    Wording,
 )
 
 _ExperimentEntity = Annotated[
     str,
     Field(min_length=1, max_length=120, pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}$"),
-    Says("letters, digits and hyphens between them"),
+    Wording("letters, digits and hyphens between them"),
 ]
 _Parameters = dict[ParameterKey, ParameterValue]
 
@@ -48,18 +48,18 @@ class DebugHookConfig(Section):
         default=None, description="the hook's parameters"
     )
     collection_configurations: list[CollectionConfiguration] | None = Field(
-        default=None, max_length=20, description="what is saved"
+        default=None, max_length=20, description="the tensors to save"
     )
 
 
 class RuleConfiguration(Section):
     """A rule that Debugger or the profiler checks, in a processing job beside the replica's."""
 
-    rule_configuration_name: Name = Field(description="its name, once per list")
+    rule_configuration_name: Name = Field(description="its name, unique in the list")
     rule_evaluator_image: Image = Field(description="the image that checks it")
     local_path: Path | None = Field(default=None, description="the directory of its output")
     s3_output_path: S3Uri | None = Field(default=None, description="prefix of its output")
-    instance_type: InstanceType | None = Field(default=None, description="instance of a rule of your own, billed")
+    instance_type: InstanceType | None = Field(default=None, description="instance of a custom rule, which is billed")
     volume_size_in_gb: Annotated[int | None, Field(ge=0, le=65_536)] = Field(
         default=None, description="its volume, GiB"
     )
@@ -79,7 +79,7 @@ class ProfilerConfig(Section):
     profiling_parameters: Annotated[_Parameters | None, Field(max_length=20)] = Field(
         default=None, description="framework profiling"
     )
-    disable_profiler: bool | None = Field(default=None, description="turn it off")
+    disable_profiler: bool | None = Field(default=None, description="turns the profiler off")
 
 
 class TensorBoardOutputConfig(Section):
@@ -92,9 +92,9 @@ class TensorBoardOutputConfig(Section):
 class ExperimentConfig(Section):
     """SageMaker Experiments."""
 
-    experiment_name: _ExperimentEntity | None = Field(default=None, description="an experiment that exists")
-    trial_name: _ExperimentEntity | None = Field(default=None, description="a trial that exists")
-    trial_component_display_name: _ExperimentEntity | None = Field(default=None, description="shown for each job")
+    experiment_name: _ExperimentEntity | None = Field(default=None, description="an existing experiment")
+    trial_name: _ExperimentEntity | None = Field(default=None, description="an existing trial")
+    trial_component_display_name: _ExperimentEntity | None = Field(default=None, description="display name of each job")
     run_name: _ExperimentEntity | None = Field(default=None, description="the experiment's run")
 
 
@@ -107,22 +107,22 @@ class MlflowConfig(Section):
             max_length=2_048,
             pattern=r"^arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]*:[0-9]{12}:mlflow-[a-zA-Z-]*/[^\n\r\u0085\u2028\u2029]*$",
         ),
-        Says("arn:aws:sagemaker:region:123456789012:mlflow-tracking-server/name"),
+        Wording("arn:aws:sagemaker:region:123456789012:mlflow-tracking-server/name"),
     ] = Field(description="the tracking server or app")
     mlflow_experiment_name: Name | None = Field(default=None, description="the experiment")
     mlflow_run_name: Name | None = Field(default=None, description="the run")
 
 
 class ObservationFields(Document):
-    """What watches a replica."""
+    """The tools that observe a replica."""
 
-    debug_hook_config: DebugHookConfig | None = Field(default=None, description="Debugger: what is saved")
+    debug_hook_config: DebugHookConfig | None = Field(default=None, description="Debugger: the tensors to save")
     debug_rule_configurations: list[RuleConfiguration] = Field(
-        default_factory=list, max_length=20, description="Debugger: what is checked"
+        default_factory=list, max_length=20, description="Debugger: the rules to check"
     )
     profiler_config: ProfilerConfig | None = Field(default=None, description="system and framework metrics")
     profiler_rule_configurations: list[RuleConfiguration] = Field(
-        default_factory=list, max_length=20, description="profiler: what is checked"
+        default_factory=list, max_length=20, description="profiler: the rules to check"
     )
     tensor_board_output_config: TensorBoardOutputConfig | None = Field(
         default=None, description="where TensorBoard's files go"
@@ -131,14 +131,14 @@ class ObservationFields(Document):
     mlflow_config: MlflowConfig | None = Field(default=None, description="SageMaker's managed MLflow")
 
     def observation_problems(self) -> Iterator[Problem]:
-        """How the rules disagree."""
+        """Problems between the rules."""
         for field in ("debug_rule_configurations", "profiler_rule_configurations"):
             counts = Counter(rule.rule_configuration_name for rule in getattr(self, field))
             for name, count in counts.items():
                 if count > 1:
-                    yield Problem(field, f"{count} rules named {name!r}", "rename all but one", "each name once")
+                    yield Problem(field, f"{count} rules named {name!r}", "rename all but one", "names must be unique")
 
-    def observation_request(self) -> dict[str, Any]:
+    def observation_request(self) -> RequestPart:
         """The members of the request."""
         sections: dict[str, Section | None] = {
             "DebugHookConfig": self.debug_hook_config,

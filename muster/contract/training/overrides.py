@@ -1,4 +1,4 @@
-"""What some ranks have differently: a matrix of placements in one run."""
+"""Different values for some ranks: a run can mix instance types, zones and data."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.access import VpcConfig
 from muster.contract.training.channels import CHANNELS_MAX, Channel
+from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.ranks import Ranks, parse_ranks
 from muster.contract.training.resources import FALLBACKS_MAX
 from muster.contract.training.values import EnvironmentKey, EnvironmentValue, InstanceType, TrainingPlanArn
 
-Overrides = dict[Ranks, "Override"]
-
 
 class Override(Document):
-    """What replaces, or is added to, the run's own values for some ranks."""
+    """Values for some ranks, which replace the run's values or are added to them."""
 
     instance_type: InstanceType | None = Field(
         default=None, description="replaces instance_type and with it the run's fallbacks or preferences"
@@ -27,30 +25,33 @@ class Override(Document):
     fallback_instance_types: Annotated[list[InstanceType] | None, Field(max_length=FALLBACKS_MAX)] = Field(
         default=None, description="replaces fallback_instance_types; needs instance_type"
     )
-    spot: bool | None = Field(default=None, description="replaces spot: some ranks on demand, others not")
+    spot: bool | None = Field(default=None, description="replaces spot: some ranks on demand, others on spot")
     training_plan_arn: TrainingPlanArn | None = Field(
         default=None, description="replaces training_plan_arn: the plan that reserves these ranks' instances"
     )
-    vpc_config: VpcConfig | None = Field(default=None, description="replaces vpc_config: other subnets, other zones")
+    vpc_config: VpcConfig | None = Field(default=None, description="replaces vpc_config, for other subnets and zones")
     environment: dict[EnvironmentKey, EnvironmentValue] = Field(
-        default_factory=dict, description="added to the environment, or replaces values in it"
+        default_factory=dict, description="added to the environment; replaces values of the same name"
     )
     input_data_config: list[Channel] = Field(
         default_factory=list,
         max_length=CHANNELS_MAX,
-        description="added to the channels, or replaces those of its names",
+        description="added to the channels; replaces channels of the same name",
     )
 
     @property
-    def places(self) -> bool:
-        """Whether it decides on the instance."""
+    def changes_instance(self) -> bool:
+        """Whether it changes the instance."""
         return any(value is not None for value in (self.instance_type, self.spot, self.training_plan_arn))
 
     def channels(self, common: list[Channel]) -> list[Channel]:
-        """The channels of a rank: the run's in their order, replaced where named here, and then the new ones."""
+        """The channels of a rank: the run's, some replaced by those of the same name here, and then the new ones."""
         own = {channel.channel_name: channel for channel in self.input_data_config}
         replaced = [own.pop(channel.channel_name, channel) for channel in common]
         return [*replaced, *own.values()]
+
+
+Overrides = dict[Ranks, Override]
 
 
 def override_of(rank: int, overrides: Mapping[str, Override]) -> Override | None:
@@ -59,21 +60,20 @@ def override_of(rank: int, overrides: Mapping[str, Override]) -> Override | None
 
 
 def rank_problems(overrides: Mapping[str, Override], replicas: int) -> Iterator[Problem]:
-    """Ranks that do not exist, or that are named twice."""
+    """Ranks that do not exist, or that are in two overrides."""
     seen: dict[int, str] = {}
     for text in overrides:
         parts = parse_ranks(text)
         field = f"overrides.{text}"
         if any(not part for part in parts):
-            yield Problem(field, "a range that runs backwards", "write the lower rank first", "ranges like 0-3")
-        # Bounded before it is walked: what is beyond the last rank is one problem, not thousands.
+            yield Problem.stated(field, "a range runs backwards", "write the lower rank first, as in 0-3")
+        # Checked before the ranks are walked: a range that is far too long is one problem, not thousands.
         beyond = max((part[-1] for part in parts if part), default=0)
         if beyond >= replicas:
             yield Problem(
-                field, f"rank {beyond}", "name ranks that exist, or raise replicas", f"ranks 0 to {replicas - 1}"
+                field, f"rank {beyond}", "use ranks that exist, or raise replicas", f"ranks 0 to {replicas - 1}"
             )
             continue
         twice = next((rank for part in parts for rank in part if seen.setdefault(rank, text) != text), None)
         if twice is not None:
-            remedy = f"take it out of one of the two (it is in {seen[twice]!r} as well)"
-            yield Problem(field, f"rank {twice} a second time", remedy, "each rank once")
+            yield Problem.stated(field, f"rank {twice} is also in {seen[twice]}", "remove it from one of the two")

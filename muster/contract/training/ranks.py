@@ -7,12 +7,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from muster.contract.training.values import Says
+from muster.contract.training.values import Wording
 
 Ranks = Annotated[
     str,
     Field(max_length=256, pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"),
-    Says("ranks like 0-3 or 0,2,8-11"),
+    Wording("ranks such as 0-3 or 0,2,8-11"),
 ]
 
 

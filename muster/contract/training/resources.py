@@ -1,22 +1,22 @@
-"""ResourceConfig: the instance of a replica, and what to take where there is none of its type."""
+"""ResourceConfig: the instance of a replica, and the types to try when the first choice is not available."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import Section
-from muster.contract.training.values import InstanceType, KmsKeyId, Says, TrainingPlanArn
+from muster.contract.training.section import RequestPart, Section
+from muster.contract.training.values import InstanceType, KmsKeyId, TrainingPlanArn, Wording
 
 DEFAULT_INSTANCE_TYPE = "ml.m5.xlarge"
 KEEP_ALIVE_MAX_SECONDS = 3_600  # ResourceConfig, documentation of warm pools (the model has 21,600)
 FALLBACKS_MAX = 10
-# EC2, "SSD instance store volumes": families of the training types whose disks are the instance's own.
+# EC2, "SSD instance store volumes": families of the training types that have disks of their own.
 _INSTANCE_STORE = frozenset(
     {"c5d", "g4dn", "g5", "g6", "g6e", "gr6", "m5d", "m6id", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "p6-b200"}
     | {"r5d", "trn1", "trn1n", "trn2"}
@@ -24,19 +24,19 @@ _INSTANCE_STORE = frozenset(
 
 
 def has_own_disks(instance_type: str) -> bool:
-    """Whether SageMaker refuses a key for the volume: the type's hardware encrypts disks of its own."""
+    """Whether the type has disks of its own. Its hardware encrypts them, and SageMaker refuses a key for them."""
     return instance_type.split(".")[1] in _INSTANCE_STORE
 
 
 InstanceCount = Annotated[
     int,
     Field(ge=1, le=1),
-    Says(remedy="a replica is one instance, and replicas share no network: raise `replicas` instead"),
+    Wording(remedy="a replica is one instance; for more instances raise `replicas`"),
 ]
 
 
 class InstancePreference(Section):
-    """One of the types among which SageMaker chooses by capacity."""
+    """One of the types from which SageMaker chooses by capacity."""
 
     instance_type: InstanceType = Field(description="SageMaker instance type")
     training_plan_arns: Annotated[list[TrainingPlanArn] | None, Field(min_length=1, max_length=1)] = Field(
@@ -53,39 +53,41 @@ class ResourceFields(Document):
     fallback_instance_types: list[InstanceType] = Field(
         default_factory=list,
         max_length=FALLBACKS_MAX,
-        description="taken in turn by the next attempt after one that found no capacity or no quota",
+        description="types to try in this order, one after each attempt that found no capacity or no quota",
     )
     instance_preferences: Annotated[list[InstancePreference] | None, Field(min_length=1, max_length=5)] = Field(
-        default=None, description="types among which SageMaker itself chooses by capacity; needs quota for each"
+        default=None, description="types from which SageMaker chooses by capacity; needs quota for each"
     )
     instance_count: InstanceCount = Field(default=1, description="instances of one replica: always 1")
     volume_gb: int = Field(
         default=30, ge=1, le=65_536, description="storage volume of each instance, GiB (VolumeSizeInGB)"
     )
     volume_kms_key_id: KmsKeyId | None = Field(
-        default=None, description="key of the volume; left out on types whose disks are their own"
+        default=None, description="key of the volume; not used on types that have disks of their own"
     )
     keep_alive_period_in_seconds: Annotated[
-        int | None, Field(ge=0, le=KEEP_ALIVE_MAX_SECONDS), Says(remedy="its quota, warm pools per type, starts at 0")
-    ] = Field(default=None, description="how long the instance is kept warm for the next attempt, billed")
+        int | None,
+        Field(ge=0, le=KEEP_ALIVE_MAX_SECONDS),
+        Wording(remedy="lower it; the quota for warm pools of a type is 0 until you raise it"),
+    ] = Field(default=None, description="how long the instance stays warm for the next attempt, which is billed")
     training_plan_arn: TrainingPlanArn | None = Field(
         default=None, description="the training plan that reserves the instances"
     )
 
     @property
     def instance_types(self) -> tuple[str, ...]:
-        """Every type on which a replica may come to run, the first choice first."""
+        """Every type on which a replica may run, the first choice first."""
         if self.instance_preferences is not None:
             return tuple(preference.instance_type for preference in self.instance_preferences)
         return (self.instance_type or DEFAULT_INSTANCE_TYPE, *self.fallback_instance_types)
 
     @property
     def alternatives(self) -> int:
-        """How many types Muster tries in turn; among preferences SageMaker chooses by itself."""
+        """How many types Muster tries one after the other; 1 where SageMaker chooses among preferences."""
         return 1 if self.instance_preferences is not None else len(self.instance_types)
 
     def resource_problems(self, *, spot: bool) -> Iterator[Problem]:
-        """How the fields of the instance disagree."""
+        """Problems between the fields of the instance."""
         for field, types in (
             ("fallback_instance_types", self.instance_types if self.instance_preferences is None else ()),
             ("instance_preferences", self.instance_types if self.instance_preferences is not None else ()),
@@ -95,27 +97,28 @@ class ResourceFields(Document):
                     yield Problem(
                         field,
                         f"{name} {count} times",
-                        "leave it out once it is there",
-                        "each type once, instance_type included",
+                        "remove the repetition",
+                        "types must be unique, instance_type included",
                     )
         if self.instance_preferences is not None:
             yield from self._preference_problems(spot=spot)
         if self.keep_alive_period_in_seconds and spot:
-            yield Problem(
+            yield Problem.stated(
                 "keep_alive_period_in_seconds",
-                "spot: true",
+                "set together with spot: true",
                 "leave one of the two out",
                 "warm pools hold on-demand instances only",
             )
         own_disks = [name for name in self.instance_types if has_own_disks(name)]
-        # Among preferences SageMaker chooses by itself; of Muster's own choices, some may do without the key.
+        # SageMaker may choose any preference. Muster leaves the key out for a type that takes none.
         refused = bool(own_disks) and (self.instance_preferences is not None or len(own_disks) == self.alternatives)
         if self.volume_kms_key_id is not None and refused:
-            allowed = "no key where the disks are the instance's own: its hardware encrypts them"
-            yield Problem("volume_kms_key_id", f"instance type {own_disks[0]}", "leave it out", allowed)
+            allowed = "the hardware of such an instance encrypts them, and SageMaker takes no key"
+            statement = f"set for {own_disks[0]}, which has disks of its own"
+            yield Problem.stated("volume_kms_key_id", statement, "leave it out", allowed)
 
     def _preference_problems(self, *, spot: bool) -> Iterator[Problem]:
-        """ResourceConfig: with what InstancePreferences is mutually exclusive."""
+        """ResourceConfig: the members that InstancePreferences excludes."""
         others = {
             "instance_type": self.instance_type is not None,
             "fallback_instance_types": bool(self.fallback_instance_types),
@@ -124,26 +127,24 @@ class ResourceFields(Document):
         }
         for other, present in others.items():
             if present:
-                yield Problem(
-                    "instance_preferences", f"{other} as well", "leave one of the two out", f"not together with {other}"
-                )
+                yield Problem.stated("instance_preferences", f"set together with {other}", "leave one of the two out")
 
     @property
     def _preferred_plans(self) -> bool:
         return any(preference.training_plan_arns for preference in self.instance_preferences or ())
 
     def type_after(self, shortages: int) -> str | None:
-        """The type asked for after `shortages` attempts that found no capacity or no quota; None: SageMaker chooses."""
+        """The type to request after `shortages` attempts without capacity or quota; None: SageMaker chooses."""
         if self.instance_preferences is not None:
             return None
         return self.instance_types[shortages % len(self.instance_types)]
 
-    def resource_request(self, shortages: int) -> dict[str, Any]:
+    def resource_request(self, shortages: int) -> RequestPart:
         """ResourceConfig after `shortages` attempts that found no capacity or no quota."""
         instance_type = self.type_after(shortages)
         if instance_type is None:
             preferences = [preference.request() for preference in self.instance_preferences or ()]
-            chosen: dict[str, Any] = {"InstancePreferences": preferences}
+            chosen: RequestPart = {"InstancePreferences": preferences}
             own_disks = False
         else:
             chosen, own_disks = {"InstanceType": instance_type}, has_own_disks(instance_type)

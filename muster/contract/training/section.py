@@ -1,20 +1,21 @@
-"""A structure of CreateTrainingJob: fields in snake case here, members in CamelCase in the request."""
+"""A structure of CreateTrainingJob: its fields are in snake case here, its members in CamelCase in the request."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.contract.document import Document
 
-# Words that CamelCase does not spell as they are said.
+RequestPart = dict[str, object]
+"""Members of the CreateTrainingJob request, by their names. job_request.py joins them."""
+
+# Words that CreateTrainingJob does not write in CamelCase.
 _SPELLINGS = {"gb": "GB"}
 
 
 class Section(Document):
     """A structure of the request whose members are named as in CreateTrainingJob."""
 
-    def request(self) -> dict[str, Any]:
-        """The structure as CreateTrainingJob takes it; members that were left out stay out."""
+    def request(self) -> RequestPart:
+        """The structure as CreateTrainingJob takes it, without the members that are not set."""
         return {camel_case(name): _plain(value) for name, value in self if value is not None}
 
 
@@ -23,7 +24,7 @@ def camel_case(name: str) -> str:
     return "".join(_SPELLINGS.get(word, word[:1].upper() + word[1:]) for word in name.split("_"))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Section):
         return value.request()
     return [_plain(item) for item in value] if isinstance(value, list) else value

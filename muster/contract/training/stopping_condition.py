@@ -1,4 +1,4 @@
-"""StoppingCondition, managed spot training, RetryStrategy: how long an attempt may take, and what is retried in it."""
+"""StoppingCondition, managed spot training, RetryStrategy: the limits of an attempt and SageMaker's retries."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ class TimeFields(Document):
     )
     spot: bool = Field(default=False, description="managed spot training (EnableManagedSpotTraining)")
     max_wait_seconds: int | None = Field(
-        default=None, ge=1, le=MAX_RUNTIME_SECONDS, description="limit of runtime and waiting for spot together"
+        default=None, ge=1, le=MAX_RUNTIME_SECONDS, description="limit of the runtime and the wait for spot together"
     )
     max_pending_seconds: int | None = Field(
-        default=None, ge=1_800, le=2_419_200, description="limit of waiting for capacity (MaxPendingTimeInSeconds)"
+        default=None, ge=1_800, le=2_419_200, description="limit of the wait for capacity (MaxPendingTimeInSeconds)"
     )
     retry_strategy: RetryStrategy | None = Field(
         default=None, description="SageMaker's own retries within one attempt; `reruns` are Muster's"
     )
 
     def time_problems(self, *, spot: bool) -> Iterator[Problem]:
-        """How the limits disagree; `spot`: some rank is on spot."""
+        """Problems between the limits; `spot`: some rank is on spot."""
         if self.max_wait_seconds is not None and not spot:
-            yield Problem("max_wait_seconds", "a wait without spot", "set spot: true or leave it out", "only with spot")
+            remedy = "set spot, or leave the field out"
+            yield Problem.stated("max_wait_seconds", "allowed only with spot: true", remedy)
         if self.max_wait_seconds is not None and self.max_wait_seconds < self.max_runtime_seconds:
-            allowed = f"at least max_runtime_seconds ({self.max_runtime_seconds}): it includes the runtime"
+            allowed = f"at least max_runtime_seconds ({self.max_runtime_seconds}), because it includes the runtime"
             yield Problem("max_wait_seconds", str(self.max_wait_seconds), "raise it", allowed)
 
     def stopping_request(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The values that CreateTrainingJob's fields take, each with its limits as the service states them.
 
-botocore checks types and minimum lengths only; patterns and maximum lengths are ours to check before anything is sent.
+botocore checks types and minimum lengths only, so Muster checks patterns and maximum lengths before it sends anything.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from pydantic import Field
 
 
 @dataclass(frozen=True)
-class Says:
-    """What a value's error says: what its pattern allows, in words, and what to do instead."""
+class Wording:
+    """The words of a value's error: what its pattern allows, and what to do instead."""
 
     allowed: str = ""
     remedy: str = ""
 
 
-# `.` of the service's patterns (Java) is anything but a line's end.
+# In the service's patterns (Java) `.` matches anything except a line break.
 LINE = r"^[^\n\r\u0085\u2028\u2029]*$"
-_ONE_LINE = Says("one line, without a line break")
+ONE_LINE = Wording("one line, without a line break")
 _ARN = r"^arn:aws[a-z\-]*:"
 S3_URI_MAX = 1_024
 
 S3Uri = Annotated[
     str,
     Field(max_length=S3_URI_MAX, pattern=r"^s3://[a-z0-9][a-z0-9.\-]*[a-z0-9](/[^\n\r\u0085\u2028\u2029]*)?$"),
-    Says("s3://bucket or s3://bucket/key, on one line"),
+    Wording("s3://bucket or s3://bucket/key, on one line"),
 ]
 KmsKeyId = Annotated[
     str,
     Field(min_length=1, max_length=2_048, pattern=r"^[a-zA-Z0-9:/_-]*$"),
-    Says("letters, digits and : / _ -", "write the key's ID, its ARN or its alias (alias/name)"),
+    Wording("letters, digits and : / _ -", "write the key's ID, its ARN or its alias (alias/name)"),
 ]
 RoleArn = Annotated[
     str,
     Field(min_length=20, max_length=2_048, pattern=_ARN + r"iam::[0-9]{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+$"),
-    Says("arn:aws:iam::123456789012:role/name", "write the role's whole ARN, not its name"),
+    Wording("arn:aws:iam::123456789012:role/name", "write the role's whole ARN, not its name"),
 ]
 TrainingPlanArn = Annotated[
     str,
@@ -47,39 +47,39 @@ TrainingPlanArn = Annotated[
         max_length=2_048,
         pattern=_ARN + r"sagemaker:[a-z0-9\-]*:[0-9]{12}:training-plan/[^\n\r\u0085\u2028\u2029]*$",
     ),
-    Says("arn:aws:sagemaker:region:123456789012:training-plan/name"),
+    Wording("arn:aws:sagemaker:region:123456789012:training-plan/name"),
 ]
 InstanceType = Annotated[
     str,
-    # The service's own list grows with every release of botocore: never held here.
+    # No list of types here: the service's list grows with every release of botocore.
     Field(max_length=64, pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"),
-    Says("ml.family.size, like ml.g5.2xlarge"),
+    Wording("ml.family.size, such as ml.g5.2xlarge"),
 ]
-Image = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^\S+$"), Says("no white space")]
+Image = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^\S+$"), Wording("no white space")]
 Argument = Annotated[
     str,
     Field(min_length=1, max_length=256, pattern=LINE),
-    Says("one line, without a line break", "pass what is longer in kwargs, in the environment or as an object in S3"),
+    Wording("one line, without a line break", "pass longer values in kwargs, in the environment or as an object in S3"),
 ]
 Path = Annotated[
-    str, Field(max_length=4_096, pattern=r"^/[^\n\r\u0085\u2028\u2029]*$"), Says("an absolute path, on one line")
+    str, Field(max_length=4_096, pattern=r"^/[^\n\r\u0085\u2028\u2029]*$"), Wording("an absolute path, on one line")
 ]
 
 EnvironmentKey = Annotated[
     str,
     Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=512),
-    Says("letters, digits and underscores, not beginning with a digit"),
+    Wording("letters, digits and underscores, and no digit at the beginning"),
 ]
-EnvironmentValue = Annotated[str, Field(max_length=512), Says(remedy="keep long values in kwargs or in S3")]
+EnvironmentValue = Annotated[str, Field(max_length=512), Wording(remedy="keep long values in kwargs or in S3")]
 _TAG = r"^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$"
-_TAG_SAYS = Says("letters, digits, spaces and _ . : / = + - @")
-TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=_TAG), _TAG_SAYS]
-TagValue = Annotated[str, Field(max_length=256, pattern=_TAG), _TAG_SAYS]
-HyperParameterKey = Annotated[str, Field(max_length=256, pattern=LINE), _ONE_LINE]
+_TAG_WORDING = Wording("letters, digits, spaces and _ . : / = + - @")
+TagKey = Annotated[str, Field(min_length=1, max_length=128, pattern=_TAG), _TAG_WORDING]
+TagValue = Annotated[str, Field(max_length=256, pattern=_TAG), _TAG_WORDING]
+HyperParameterKey = Annotated[str, Field(max_length=256, pattern=LINE), ONE_LINE]
 HyperParameterValue = Annotated[
-    str, Field(max_length=2_500, pattern=LINE), Says("one line, without a line break", "keep long values in kwargs")
+    str, Field(max_length=2_500, pattern=LINE), Wording("one line, without a line break", "keep long values in kwargs")
 ]
 # Parameters of Debugger's hooks, collections and rules, and of the profiler.
-ParameterKey = Annotated[str, Field(min_length=1, max_length=256, pattern=LINE), _ONE_LINE]
-ParameterValue = Annotated[str, Field(max_length=256, pattern=LINE), _ONE_LINE]
-Name = Annotated[str, Field(min_length=1, max_length=256, pattern=LINE), _ONE_LINE]
+ParameterKey = Annotated[str, Field(min_length=1, max_length=256, pattern=LINE), ONE_LINE]
+ParameterValue = Annotated[str, Field(max_length=256, pattern=LINE), ONE_LINE]
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=LINE), ONE_LINE]

@@ -1,8 +1,6 @@
-"""What the errors of AWS calls say: by code and status, never by their wording."""
+"""Reading the errors of AWS calls, by code and status, never by their wording."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -12,14 +10,14 @@ _THROTTLES = {"ThrottlingException", "Throttling", "TooManyRequestsException", "
 
 
 def error_code(error: ClientError) -> str:
-    """The error's code, without a protocol's decoration."""
+    """The error's code, without what a protocol adds after a colon."""
     return str(error.response.get("Error", {}).get("Code", "")).partition(":")[0]
 
 
 def http_status(error: ClientError) -> int:
-    """The answer's HTTP status, 0 when there is none."""
-    metadata: dict[str, Any] = dict(error.response.get("ResponseMetadata", {}))
-    return int(metadata.get("HTTPStatusCode", 0))
+    """The HTTP status of the response, 0 where there is none."""
+    metadata = error.response.get("ResponseMetadata")
+    return metadata["HTTPStatusCode"] if metadata else 0
 
 
 def error_message(error: ClientError) -> str:
@@ -27,8 +25,8 @@ def error_message(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", ""))
 
 
-def is_passing(error: Exception) -> bool:
-    """Whether time heals it: a service that is down, slow or throttles, a connection that broke, a lost race."""
+def is_transient(error: Exception) -> bool:
+    """Whether a later try may succeed: a service that is down, slow or throttles, a broken connection, a lost race."""
     if isinstance(error, ClientError):
         return http_status(error) >= 500 or error_code(error) in _THROTTLES
     return isinstance(error, BotoCoreError | ConflictError | OSError)

@@ -1,11 +1,11 @@
-"""Telling others what has happened. No function fails because nobody could be told."""
+"""Emitting events. A function never fails because an event could not be emitted."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from muster.contract.document import canonical_json
-from muster.contract.run.events import SOURCE, Event
+from muster.contract.run.run_events import SOURCE, Event
 from muster.control.runtime.function import count, logger
 
 if TYPE_CHECKING:
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Bus:
-    """The stack's own event bus. An event may be lost or come twice; its id tells a copy."""
+    """The stack's event bus. An event may be lost or arrive twice; both copies have the same id."""
 
     def __init__(self, events: EventBridgeClient, name: str) -> None:
         self._events = events
         self._name = name
 
     def emit(self, event: Event) -> None:
-        """Put `event` on the bus, after what it tells of. What goes wrong is logged and counted, never raised."""
+        """Put `event` on the bus, after the change that it reports. A failure is logged and counted, never raised."""
         entry: PutEventsRequestEntryTypeDef = {
             "EventBusName": self._name,
             "Source": SOURCE,
@@ -33,7 +33,7 @@ class Bus:
         except Exception as error:
             problem = str(error)
         else:
-            # PutEvents answers 200 for entries that it did not take.
+            # PutEvents answers 200 also for entries that it refused.
             problem = answer.get("ErrorMessage") or answer.get("ErrorCode", "")
         if problem:
             logger.error("event not sent", extra={"event": event.detail_type, "problem": problem})

@@ -1,4 +1,4 @@
-"""The AWS clients of the functions: one kind of each, with the control plane's retries."""
+"""The AWS clients of the functions, with the control plane's retries."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_stepfunctions import SFNClient
 
-# With exponential back-off and full jitter between them: about 15 s on average, 31 s at most. What lasts longer goes
-# back to the workflow, which waits for less money than a function does.
+# With exponential back-off and full jitter: about 15 s of waiting on average, 31 s at most. After that the workflow
+# tries again, because a workflow waits at a lower cost than a function.
 TRIES = 6
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": TRIES},
     connect_timeout=5,
     read_timeout=30,
     max_pool_connections=PARALLEL,
-    # Checksums where S3 demands them; our documents are verified by their own parser.
+    # Checksums only where S3 requires them; the parser verifies Muster's documents.
     request_checksum_calculation="when_required",
     response_checksum_validation="when_required",
 )
 
 
-# An event is worth a second try and no long wait: the run does not depend on it.
+# One retry and no long wait, because no run depends on an event.
 _CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=10)
 
 
@@ -40,11 +40,11 @@ Service = Literal["s3", "sagemaker", "stepfunctions", "events", "scheduler", "sn
 
 
 class Clients:
-    """One client of each service, made when it is first used, and kept."""
+    """One client per service, created when it is first used."""
 
     @classmethod
     def opened(cls, *services: Service) -> Self:
-        """With the clients of `services` made already: a function makes its own before its first event."""
+        """With the clients of `services` already created: a function creates them before its first event."""
         clients = cls()
         for service in services:
             getattr(clients, service)

@@ -1,4 +1,4 @@
-"""The executions of our state machine: one per run."""
+"""The executions of the stack's state machine, one per run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Execution:
 
 
 def state_machine_of(execution_arn: str) -> str:
-    """The ARN of the state machine that an execution is of."""
+    """The ARN of an execution's state machine."""
     return execution_arn.rpartition(":")[0].replace(":execution:", ":stateMachine:", 1)
 
 
@@ -41,7 +41,7 @@ class Executions:
         self._machine = state_machine_arn
 
     def start(self, name: str, document: str) -> bool:
-        """Start the run `name` with the input `document`. False: this very run had been started before.
+        """Start the run `name` with the input `document`. False where the same run was started before.
 
         Raises:
             RunNameTakenError: the name belongs to a run with another input.
@@ -58,18 +58,18 @@ class Executions:
         return True
 
     def live_runs(self) -> set[str]:
-        """The names of the runs whose executions run."""
+        """The names of the runs whose executions are running."""
         return {run_name(execution.name) for execution in self._listed("RUNNING")}
 
     def ended(self, statuses: Iterable[ExecutionStatusType], since: datetime) -> list[Execution]:
-        """The executions that ended in one of `statuses` at or after `since`; the first to end comes first."""
+        """The executions that ended in one of `statuses` at or after `since` in the order of their ends."""
         found = [execution for status in statuses for execution in self._listed(status)]
         recent = ((execution.ended_at, execution) for execution in found)
         dated = [(at, execution) for at, execution in recent if at is not None and at >= since]
         return [execution for _, execution in sorted(dated, key=lambda pair: pair[0])]
 
     def _listed(self, status: ExecutionStatusType) -> Iterator[Execution]:
-        # ListExecutions: at most 1,000 a page; Step Functions forgets an execution 90 days after its end.
+        # ListExecutions: at most 1,000 a page; Step Functions deletes an execution 90 days after its end.
         pages = self._stepfunctions.get_paginator("list_executions").paginate(
             stateMachineArn=self._machine, statusFilter=status
         )

@@ -1,4 +1,4 @@
-"""The inbox: specs as objects in the bucket, and beside a broken one what is wrong with it."""
+"""The inbox: specs as objects in the bucket. Beside a refused spec an object lists its problems."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Inbox:
         """The key of a spec named by its URI.
 
         Raises:
-            SpecError: it does not lie in the inbox of this stack.
+            SpecError: it is not in the inbox of this stack.
         """
         try:
             bucket, key = split_s3_uri(uri)
@@ -42,12 +42,12 @@ class Inbox:
         return key
 
     def read(self, key: str, etag: str | None = None) -> str | None:
-        """The text of a spec; None when there is none, or none any more that has this ETag.
+        """The text of a spec; None where there is none, or no longer one with this ETag.
 
         Raises:
             SpecError: it is not UTF-8 text.
         """
-        # One byte more than a spec may have: enough to see that it is too long.
+        # One byte more than a spec may have, which is enough to find that it is too long.
         wanted: GetObjectRequestTypeDef = {
             "Bucket": self._store.bucket,
             "Key": key,
@@ -58,7 +58,7 @@ class Inbox:
         try:
             answer = self._store.s3.get_object(**wanted)
         except ClientError as error:
-            if error_code(error) == "InvalidRange":  # an empty object has no byte to ask for
+            if error_code(error) == "InvalidRange":  # an empty object has no first byte
                 return ""
             if error_code(error) == "NoSuchKey" or http_status(error) == 412:
                 return None
@@ -69,7 +69,7 @@ class Inbox:
             raise SpecError([Problem("the spec", "bytes that are not UTF-8", "write it as YAML or JSON")]) from None
 
     def complain(self, key: str, text: str) -> None:
-        """Leave what is wrong with a spec beside it."""
+        """Write the problems of a spec beside it."""
         self._store.s3.put_object(
             Bucket=self._store.bucket,
             Key=_complaint(key),
@@ -78,7 +78,7 @@ class Inbox:
         )
 
     def forget_complaint(self, key: str) -> None:
-        """Remove what was wrong with an earlier version of a spec."""
+        """Remove the problems of an earlier version of a spec."""
         self._store.s3.delete_object(Bucket=self._store.bucket, Key=_complaint(key))
 
 

@@ -1,32 +1,34 @@
-"""Training jobs: launch, look, list, stop. Every call may be repeated."""
+"""Training jobs: create, describe, list, stop. Every call is idempotent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
+from pydantic import JsonValue
 
+from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_request_error
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import Attempt, granted_type
 from muster.contract.run.orphans import ActiveJob
-from muster.control.aws.aws_errors import error_code, error_message, is_passing
-from muster.control.runtime import clock
+from muster.control.aws.aws_errors import error_code, error_message, is_transient
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef
 
-# Describe of a missing job answers ValidationException, and so does Stop of one that has ended.
+# Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training job as Describe shows it. The status is text: SageMaker may add to what we know."""
+    """A training job as Describe shows it. The status is text, because SageMaker may add statuses."""
 
     name: str
     arn: str
@@ -36,12 +38,12 @@ class Job:
     artifacts: str | None
     changed_at: str
     instance_type: str | None
-    """None while SageMaker has not chosen among preferences."""
+    """None until SageMaker has chosen among the preferences."""
     billable_seconds: int
 
     @property
     def end(self) -> JobEnd | None:
-        """Its end, where it has ended."""
+        """The job's end; None while it has not ended."""
         return JobEnd(JobStatus(self.status), self.secondary, self.reason) if self.status in _ENDS else None
 
     def applied_to(self, attempt: Attempt, *, stopping: bool) -> Attempt:
@@ -68,27 +70,27 @@ class LaunchRefusedError(Exception):
 
 
 class Jobs:
-    """The training jobs of the account, under our names."""
+    """The training jobs of the account."""
 
     def __init__(self, sagemaker: SageMakerClient) -> None:
         self._sagemaker = sagemaker
 
-    def create(self, request: dict[str, Any]) -> bool:
-        """Send CreateTrainingJob. False when a job of that name exists already (ours or not).
+    def create(self, request: dict[str, JsonValue]) -> bool:
+        """Send CreateTrainingJob. False where a job of that name exists already (Muster's or not).
 
         Raises:
-            LaunchRefusedError: the last answer was a refusal. An earlier one may have been lost on its way, so only a
-                look tells whether there is a job.
-            ClientError: the last answer was a 5xx: nobody knows; or the last of several tries came too fast.
+            LaunchRefusedError: the last response was a refusal. An earlier response may have been lost, so only
+                `find` shows whether the job exists.
+            ClientError: the last response was a 5xx, so the job may exist or not; or the last try was throttled.
         """
         try:
-            self._sagemaker.create_training_job(**request)
+            self._sagemaker.create_training_job(**cast("CreateTrainingJobRequestTypeDef", request))
         except ClientError as error:
             code = error_code(error)
             if code in {"ResourceInUse", "ResourceInUseException"}:
                 return False
-            # A throttle says nothing of the attempt: the workflow sends the same one again, with full jitter.
-            if is_passing(error):
+            # A throttled call says nothing about the attempt: the workflow tries it again, with full jitter.
+            if is_transient(error):
                 raise
             raise LaunchRefusedError(classify_request_error(code), f"{code}: {error_message(error)}") from error
         return True
@@ -108,9 +110,9 @@ class Jobs:
             secondary=found["SecondaryStatus"],
             reason=found.get("FailureReason", ""),
             artifacts=found.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-            changed_at=clock.isoformat(found.get("TrainingEndTime") or found["LastModifiedTime"]),
+            changed_at=timestamps.text(found.get("TrainingEndTime") or found["LastModifiedTime"]),
             instance_type=granted_type(found["ResourceConfig"]),
-            # Not there before the end, and for a job that never had an instance.
+            # Missing before the end, and for a job that never had an instance.
             billable_seconds=found.get("BillableTimeInSeconds", 0),
         )
 
@@ -120,7 +122,7 @@ class Jobs:
         return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
 
     def stop(self, name: str) -> None:
-        """Stop a job; one that has ended, or was never made, is as good as stopped."""
+        """Stop a job. Nothing happens where it has ended or does not exist."""
         try:
             self._sagemaker.stop_training_job(TrainingJobName=name)
         except ClientError as error:
@@ -131,14 +133,14 @@ class Jobs:
                 raise
 
     def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[ActiveJob]:
-        """The jobs that hold a name of this run and are in `status`, whoever made them."""
-        # A name may contain another run's prefix: only its parts tell whose it is.
+        """The jobs in `status` whose names are those of this run, including jobs that Muster did not create."""
+        # A name can contain the prefix of another run, so the parsed parts are compared.
         for job in self._listed(prefix, run_job_prefix(prefix, run), status):
             if job.name.run == run:
                 yield job
 
     def active(self, prefix: str) -> list[ActiveJob]:
-        """The jobs of any run that hold a name under `prefix` and run, whoever made them."""
+        """The running jobs with names under `prefix`, of any run, including jobs that Muster did not create."""
         return list(self._listed(prefix, f"{prefix}-", JobStatus.IN_PROGRESS))
 
     def _listed(self, prefix: str, contained: str, status: JobStatus) -> Iterator[ActiveJob]:

@@ -1,7 +1,7 @@
-"""Objects with compare-and-swap: the one way in which the control plane reads and writes the bucket.
+"""Objects with compare-and-swap: the only way in which the control plane reads and writes its documents.
 
-S3 is strongly consistent and decides conditional writes: `If-None-Match: *` lets one creator win, `If-Match` lets one
-writer win. 412 is a lost race; 409 means that two conditional writes met, and the loser may try again.
+S3 is strongly consistent and has conditional writes: with `If-None-Match: *` one creator succeeds, with `If-Match` one
+writer. 412 is a lost race; 409 means that two conditional writes collided, and the caller may try again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Store:
         return s3_uri(self.bucket, key)
 
     def get(self, key: str) -> Stored | None:
-        """The object, or None where there is none. A denial is an error, never an absence."""
+        """The object; None where there is none. A denied request is an error, not a missing object."""
         try:
             answer = self.s3.get_object(Bucket=self.bucket, Key=key)
         except ClientError as error:
@@ -56,7 +56,7 @@ class Store:
         return Stored(answer["Body"].read(), answer["ETag"])
 
     def head(self, key: str, most: int) -> bytes | None:
-        """The first `most` bytes of an object that a replica wrote, or None where there are none."""
+        """The first `most` bytes of an object that a replica wrote; None where there are none."""
         try:
             answer = self.s3.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=0-{most - 1}")
         except ClientError as error:
@@ -74,7 +74,7 @@ class Store:
                 yield item["Key"]
 
     def create(self, key: str, body: bytes, content_type: str = "application/json") -> bool:
-        """Write an object that must not exist yet. False when it does: somebody was first."""
+        """Write an object that must not exist yet. False where it exists: another writer was first."""
 
         def put() -> None:
             self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type)
@@ -82,7 +82,7 @@ class Store:
         return self._conditional(key, put)
 
     def replace(self, key: str, body: bytes, etag: str) -> bool:
-        """Write over the version named by `etag`. False when it is no longer the current one."""
+        """Replace the version with this ETag. False where it is no longer the current one."""
 
         def put() -> None:
             self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType="application/json")
@@ -90,18 +90,18 @@ class Store:
         return self._conditional(key, put)
 
     def count(self, prefix: str) -> int:
-        """How many objects lie under `prefix`."""
+        """How many objects there are under `prefix`."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return sum(page["KeyCount"] for page in pages)
 
     def listed(self, prefix: str) -> list[tuple[str, datetime]]:
-        """The keys under `prefix`, each with the time at which its object was made."""
+        """The keys under `prefix`, each with the time at which its object was written."""
         # ListObjectsV2: at most 1,000 keys a page.
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return [(item["Key"], item["LastModified"]) for page in pages for item in page.get("Contents", [])]
 
     def attempts(self, what: str) -> _Attempts:
-        """Rounds of a read-change-write loop, with a growing, jittered pause between them.
+        """The tries of a read-change-write loop, with growing, jittered pauses between them.
 
         Raises:
             ConflictError: after the last one.
@@ -123,7 +123,7 @@ class Store:
 
 
 class _Attempts:
-    """Iterates until the caller leaves the loop or patience ends."""
+    """Iterates until the caller leaves the loop, or raises after the last try."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -134,7 +134,7 @@ class _Attempts:
 
     def __next__(self) -> int:
         if self._count == _TRIES:
-            message = f"{self._what} was written by others {_TRIES} times in a row; it is tried again later"
+            message = f"{self._what} changed during each of {_TRIES} compare-and-swap tries; the call will be retried"
             raise ConflictError(message)
         if self._count:
             clock.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(self._count, 5)))  # noqa: S311 - jitter

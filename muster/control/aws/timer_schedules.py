@@ -1,10 +1,10 @@
-"""Setting a run's timers: EventBridge Scheduler calls a function once, and nothing runs or costs until then."""
+"""Setting a run's timers: EventBridge Scheduler calls a function once at the given time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from botocore.exceptions import ClientError
 
@@ -15,14 +15,14 @@ from muster.control.runtime import clock
 
 
 class SchedulerClient(Protocol):
-    """What Muster uses of EventBridge Scheduler."""
+    """The part of EventBridge Scheduler that Muster uses."""
 
-    def create_schedule(self, **request: Any) -> Any:
+    def create_schedule(self, **request: object) -> object:
         """CreateSchedule."""
 
 
 class Timers:
-    """Timers of runs. `function_arn` is called under `role_arn`."""
+    """The timers of runs. They call the function `function_arn` with the role `role_arn`."""
 
     def __init__(self, scheduler: SchedulerClient, function_arn: str, role_arn: str, prefix: str) -> None:
         self._scheduler = scheduler
@@ -31,7 +31,7 @@ class Timers:
         self._prefix = prefix
 
     def set(self, run: str, timers: Mapping[Timer, int]) -> None:
-        """Let each timer fire after so many seconds. One that was set before stays as it is."""
+        """Let each timer fire after so many seconds from now. A timer that is already set does not change."""
         now = clock.utc_now()
         for timer, seconds in timers.items():
             self._set(run, timer, now + timedelta(seconds=seconds))

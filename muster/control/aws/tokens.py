@@ -1,4 +1,4 @@
-"""Task tokens: how a decision reaches the workflow that waits for it."""
+"""Task tokens, with which a function sends a decision to the workflow that waits for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import Field
 from muster.contract.document import canonical_json
 from muster.contract.run.record import Decision
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
-from muster.control.aws.aws_errors import error_code, is_passing
+from muster.control.aws.aws_errors import error_code, is_transient
 from muster.control.runtime import clock
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
-# The task has timed out, was completed before, or its execution is over: the next arming of the attempt finds the
-# decision in the record. All three are one event to us, and AWS tells them apart by neither code nor wording.
+# The task timed out, was completed before, or its execution has ended. Muster treats all three alike, and AWS does not
+# distinguish them reliably: the next re-arm of the attempt finds the decision in the record.
 _GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
 
 # SendTaskFailure: error 256 and cause 32,768 characters.
@@ -38,20 +38,20 @@ class Tokens:
         self._stepfunctions = stepfunctions
 
     def complete(self, token: str, run: str, rank: int, decision: Decision) -> bool:
-        """Hand `decision` to the workflow. False when no task waits on the token any more."""
+        """Send `decision` to the workflow. False where no task waits for the token any more."""
         text = canonical_json(workflow_state(run, rank, decision)).decode()
         return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=text))
 
     def release(self, token: str) -> bool:
-        """Complete a task that needs no output. False when no task waits on the token any more."""
+        """Complete a task that needs no output. False where no task waits for the token any more."""
         return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output="{}"))
 
     def fail(self, token: str, error: Exception) -> bool:
-        """Tell the workflow that the function itself failed; the workflow tries again.
+        """Report to the workflow that the function itself failed; the workflow tries again.
 
-        The failure of the task is what makes it try again at once: raising would do so only on AWS.
+        Failing the task makes the workflow try again at once. A raised error would do so only on AWS.
         """
-        name = "Muster.Unavailable" if is_passing(error) else f"Muster.{type(error).__name__}"
+        name = "Muster.Unavailable" if is_transient(error) else f"Muster.{type(error).__name__}"
         return _sent(
             lambda: self._stepfunctions.send_task_failure(
                 taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
@@ -60,7 +60,7 @@ class Tokens:
 
 
 def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:
-    """The whole state with which a replica's workflow continues: the output replaces the input."""
+    """The complete state with which a replica's workflow continues: the output replaces the input."""
     return {
         "run": run,
         "rank": rank,
@@ -73,7 +73,7 @@ def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | i
 
 def remaining_delay(decision: Decision) -> int:
     """Seconds from now until the decided rerun is due."""
-    if decision.delay_seconds == 0:
+    if decision.decided_at is None:
         return 0
     return max(0, math.ceil(decision.delay_seconds - clock.seconds_since(decision.decided_at)))
 

@@ -1,4 +1,4 @@
-"""Finding out where a job left its checkpoint: the manifest, wherever it lies, read in a stream and within bounds."""
+"""Finding a job's manifest, which names its checkpoint. It is read as a stream and within limits."""
 
 from __future__ import annotations
 

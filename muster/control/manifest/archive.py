@@ -1,8 +1,8 @@
-"""Finding manifest.json in an output.tar.gz that somebody else wrote, without unpacking anything.
+"""Finding manifest.json in an output.tar.gz that a user's code wrote, without unpacking anything.
 
-tarfile would do for honest archives. It keeps every member, and reads headers that extend a member (pax, GNU long
-names, sparse maps) whole, whatever their size: a few kilobytes of gzip could fill the memory. So the blocks are walked
-here, one at a time; tarfile parses the single header.
+tarfile keeps every member, and reads headers that extend a member (pax, GNU long names, sparse maps) whole, whatever
+their size: with a malicious archive a few kilobytes of gzip could fill the memory. So this module reads the blocks one
+at a time and uses tarfile only to parse a single header.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SKIP = 256 * KIB
 _PAX = {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}
 _EXTENDED = {b"path", b"size"}
 _REGULAR = {tarfile.REGTYPE, tarfile.AREGTYPE}
-# No data follows these headers, whatever size they claim.
+# No data follows these headers, whatever their size field contains.
 _BARE = {
     tarfile.LNKTYPE,
     tarfile.SYMTYPE,
@@ -34,14 +34,14 @@ _BARE = {
     tarfile.DIRTYPE,
     tarfile.FIFOTYPE,
 }
-# Where a GNU sparse header, and each block that continues it, says whether another one follows.
+# The positions in a GNU sparse header, and in each block that continues it, of the flag for another block.
 _SPARSE_MORE, _SPARSE_MORE_NEXT = 482, 504
 
 
 def manifest_member(packed: io.BufferedReader, uri: str, limits: Limits, budget: TimeBudget) -> bytes | None:
     """The content of the first root member `manifest.json` of a gzipped tar, or None when there is none.
 
-    Reads no further than that member. A later manifest.json, which would win when unpacked, is not looked for.
+    Reads no further than that member. A later manifest.json, which would replace it when unpacked, is ignored.
 
     Raises:
         ManifestError: the archive is damaged, ends early or exceeds the limits, or its manifest is not a plain file
@@ -105,12 +105,12 @@ class _Walk:
             digits = extension[b"size"]
             # 20 digits hold every size that 64 bits can.
             if not digits.isdigit() or len(digits) > 20:
-                self._damaged("a pax size that is no number")
+                self._damaged("a pax size that is not a number")
             size = int(digits)
         return name, size
 
     def _pax_records(self, data: bytes) -> dict[bytes, bytes]:
-        """What a pax header, records of the form `<length> <key>=<value>\\n`, says of a member's name and size."""
+        """Name and size of a member in a pax header, whose records have the form `<length> <key>=<value>\\n`."""
         records: dict[bytes, bytes] = {}
         position = 0
         while position < len(data):
@@ -119,7 +119,7 @@ class _Walk:
             record = data[position + len(digits) + 1 : end]
             key, equals, value = record.partition(b"=")
             if end > len(data) or not equals or not value.endswith(b"\n"):
-                self._damaged("a pax header that is none")
+                self._damaged("an invalid pax header")
             if key in _EXTENDED:
                 records[key] = value[:-1]
             position = end
@@ -127,10 +127,10 @@ class _Walk:
 
     def _refuse_unsafe(self, name: str, header: tarfile.TarInfo) -> None:
         if name.startswith("/") or ".." in name.split("/"):
-            detail = f"the member {_show(name)} points out of the archive; only {MANIFEST} at its root counts"
+            detail = f"the member {_show(name)} points outside the archive; only {MANIFEST} at its root is read"
             raise ManifestError(ManifestProblem.UNSAFE_PATH, self._uri, detail)
         if header.type not in _REGULAR or name.endswith("/"):
-            detail = f"the member {_show(name)} is no regular file (tar type {header.type!r})"
+            detail = f"the member {_show(name)} is not a regular file (tar type {header.type!r})"
             raise ManifestError(ManifestProblem.UNSAFE_PATH, self._uri, detail)
 
     def _payload(self, size: int) -> bytes:
@@ -173,7 +173,7 @@ class _Walk:
 
 
 def _claims_to_be_manifest(name: str) -> bool:
-    """Whether unpacking at / would put this member at /manifest.json."""
+    """Whether this member would become /manifest.json if the archive were unpacked at /."""
     return posixpath.normpath("/" + name.lstrip("/")) == f"/{MANIFEST}"
 
 

@@ -1,10 +1,10 @@
-"""What a manifest says: ours, or one of another trainer that only names its checkpoint."""
+"""The content of a manifest: Muster's own, or one of another trainer that only names its checkpoint."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pydantic import ValidationError
 
@@ -15,15 +15,15 @@ from muster.control.manifest.manifest_errors import ManifestError, ManifestProbl
 CHECKPOINT = "checkpoint_s3_bucket"
 URI_MAX = 1024  # SageMaker: an S3Uri has at most 1,024 characters
 
-# Fields by which our own manifest is known; a damaged one must not pass for a foreign one.
+# Fields that only Muster's own manifest has. A damaged one must not be read as one of another trainer.
 _OURS = {"round", "checksum"}
 
 
 def parse_manifest(body: bytes, uri: str) -> tuple[str, Manifest | None]:
-    """The checkpoint's URI and, if it is one of ours, the whole manifest. A byte order mark is no obstacle.
+    """The checkpoint's URI and, for Muster's own, the whole manifest. A byte order mark is allowed.
 
     Raises:
-        ManifestError: not JSON, or no manifest.
+        ManifestError: it is not JSON, or not a manifest.
     """
     text, value = _json(body, uri)
     if not isinstance(value, dict):
@@ -39,7 +39,7 @@ def parse_manifest(body: bytes, uri: str) -> tuple[str, Manifest | None]:
         _refuse(uri, f"{where}: {first['msg']}")
 
 
-def _json(body: bytes, uri: str) -> tuple[str, Any]:
+def _json(body: bytes, uri: str) -> tuple[str, object]:
     try:
         text = body.decode("utf-8-sig")
         return text, json.loads(text, parse_constant=_no_constant, parse_float=_finite)
@@ -51,7 +51,7 @@ def _json(body: bytes, uri: str) -> tuple[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    message = f"{name} is no JSON number"
+    message = f"{name} is not a JSON number"
     raise ValueError(message)
 
 
@@ -63,7 +63,7 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _checkpoint_uri(value: Any, uri: str) -> str:
+def _checkpoint_uri(value: object, uri: str) -> str:
     if not isinstance(value, str):
         _refuse(uri, f"{CHECKPOINT} must be an absolute s3:// URI, found {_show(value)}")
     checkpoint = value.strip()
@@ -80,8 +80,8 @@ def _refuse(uri: str, detail: str) -> NoReturn:
     raise ManifestError(ManifestProblem.NOT_A_MANIFEST, uri, detail) from None
 
 
-def _show(value: Any) -> str:
-    # Containers are not shown: they may be nested deeper than can be written.
+def _show(value: object) -> str:
+    # The content of containers is not shown, because they may be nested too deeply to be written.
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     text = json.dumps(value)

@@ -1,4 +1,4 @@
-"""Why a manifest could not be resolved: one error, a closed list of kinds."""
+"""Why a manifest could not be found or read: one error with a fixed list of kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster.contract.errors import MusterError
 
 
 class ManifestProblem(StrEnum):
-    """The ways of failing. `absent` is the only one that says that the job left nothing behind."""
+    """The kinds of failure. `absent` is the only one that means that the job wrote no manifest."""
 
     ABSENT = "absent"
     DENIED = "denied"
@@ -23,7 +23,7 @@ class ManifestProblem(StrEnum):
 
 
 class ManifestError(MusterError):
-    """A manifest that could not be resolved; `kind` says why, `uri` where."""
+    """A manifest that could not be found or read: the reason is `kind`, the place is `uri`."""
 
     def __init__(self, kind: ManifestProblem, uri: str, detail: str) -> None:
         self.kind = kind

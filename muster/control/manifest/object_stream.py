@@ -1,4 +1,4 @@
-"""One S3 object as a stream that is bounded in bytes and time and survives a broken connection."""
+"""One S3 object as a stream with limits on bytes and time, which continues after a broken connection."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from typing_extensions import Buffer
 
-# Asked for first: a manifest at the beginning then costs this much traffic at most, whatever the sockets buffer.
+# The first request: a manifest at the beginning of an archive then transfers at most this much.
 FIRST_RANGE = MIB
 
-# botocore wraps most of what can befall a body, but not all.
+# botocore wraps most errors of a transfer, but not all.
 _TRANSFER_ERRORS = (BotoCoreError, HTTPError, OSError)
 
 
 class ObjectSource(io.RawIOBase):
     """Reads an object from its beginning by ranged GETs; opens it at once.
 
-    A transfer that breaks goes on where it broke, `limits.interruptions` times; the ETag holds it to the same object.
-    `missing` is True when there is no such key. Every other failure is a ManifestError.
+    A broken transfer is resumed, at most `limits.interruptions` times; the ETag ensures that it is the same object.
+    `missing` is True where there is no such key. Every other failure is a ManifestError.
     """
 
     def __init__(self, s3: S3Client, bucket: str, key: str, limits: Limits, budget: TimeBudget) -> None:
@@ -51,7 +51,7 @@ class ObjectSource(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """Fill `buffer` as far as one read of the transfer goes; 0 at the object's end."""
+        """Fill `buffer` from one read of the transfer; 0 at the object's end."""
         view = memoryview(buffer)
         while self._offset < self.size:
             check(self._budget, self.uri)
@@ -67,12 +67,12 @@ class ObjectSource(io.RawIOBase):
         return 0
 
     def close(self) -> None:
-        """Drop the connection: what was not read is not fetched."""
+        """Close the connection; the rest of the object is not transferred."""
         self._drop()
         super().close()
 
     def _read(self, size: int) -> bytes:
-        """Some bytes, or none when the range is at its end or the transfer broke."""
+        """Some bytes; none at the end of the range or where the transfer broke."""
         try:
             if self._body is None:
                 self._open()
@@ -99,7 +99,7 @@ class ObjectSource(io.RawIOBase):
             self._refused(error)
             return
         except BotoCoreError as error:
-            # botocore has tried again by itself; there is nothing to go on with.
+            # botocore has already retried.
             raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, str(error)) from None
         self._body, self._etag = answer["Body"], answer["ETag"]
         total = answer.get("ContentRange", "").rpartition("/")[2]
@@ -114,7 +114,7 @@ class ObjectSource(io.RawIOBase):
         elif code == "NoSuchBucket":
             raise ManifestError(ManifestProblem.ABSENT, self.uri, f"there is no bucket {self._bucket}") from None
         elif status == HTTPStatus.FORBIDDEN:
-            # S3 answers so for a missing key, too, unless the caller may list the bucket.
+            # S3 also answers 403 for a missing key, unless the caller may list the bucket.
             detail = f"{code}: allow s3:GetObject on the key and s3:ListBucket on {self._bucket}"
             raise ManifestError(ManifestProblem.DENIED, self.uri, detail) from None
         elif not first and status in {HTTPStatus.NOT_FOUND, HTTPStatus.PRECONDITION_FAILED}:

@@ -1,4 +1,4 @@
-"""Where a job's manifest may lie, and the search for it."""
+"""The places of a job's manifest, and the search for it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _READ_SIZE = 256 * KIB
 _DEFAULT = Limits()
 
-# Below {output}/{job}/: HyperPod, serverless, a training job of its own. Tried in this order.
+# Below {output}/{job}/: HyperPod, serverless, a plain training job. Tried in this order.
 _PLAIN = ("manifest.json", "output/output/manifest.json")
 _ARCHIVE = "output/output.tar.gz"
 
 
 @dataclass(frozen=True)
 class ResolvedManifest:
-    """What a job left behind. `round` and `checksum` are None for a manifest that is not one of ours."""
+    """A job's manifest. `round` and `checksum` are None where another trainer wrote it."""
 
     checkpoint_uri: str
     round: int | None
@@ -43,14 +43,14 @@ def resolve_manifest(
     *,
     limits: Limits = _DEFAULT,
 ) -> ResolvedManifest:
-    """The manifest of `job`, whose output lies under `output_uri` (the request's S3OutputPath).
+    """The manifest of `job`, whose output is under `output_uri` (the request's S3OutputPath).
 
-    The first layout that exists decides: a manifest that cannot be read is an error, never a reason to look further.
+    The first place with an object decides: if its manifest cannot be read, that is an error, and the search ends.
     At most one MiB is transferred where the manifest comes first in the archive. Nothing is written to disk.
 
     Raises:
-        ManifestError: with the kind of failure; `absent` only if S3 says that none of the layouts is there.
-        ValueError: `output_uri` is no s3:// URI.
+        ManifestError: with the kind of failure; `absent` only where S3 has no object in any of the places.
+        ValueError: `output_uri` is not an s3:// URI.
     """
     bucket, prefix = split_s3_uri(output_uri)
     folder = "/".join(part for part in (prefix.rstrip("/"), job) if part)
@@ -61,7 +61,7 @@ def resolve_manifest(
                 continue
             body = _packed(source, limits, budget) if name == _ARCHIVE else _plain(source, limits)
         return _resolved(body, source.uri)
-    detail = f"the job left no manifest; looked for {', '.join((*_PLAIN, _ARCHIVE))} in this folder"
+    detail = f"the job wrote no manifest; none of {', '.join((*_PLAIN, _ARCHIVE))} exists in this folder"
     raise ManifestError(ManifestProblem.ABSENT, f"s3://{bucket}/{folder}/", detail)
 
 
@@ -75,7 +75,7 @@ def _plain(source: ObjectSource, limits: Limits) -> bytes:
 def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget) -> bytes:
     body = manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, budget)
     if body is None:
-        raise ManifestError(ManifestProblem.ABSENT, source.uri, "the archive holds no manifest.json at its root")
+        raise ManifestError(ManifestProblem.ABSENT, source.uri, "the archive has no manifest.json at its root")
     return body
 
 

@@ -1,4 +1,4 @@
-"""How much of a job's output may be looked at before the search for its manifest is given up."""
+"""The limits of the search for a manifest in a job's output."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one resolution. Whoever writes a job's output decides what is in it, so everything is bounded.
+    """The limits of one search. A job's output is not trusted, so everything is limited.
 
-    The defaults leave room for an archive that holds a large model before its manifest, and for several
-    replicas within the 900 s of a Lambda invocation.
+    The defaults allow an archive with a large model in front of its manifest, and several replicas within the 900 s of
+    a Lambda invocation.
     """
 
     manifest_bytes: int = MIB  # of a manifest, and of a header that extends a member's name
@@ -29,4 +29,4 @@ class Limits:
 def check(budget: TimeBudget, uri: str) -> None:
     """Raise ManifestError (timeout) once the time budget is spent."""
     if budget.is_spent:
-        raise ManifestError(ManifestProblem.TIMEOUT, uri, "the time for finding the manifest is over")
+        raise ManifestError(ManifestProblem.TIMEOUT, uri, "the time limit for finding the manifest was reached")

@@ -1,1 +1,1 @@
-"""What every function shares: settings, logger, clock, time budget, threads."""
+"""The parts that every function uses: settings, logger, clock, time budget, threads."""

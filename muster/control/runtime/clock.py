@@ -1,4 +1,4 @@
-"""The one clock of the control plane: the time, how long something takes, and pauses."""
+"""The only clock of the control plane: the time, durations and pauses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
+from muster.contract import timestamps
+from muster.contract.timestamps import Timestamp
+
 
 class Clock(Protocol):
-    """What tells the time. Tests and simulations put a virtual one in the place of the machine's."""
+    """A source of time. Tests and simulations use a virtual one instead of the machine's."""
 
     def utc_now(self) -> datetime:
         """The time, with UTC as its zone."""
@@ -43,7 +46,7 @@ _clock: Clock = SystemClock()
 
 @contextmanager
 def replaced(clock: Clock) -> Iterator[None]:
-    """Let `clock` tell the time to every thread of this process."""
+    """Use `clock` in every thread of this process."""
     global _clock  # noqa: PLW0603 - there is one clock, and its users are everywhere
     before, _clock = _clock, clock
     try:
@@ -67,21 +70,11 @@ def sleep(seconds: float) -> None:
     _clock.sleep(seconds)
 
 
-def now() -> str:
-    """The time in UTC, ISO 8601 with milliseconds; sorts as text."""
-    return isoformat(utc_now())
-
-
-def isoformat(at: datetime) -> str:
-    """`at` as `now` writes it."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def from_epoch_milliseconds(value: float) -> str:
-    """The times in SageMaker's events are epoch milliseconds."""
-    return isoformat(datetime.fromtimestamp(value / 1000, UTC))
+def now() -> Timestamp:
+    """The time as documents hold it."""
+    return timestamps.text(utc_now())
 
 
 def seconds_since(timestamp: str) -> float:
     """Seconds from `timestamp`, as `now` wrote it, until now."""
-    return (utc_now() - datetime.fromisoformat(timestamp)).total_seconds()
+    return (utc_now() - timestamps.parse(timestamp)).total_seconds()

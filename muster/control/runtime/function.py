@@ -1,11 +1,11 @@
-"""What the handlers share: logger, metrics, and the parsing of environment and events."""
+"""The parts that all handlers use: logger, metrics, and the parsing of environment and events."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
@@ -17,12 +17,12 @@ from muster.control.runtime.time_budget import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# Of a function's time, kept for writing down what was found when the rest is used up.
+# The part of a function's time that is reserved for writing its result.
 _RESERVE_SECONDS = 45.0
 
 
 class Context(Protocol):
-    """What Lambda tells a function of its invocation, as far as Muster asks."""
+    """The part of a Lambda invocation's context that Muster uses."""
 
     def get_remaining_time_in_millis(self) -> int:
         """Milliseconds until Lambda ends the function."""
@@ -30,7 +30,7 @@ class Context(Protocol):
 
 logger = Logger()
 metrics = Metrics()
-# Most events change no metric.
+# Most invocations count nothing.
 warnings.filterwarnings("ignore", message="No application metrics to publish")
 
 
@@ -44,12 +44,12 @@ def read_environment(model: type[Model], environment: Mapping[str, str] = os.env
         return model.model_validate(dict(environment))
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        message = f"The function's environment cannot be used: {problems}. Deploy the stack again."
+        message = f"The function's environment is not valid: {problems}. Deploy the stack again."
         raise ConfigurationError(message) from None
 
 
-def read_event(model: type[Model], event: Any) -> Model:
-    """The function's event, within the bounds of its model.
+def read_event(model: type[Model], event: object) -> Model:
+    """The function's event, within the limits of its model.
 
     Raises:
         ValidationError: it is not such an event.
@@ -63,11 +63,11 @@ def count(name: str, amount: int = 1) -> None:
 
 
 def measure(name: str, value: float) -> None:
-    """A value of a metric that is one series for the whole stack, whichever function measures."""
+    """Add a value to a metric that has one series for the whole stack, whichever function measures it."""
     with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions={SERVICE: STACK_SERVICE}):
         pass
 
 
 def time_left(context: Context) -> TimeBudget:
-    """Until when the function may work and still finish in time."""
+    """The time that the function has left, less a reserve for writing its result."""
     return TimeBudget.of(context.get_remaining_time_in_millis() / 1000 - _RESERVE_SECONDS)

@@ -10,7 +10,7 @@ from muster.contract.names import PREFIX_MAX
 
 
 class FunctionEnvironment(BaseModel):
-    """What every function is told by the stack."""
+    """The environment that the stack sets for every function."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -25,12 +25,12 @@ class FunctionEnvironment(BaseModel):
 
 
 class PlanEnvironment(FunctionEnvironment):
-    """What plan is told besides."""
+    """The additional environment of the function plan."""
 
     # CreateTrainingJob: RoleArn has 20-2,048 characters.
     role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
     package_uri: Annotated[str, Field(alias="MUSTER_PACKAGE_URI", min_length=6, max_length=1_024, pattern="^s3://")]
-    # Lambda: the environment of a function has at most 4 KB; the deployment holds the defaults to less.
+    # Lambda: the environment of a function has at most 4 KB; the deployment limits the defaults further.
     defaults: Annotated[str, Field(alias="MUSTER_DEFAULTS", min_length=2, max_length=4_096)]
     launches_per_second: Annotated[int, Field(alias="MUSTER_LAUNCHES_PER_SECOND", ge=1)]
     timer_function_arn: Annotated[
@@ -42,7 +42,7 @@ class PlanEnvironment(FunctionEnvironment):
 
 
 class ExecutionsEnvironment(FunctionEnvironment):
-    """What sweep and start are told besides."""
+    """The additional environment of sweep and start."""
 
     state_machine_arn: Annotated[
         str, Field(alias="MUSTER_STATE_MACHINE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
@@ -50,6 +50,6 @@ class ExecutionsEnvironment(FunctionEnvironment):
 
 
 class NotifyEnvironment(FunctionEnvironment):
-    """What notify is told besides."""
+    """The additional environment of notify."""
 
     topic_arn: Annotated[str, Field(alias="MUSTER_TOPIC_ARN", min_length=10, max_length=2_048, pattern="^arn:")]

@@ -1,4 +1,4 @@
-"""Many calls at once, a bounded number at a time."""
+"""Many calls in parallel, with a limit on how many run at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PARALLEL = 16
 
 
 def in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """`function` of every item, in the items' order. One that fails keeps no other from its turn.
+    """`function` of every item, in the order of the items. All items are processed, even if some fail.
 
     Raises:
-        Exception: the first error, once all have had their turn.
+        Exception: the first error, after all items were processed.
     """
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         futures = [pool.submit(function, item) for item in items]

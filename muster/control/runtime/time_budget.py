@@ -1,4 +1,4 @@
-"""How long a function may still work."""
+"""How much time a function has left."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class TimeBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the time is over."""
+        """Whether no time is left."""
         return clock.monotonic() >= self.until
 
     @property
     def remaining(self) -> float:
-        """Seconds that are left; 0 when the time is over."""
+        """Seconds that are left, at least 0."""
         return max(0.0, self.until - clock.monotonic())

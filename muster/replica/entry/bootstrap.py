@@ -19,9 +19,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from muster.contract.run.container import DEFAULT_BASE_DIR, ENV_BASE_DIR, failure_text
-from muster.contract.run.exits import ReplicaExit, told
-from muster.contract.run.source_delivery import ARCHIVE_SUFFIX, REQUIREMENTS, SOURCE_CHANNEL
+from muster.contract.run.exits import ReplicaExit, failure_text, with_exit_word
+from muster.contract.run.source_delivery import (
+    ARCHIVE_SUFFIX,
+    DEFAULT_BASE_DIR,
+    ENV_BASE_DIR,
+    REQUIREMENTS,
+    SOURCE_CHANNEL,
+)
 from muster.replica.entry.unpack import ArchiveError, unpack
 
 _REPLICA = ("-P", "-m", "muster.replica")
@@ -40,7 +45,7 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
         print(f"muster: {error}", file=sys.stderr)
         failure = base / "output" / "failure"
         failure.parent.mkdir(parents=True, exist_ok=True)
-        failure.write_text(failure_text(told(ReplicaExit.BAD_INPUT, str(error))))
+        failure.write_text(failure_text(with_exit_word(ReplicaExit.BAD_INPUT, str(error))))
         sys.exit(ReplicaExit.BAD_INPUT)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from muster.contract.errors import DocumentError
 from muster.contract.names import CLAIM_NUMBER_MAX, REPLICAS_MAX
-from muster.contract.run.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.contract.run.run_document import (
     ENV_ATTEMPT,
     ENV_DOCUMENT,
@@ -16,6 +15,7 @@ from muster.contract.run.run_document import (
     ENV_RUN,
     RunDocument,
 )
+from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.errors import InputError
 from muster.replica.store.open_store import is_store_uri, open_store
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
-from muster.contract.run.container import failure_text
+from muster.contract.run.exits import failure_text
 from muster.contract.run.run_document import Manifest
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.wire.packing import Packing

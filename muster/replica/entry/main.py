@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Event
 
 from muster.contract.errors import MusterError
-from muster.contract.run.container import DEFAULT_BASE_DIR, ENV_BASE_DIR
-from muster.contract.run.exits import ReplicaExit, told
+from muster.contract.run.exits import ReplicaExit, with_exit_word
 from muster.contract.run.run_document import RunDocument
+from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, checkpoint_uri, manifest_of
@@ -66,7 +66,7 @@ def main(variables: Mapping[str, str], read: Read = _read) -> ReplicaExit:
 def _failed(error: MusterError, variables: Mapping[str, str]) -> ReplicaExit:
     log.error("%s", error)
     code = _EXITS.get(type(error), ReplicaExit.USER_CODE)
-    reason = str(error) if code is ReplicaExit.USER_CODE else told(code, str(error))
+    reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
     Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
     return code
 
@@ -93,7 +93,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
     # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the global state.
     training.exchanges.wait()
     path = tree.save_parameters(training.packing, training.state)
-    uri = checkpoint_uri(document.rendezvous_uri, document.meeting, environment.rank, path)
+    uri = checkpoint_uri(document.rendezvous_uri, document.rendezvous_name, environment.rank, path)
     manifest = manifest_of(uri, training.state, context.metrics.latest())
     tree.write_manifest(manifest)
     log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
@@ -104,7 +104,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     round_context = RoundContext(
         open_store(document.rendezvous_uri),
-        document.meeting,
+        document.rendezvous_name,
         quorum,
         document.timeout_seconds,
         stop,

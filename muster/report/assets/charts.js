@@ -1,17 +1,17 @@
 "use strict";
 // Metrics and round times as lines, and the metrics of many ranks as a map.
 
-const LINES_MAX = 12; // more lines than this cannot be told apart
+const LINES_MAX = 12; // more lines than this cannot be distinguished
 const TABLE_ROWS = 50;
 const RANK_COLOURS = ["#2f7fc1", "#d4731c", "#2c8a57", "#c2456b", "#7b5bc4", "#8a7a1f", "#1f8f93", "#a0522d", "#5f6caf", "#b04fa8", "#4f8a10", "#c0392b"];
 
-/** A chart that fills its figure, follows its width and the colours of the page. */
+/** A chart that fills its figure and follows the page's width and colours. */
 class Chart {
   constructor(figure, caption) {
     this.figure = figure;
     this.caption = el("figcaption", {}, caption);
     this.place = el("div");
-    this.table = el("details", {}, el("summary", {}, "The same as a table"));
+    this.table = el("details", {}, el("summary", {}, "Show as a table"));
     figure.replaceChildren(this.caption, this.place, this.table);
     new ResizeObserver(() => this.plot?.setSize({ width: this.width(), height: 280 })).observe(figure);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot?.redraw(false));
@@ -37,9 +37,9 @@ class Chart {
     this.fillTable(series, data);
   }
 
-  /** The numbers of the lines, made when they are asked for. */
+  /** The numbers of the lines, rendered when the table is opened. */
   fillTable(series, data) {
-    const details = el("details", { open: this.table.open }, el("summary", {}, "The same as a table"));
+    const details = el("details", { open: this.table.open }, el("summary", {}, "Show as a table"));
     const fillIn = () => {
       if (!details.open || details.children.length > 1) return;
       const step = Math.max(1, Math.ceil(data[0].length / TABLE_ROWS));
@@ -98,7 +98,7 @@ class Metrics {
     ];
     const data = [numbers, metric.high ?? [], metric.low ?? [], ...ranks.map(line), metric.mean ?? []];
     const last = (metric.mean ?? []).at(-1);
-    this.chart.caption.textContent = `${metric.name} by round: the mean of all replicas, weighted as the rounds were, and the band from the least to the greatest${few ? "" : "; open replicas above to see their lines"}.`;
+    this.chart.caption.textContent = `${metric.name} by round: the weighted mean of all replicas, and the range from the least to the greatest value${few ? "" : "; open replicas above to see their lines"}.`;
     this.chart.draw(`${metric.name} by round, last mean ${short(last)}`, series, data, { bands: [{ series: [1, 2], fill: () => css("--band") }] });
     this.map.draw(this.model, metric);
   }
@@ -123,7 +123,7 @@ class RankMap {
     const columns = model.columns(metric);
     const ranks = model.replicas.length;
     this.columns = columns;
-    const canvas = el("canvas", { width: columns, height: ranks, tabindex: 0, "data-focus": "map", role: "application", "aria-roledescription": "map", "aria-label": `${metric.name} of every replica (rows) in every round (columns). Arrow keys read single values.` });
+    const canvas = el("canvas", { width: columns, height: ranks, tabindex: 0, "data-focus": "map", role: "application", "aria-roledescription": "map", "aria-label": `${metric.name} of every replica (rows) in every round (columns). Use the arrow keys to read single values.` });
     canvas.style.height = `${Math.min(420, Math.max(120, ranks * 3))}px`;
     const context = canvas.getContext("2d");
     const picture = context.createImageData(columns, ranks);
@@ -151,7 +151,7 @@ class RankMap {
     for (let index = 0; index < 64; index += 1) gradient.data.set(colour(index / 63), index * 4);
     scale.getContext("2d").putImageData(gradient, 0, 0);
     this.figure.replaceChildren(
-      el("figcaption", {}, `${metric.name} of every replica (rows) in every round (columns); empty where it took no part.`),
+      el("figcaption", {}, `${metric.name} of every replica (rows) in every round (columns); empty where a replica did not take part.`),
       el("div", { class: "map" }, canvas), this.readout,
       el("div", { class: "scale" }, short(metric.least), scale, short(metric.greatest)));
   }
@@ -164,7 +164,7 @@ class RankMap {
   }
 }
 
-/** Dark blue to yellow over green: it grows lighter all the way, for every kind of eye. */
+/** From dark blue through green to yellow: brightness always grows, so colour-blind readers can use it. */
 function colour(share) {
   const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
   const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
@@ -173,10 +173,10 @@ function colour(share) {
   return [...mixed, 255];
 }
 
-/** How long rounds took, and how much of that was waiting. */
+/** The duration of rounds, and the part of it spent waiting. */
 class RoundTimes {
   constructor(model) {
-    this.chart = new Chart(byId("round-chart"), "Seconds of a round up to its commit, and those in which the replicas waited for the exchange, on average. The moments are S3's, in whole seconds.");
+    this.chart = new Chart(byId("round-chart"), "Duration of each round until its commit, and the average time for which replicas waited for the exchange, in seconds. S3's timestamps have whole seconds.");
     this.update(model);
   }
 

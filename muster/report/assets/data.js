@@ -1,5 +1,5 @@
 "use strict";
-// The data of the page, and what is read from it. Everything of a run is text: elements are made here, never parsed.
+// The data of the page and its elements. All data of a run becomes text: elements are created here, never parsed.
 
 const SVG = "http://www.w3.org/2000/svg";
 const NONE = 255; // in a byte: no value
@@ -24,7 +24,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Draws anew without taking the keyboard's place away. */
+/** Redraws and keeps the keyboard focus. */
 function keepingFocus(draw) {
   const name = document.activeElement?.dataset.focus;
   draw();
@@ -38,7 +38,7 @@ function focusOn(name) {
 const byId = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** `1 min 7 s` of seconds. */
+/** Seconds as `1 min 7 s`. */
 function duration(seconds) {
   if (seconds < 60) return `${+seconds.toPrecision(3)} s`;
   const parts = [];
@@ -59,7 +59,7 @@ function short(value) {
 
 const clockTime = (iso) => (iso ? `${iso.slice(0, 19).replace("T", " ")} UTC` : "–");
 
-/** A run with what follows from its data. */
+/** A run with the values derived from its data. */
 class Model {
   constructor(data) {
     this.data = data;
@@ -80,7 +80,7 @@ class Model {
     return this.data.links[kind].replace("{job}", encodeURIComponent(name));
   }
 
-  /** The values of one metric by rank and bucket of rounds; made when it is first looked at. */
+  /** The values of one metric by rank and bucket of rounds; decoded at the first use. */
   cells(metric) {
     if (!this.decoded.has(metric.name)) this.decoded.set(metric.name, decode(metric));
     return this.decoded.get(metric.name);

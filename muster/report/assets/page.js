@@ -1,5 +1,5 @@
 "use strict";
-// Puts the page together, and in a live one asks for newer data.
+// Builds the page; a live page polls for newer data.
 
 const POLL_MILLISECONDS = 2000;
 const SHOWN_CHARACTERS = 200000;
@@ -19,10 +19,10 @@ function drawHead(model) {
     link(data.links.execution, "The run in Step Functions"), " ",
     link(data.links.run_jobs, "Its jobs in SageMaker"), " ",
     link(data.links.run_logs, "Their logs in CloudWatch"));
-  byId("made").textContent = `Made ${clockTime(data.made_at)}; times count from ${clockTime(data.started_at)}.`;
+  byId("made").textContent = `Created ${clockTime(data.made_at)}; the time axis starts at ${clockTime(data.started_at)}.`;
 }
 
-/** A document that is written out when it is opened: all of it to save, its beginning to read. */
+/** A document that is rendered when it is opened: its beginning to read, all of it to save. */
 function drawDocument(id, name, value) {
   const details = byId(id);
   details.replaceChildren(details.firstElementChild);
@@ -36,7 +36,7 @@ function drawDocument(id, name, value) {
       URL.revokeObjectURL(link.href);
     };
     details.append(el("button", { type: "button", onclick: save }, `Save ${name}`),
-      el("pre", { tabindex: 0 }, long ? `${text.slice(0, SHOWN_CHARACTERS)}\n… (the saved file holds the rest)` : text));
+      el("pre", { tabindex: 0 }, long ? `${text.slice(0, SHOWN_CHARACTERS)}\n… (save the file to see the rest)` : text));
   };
   details.ontoggle = write;
   write();
@@ -70,7 +70,7 @@ async function begin() {
   });
 }
 
-/** Asks until the run has ended. The answer to a question with the tag of what is known is 304. */
+/** Polls until the run has ended. With the ETag of the data shown, the server answers 304 while nothing is newer. */
 async function follow(show) {
   let tag = "";
   for (;;) {
@@ -79,7 +79,7 @@ async function follow(show) {
       const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
       if (answer.status === 304) continue;
       if (!answer.ok) {
-        tag = "";  // so that what is known is told again after the trouble
+        tag = "";  // so that the next successful poll gets the data again
         say(await answer.text());
         continue;
       }
@@ -90,12 +90,12 @@ async function follow(show) {
       if (data.ended_at) return;
     } catch {
       tag = "";
-      say("The server of this page does not answer; what is shown is the last that it told.");
+      say("The server of this page does not answer; this is the latest data from it.");
     }
   }
 }
 
-/** Puts news where a screen reader hears of it; what was said last is not said again. */
+/** Announces news to screen readers, unless they were announced last. */
 function say(news) {
   if (byId("news").textContent !== news) byId("news").textContent = news;
 }

@@ -1,8 +1,8 @@
 "use strict";
-// Replicas over time: one row each with a bar, and for many replicas an overview of all.
+// Replicas over time: one row with a bar for each, and for many replicas an overview.
 
 const PAGE_ROWS = 50;
-const MANY = 60; // from here on an overview is worth its place
+const MANY = 60; // replicas from which on there is an overview
 const WIDTH = 1000; // of a bar, in its own units
 const PHASES = {
   waiting: ["Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"],
@@ -17,17 +17,17 @@ const hasJob = (attempt) => attempt.secondary !== "NotCreated";
 
 const FILTERS = {
   all: ["all replicas", () => true],
-  rerun: ["those that were rerun", (replica) => (replica.attempts ?? []).length > 1],
-  trouble: ["those that have not succeeded", (replica) => !["succeeded", "Completed"].includes(replica.state)],
+  rerun: ["rerun replicas", (replica) => (replica.attempts ?? []).length > 1],
+  trouble: ["replicas that have not succeeded", (replica) => !["succeeded", "Completed"].includes(replica.state)],
 };
 
-/** What happened to a replica, in order: `{from, to, phase, what}` in seconds from the run's start. */
+/** The history of a replica, in order: `{from, to, phase, what}` in seconds from the run's start. */
 function segments(model, replica) {
   const found = [];
-  let free = null; // since when it has no job, and why
+  let free = null; // since when the replica has no job, and why
   for (const attempt of replica.attempts ?? []) {
     if (!attempt.launched_at) {
-      // Refused before there was a job, and nobody has told when.
+      // Refused before there was a job, at an unknown time.
       free ??= { at: 0, why: `waits for ${attempt.failure_class ?? "capacity or quota"}` };
       continue;
     }
@@ -60,7 +60,7 @@ function phases(model, attempt, from, to, found) {
   if (to > at) found.push({ from: at, to, phase: PHASE_OF.get(name) ?? "other", what: name });
 }
 
-/** A bar in words, for those who do not see it. */
+/** A bar in words, for screen readers. */
 function spoken(replica, parts) {
   const words = parts.map((part) => (part.phase === "broken" ? part.what : `${part.what} ${duration(part.to - part.from)}`));
   return `Replica ${replica.rank}, ${replica.state}: ${words.join(", ") || "not launched"}`;
@@ -85,7 +85,7 @@ function bar(model, replica) {
   return root;
 }
 
-/** The rounds that a replica was part of, where there is room for them. */
+/** The rounds of which a replica was a member, if there is space for them. */
 function ticks(model, replica, x) {
   const { numbers, at, metrics } = model.rounds;
   const metric = metrics[0];
@@ -95,7 +95,7 @@ function ticks(model, replica, x) {
     .map((seconds) => svg("line", { class: "tick in-bar", x1: x(seconds).toFixed(2), x2: x(seconds).toFixed(2), y1: 8, y2: 18, "vector-effect": "non-scaling-stroke" }));
 }
 
-/** The axis with every committed round above it. */
+/** The axis, with a tick for every committed round. */
 function axis(model) {
   const root = svg("svg", { class: "axis", height: 20, role: "img", "aria-label": `Time from the start of the run: ${duration(model.span)}, ${model.rounds.numbers.length} rounds committed` });
   const step = niceStep(model.span / 4);
@@ -117,7 +117,7 @@ function niceStep(rough) {
   return steps.find((step) => step >= rough) ?? Math.ceil(rough / 86400) * 86400;
 }
 
-/** The table of replicas with its filter, its pages and the details of those that are open. */
+/** The table of replicas with its filter, its pages and the details of open replicas. */
 class Timeline {
   constructor(model, onSelect) {
     this.model = model;
@@ -206,19 +206,19 @@ class Timeline {
   drawPages(count) {
     const last = Math.ceil(count / PAGE_ROWS) - 1;
     byId("filter").hidden = this.model.replicas.length <= 8;
-    const turn = (by) => () => { this.page += by; this.draw(); };
+    const step = (by) => () => { this.page += by; this.draw(); };
     byId("pages").replaceChildren(...(last < 1 ? [] : [
-      el("button", { type: "button", "data-focus": "previous", disabled: this.page === 0, onclick: turn(-1) }, "previous"),
+      el("button", { type: "button", "data-focus": "previous", disabled: this.page === 0, onclick: step(-1) }, "previous"),
       el("span", {}, `${this.page * PAGE_ROWS + 1}–${Math.min(count, (this.page + 1) * PAGE_ROWS)} of ${count}`),
-      el("button", { type: "button", "data-focus": "next", disabled: this.page === last, onclick: turn(1) }, "next")]));
+      el("button", { type: "button", "data-focus": "next", disabled: this.page === last, onclick: step(1) }, "next")]));
   }
 
-  /** All replicas at once, a line or less each. */
+  /** All replicas at once, with at most one line each. */
   drawOverview() {
     const { replicas } = this.model;
     if (replicas.length < MANY) { byId("overview").replaceChildren(); return; }
     const height = Math.min(replicas.length, 360);
-    const canvas = el("canvas", { width: WIDTH, height, role: "img", "aria-label": `All ${replicas.length} replicas over time; the table below tells the same` });
+    const canvas = el("canvas", { width: WIDTH, height, role: "img", "aria-label": `All ${replicas.length} replicas over time; the table below shows the same` });
     canvas.style.height = `${height}px`;
     const context = canvas.getContext("2d");
     const colours = Object.fromEntries(["waiting", "loading", "training", "saving", "broken"].map((name) => [name, css(`--${name}`)]));
@@ -234,7 +234,7 @@ class Timeline {
     });
     context.fillStyle = colours.broken;
     for (const [x, index] of broken) context.fillRect(x - 1, index * line - 0.5, 4, Math.max(2.5, line));
-    byId("overview").replaceChildren(el("p", { class: "quiet" }, "All replicas, the first at the top; a click goes to the replica."), canvas);
+    byId("overview").replaceChildren(el("p", { class: "quiet" }, "All replicas, rank 0 at the top. Click to go to a replica."), canvas);
   }
 
   jump(event) {

@@ -19,7 +19,7 @@ from muster.contract.document import Document
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.lineage import Continuation
+from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import Result, Verdict
 from muster.contract.spec.spec_reader import parse_spec

@@ -1,4 +1,5 @@
-from muster.contract.run.events import (
+from muster.contract.run.result import Result, Verdict
+from muster.contract.run.run_events import (
     EVENT_VERSION,
     OUT,
     ReplicaLaunched,
@@ -7,7 +8,6 @@ from muster.contract.run.events import (
     RunSucceeded,
     run_ended,
 )
-from muster.contract.run.result import Result, Verdict
 
 LAUNCHED = ReplicaLaunched(at="2026-01-01T00:00:00.000Z", run="night", rank=3, attempt=2, job="muster-night-r3-a2")
 
@@ -16,7 +16,7 @@ def test_a_copy_has_the_same_id_whenever_it_is_made():
     assert LAUNCHED.model_copy(update={"at": "2026-01-01T00:00:09.000Z"}).id == LAUNCHED.id
 
 
-def test_events_that_tell_of_different_things_have_different_ids():
+def test_events_about_different_things_have_different_ids():
     changes = [{}, {"run": "day"}, {"rank": 4}, {"attempt": 3}]
     assert len({LAUNCHED.model_copy(update=change).id for change in changes}) == len(changes)
     ends = [kind(at="", run="night", reason="", replicas=1, reruns=0, result="") for kind in (RunFailed, RunStopped)]

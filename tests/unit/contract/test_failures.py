@@ -2,7 +2,7 @@ import pytest
 
 from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, classify_request_error, explained
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.run.exits import ReplicaExit, read_exit, told
+from muster.contract.run.exits import ReplicaExit, read_exit, with_exit_word
 
 C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
 
@@ -109,8 +109,8 @@ def test_the_class_of_an_end(status, secondary, reason, expected):
 
 
 @pytest.mark.parametrize("status", [JobStatus.IN_PROGRESS, JobStatus.STOPPING])
-def test_stopping_is_no_end(status):
-    with pytest.raises(ValueError, match="not the end"):
+def test_stopping_is_not_terminal(status):
+    with pytest.raises(ValueError, match="not a terminal job status"):
         classify_end(JobEnd(status, "Stopping"))
 
 
@@ -132,8 +132,8 @@ def test_the_class_of_a_refused_request(code, expected):
 
 
 @pytest.mark.parametrize("code", ReplicaExit)
-def test_an_exit_is_read_as_it_was_told_even_if_its_end_is_cut_off(code):
-    reason = f"AlgorithmError: {told(code, 'x' * 2_000)}"[:1_024]
+def test_an_exit_is_read_as_it_was_written_even_if_its_end_is_cut_off(code):
+    reason = f"AlgorithmError: {with_exit_word(code, 'x' * 2_000)}"[:1_024]
     assert read_exit(reason) is code
 
 

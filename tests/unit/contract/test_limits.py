@@ -440,7 +440,7 @@ def test_a_limit_holds_exactly(field, inside, outside):
     assert all(problem.found and problem.remedy for problem in caught.value.problems)
 
 
-def test_all_problems_of_all_parts_are_told_at_once_with_what_is_allowed():
+def test_all_problems_of_all_parts_are_reported_at_once_with_what_is_allowed():
     with pytest.raises(SpecError) as caught:
         parse_spec(
             {
@@ -451,18 +451,18 @@ def test_all_problems_of_all_parts_are_told_at_once_with_what_is_allowed():
                 "InstanceGroups": [],
             }
         )
-    told = {problem.field: str(problem) for problem in caught.value.problems}
-    assert told == {
-        "enable_network_isolation": "enable_network_isolation: found true; false: true cuts the container off from S3, "
-        "and the rendezvous would wait for ever; leave it out; a VPC with an S3 endpoint keeps traffic private",
-        "instance_count": "instance_count: found 4; at most 1; a replica is one instance, and replicas share no "
-        "network: raise `replicas` instead",
+    reported = {problem.field: str(problem) for problem in caught.value.problems}
+    assert reported == {
+        "enable_network_isolation": "enable_network_isolation: found true; replicas exchange data through S3 and "
+        "cannot reach it when isolated; leave the field out (a VPC with an S3 endpoint keeps traffic private)",
+        "instance_count": "instance_count: found 4; at most 1; a replica is one instance; for more instances "
+        "raise `replicas`",
         "volume_gb": "volume_gb: found 0; at least 1; raise it",
         "input_data_config.0.channel_name": "input_data_config.0.channel_name: found 'a b'; letters, digits and . - _; "
         "correct it",
-        "vpc_config.security_group_ids": "vpc_config.security_group_ids: found nothing; it is required",
-        "vpc_config.subnets": "vpc_config.subnets: found []; at least 1 entries; add one, or leave the field out",
-        "training_image": "training_image: found an unknown field; here it is called image",
-        "InstanceGroups": "InstanceGroups: found an unknown field; a replica is one instance; give ranks different "
+        "vpc_config.security_group_ids": "vpc_config.security_group_ids: missing; it is required",
+        "vpc_config.subnets": "vpc_config.subnets: found []; at least 1 entry; add one, or leave the field out",
+        "training_image": "training_image: unknown field; its name here is image",
+        "InstanceGroups": "InstanceGroups: unknown field; a replica is one instance; give ranks different "
         "types in `overrides`",
     }

@@ -71,7 +71,7 @@ def test_foreign_names_are_not_read(name):
     assert JobName.parse(name, "muster") is None
 
 
-def test_a_run_named_like_a_job_is_told_apart():
+def test_a_run_named_like_a_job_is_distinguished():
     inner = JobName("muster", "a", 1, 1)
     outer = JobName("muster", "a-r1-a1", 0, 2)
     assert str(outer).startswith(run_job_prefix("muster", "a"))

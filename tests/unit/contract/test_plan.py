@@ -65,7 +65,7 @@ def test_arguments_of_any_size_travel_in_the_document_not_in_the_request():
     assert RunDocument.of(plan).kwargs == plan.spec.kwargs
 
 
-def test_the_replicas_document_tells_nothing_of_the_control_plane():
+def test_the_replicas_document_holds_nothing_of_the_control_plane():
     text = RunDocument.of(make_plan()).to_json().decode()
     assert "arn:" not in text
     assert "control/" not in text

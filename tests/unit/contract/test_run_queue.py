@@ -34,7 +34,7 @@ def test_a_large_run_is_not_overtaken_by_small_ones():
     assert after.before("large") is None
 
 
-def test_whoever_gives_up_waiting_lets_the_next_pass():
+def test_a_run_that_leaves_the_queue_lets_the_next_one_in():
     runs = queue(("a", 4), ("large", 9), ("small", 1)).without({"arn:large"}, 10)
     assert admitted(runs) == ["a", "small"]
 

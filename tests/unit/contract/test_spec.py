@@ -6,18 +6,22 @@ import pytest
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.names import RUN_MAX
-from muster.contract.spec.spec import DEFAULT_BUDGETS, DEPTH_MAX, SPEC_BYTES_MAX, Spec
-from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
+from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
+from muster.contract.spec.spec_reader import DEPTH_MAX, parse_spec, parse_spec_text
 
 GOOD = {"replicas": 4, "trainer": "package.module:train"}
 
 
 def problems(**fields: object) -> dict[str, str]:
-    """Field -> what the error says of it, for GOOD with `fields` over it (None removes one)."""
+    """Field -> what the error says about it, for GOOD with `fields` over it (None removes one)."""
     spec = {key: value for key, value in {**GOOD, **fields}.items() if value is not None}
     with pytest.raises(SpecError) as caught:
         parse_spec(spec)
-    return {problem.field: str(problem).partition(": found ")[2] for problem in caught.value.problems}
+    return {
+        problem.field: str(problem).removeprefix(f"{problem.field}: ").removeprefix("found ")
+        for problem in caught.value.problems
+    }
 
 
 def test_the_smallest_spec_is_complete():
@@ -58,7 +62,7 @@ def test_a_spec_survives_its_own_json():
     assert Spec.from_json(spec.to_json(), "spec") == spec
 
 
-def test_all_problems_are_told_at_once_also_those_between_fields():
+def test_all_problems_are_reported_at_once_also_those_between_fields():
     found = problems(
         replicas="4",
         replicass=3,
@@ -75,7 +79,7 @@ def test_all_problems_are_told_at_once_also_those_between_fields():
         "max_wait_seconds",
         "environment.1A",
     }
-    assert found["replicass"] == "an unknown field; did you mean replicas?"
+    assert found["replicass"] == "unknown field; did you mean replicas?"
     assert found["replicas"] == "'4'; write a whole number"
 
 
@@ -93,7 +97,7 @@ def test_a_faulty_field_is_not_blamed_twice():
         ({"replicas": True}, "replicas", "whole number"),
         ({"trainer": None}, "trainer", "package.module:function"),
         ({"trainer": "module.function"}, "trainer", "package.module:function"),
-        ({"entrypoint": ["python"]}, "entrypoint", "keep one of the two"),
+        ({"entrypoint": ["python"]}, "entrypoint", "leave one of the two out"),
         ({"arguments": ["--lr"]}, "arguments", "kwargs"),
         ({"trainer": None, "entrypoint": ["python"], "kwargs": {"a": 1}}, "kwargs", "arguments"),
         ({"trainer": None, "entrypoint": ["x" * 257]}, "entrypoint.0", "at most 256 characters"),
@@ -146,7 +150,7 @@ def test_what_is_no_mapping_is_no_spec(value):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("replicas: 4\nreplicas: 5\ntrainer: a.b:c", r"line 2, column 1: the key 'replicas' stands twice"),
+        ("replicas: 4\nreplicas: 5\ntrainer: a.b:c", r"line 2, column 1: the key 'replicas' appears twice"),
         ("a: &x [1]\nb: *x", r"line 2, column 4: aliases"),
         ("a: [1", r"line 1, column \d+"),
         ("1: 2", "the key 1 is not text"),
@@ -187,7 +191,7 @@ def test_nesting_is_bounded_where_a_plan_can_still_be_read_back():
     spec = parse_spec({**GOOD, "kwargs": nested(DEPTH_MAX)})
     assert Spec.from_json(spec.to_json(), "spec") == spec
     assert problems(kwargs=nested(DEPTH_MAX + 1)) == {
-        "kwargs": f"more than {DEPTH_MAX} levels of nesting; flatten it, or keep it in S3"
+        "kwargs": f"more than {DEPTH_MAX} levels of nesting; flatten the value, or keep it in S3"
     }
     assert set(problems(kwargs=nested(20_000), replicas="x")) == {"kwargs", "replicas"}
 

@@ -29,7 +29,7 @@ def test_what_runs_costs_by_the_hour_and_what_has_ended_what_was_billed():
     assert spent_usd([], NOW) == 0
 
 
-def test_an_end_that_is_told_twice_is_paid_once():
+def test_an_end_that_is_reported_twice_is_paid_once():
     marks = [(end_mark(RUN, 9_999, 999, usd), NOW) for usd in (1.0, 1.000390)]
     assert spent_usd(marks, NOW) == pytest.approx(1.00039)
 
@@ -46,7 +46,7 @@ def test_an_attempt_costs_its_billable_seconds():
         ({"cost_ceiling_usd": 1_000_000_001}, "cost_ceiling_usd: found 1000000001; at most 1,000,000,000.0; lower it"),
         (
             {"cost_ceiling_usd": 5.0, "overrides": {"0": {"instance_type": "ml.new.large"}}},
-            "cost_ceiling_usd: found ml.new.large, whose price is not known; a type in the price table of 2026-11-21",
+            "cost_ceiling_usd: the price table of 2026-11-21 has no price for ml.new.large; leave the field out",
         ),
     ],
 )

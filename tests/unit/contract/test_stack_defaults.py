@@ -12,7 +12,7 @@ from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.contract.training.access import VpcConfig
+from muster.contract.training.network_access import VpcConfig
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234"
 DEFAULTS = StackDefaults(
@@ -91,6 +91,6 @@ def test_the_key_is_for_volumes_that_sagemaker_can_encrypt_with_it():
         ({"tags": {f"key{n}": "" for n in range(43)}}, "tags: found 45 entries; at most 44 entries"),
     ],
 )
-def test_what_only_the_two_together_break_is_told_like_any_other_problem(fields, problem):
+def test_a_conflict_of_spec_and_default_is_reported_like_any_other_problem(fields, problem):
     with pytest.raises(SpecError, match=problem):
         DEFAULTS.complete(spec(**fields))

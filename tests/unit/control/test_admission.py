@@ -88,7 +88,7 @@ def test_a_queue_that_is_always_written_by_others_is_given_up(harness: ControlHa
     harness.cloud.calls.inject(
         Fault("PutObject", conflict, count=None, when=lambda call: "queue/" in call.parameters["Key"])
     )
-    with pytest.raises(ConflictError, match="written by others 20 times"):
+    with pytest.raises(ConflictError, match="changed during each of 20"):
         queue.join(queued("a", 1), harness.cloud.workflow.token())
 
 

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
-from muster.contract.run.events import PROBLEMS_MAX, TEXT_MAX, QuorumLost
+from muster.contract.run.run_events import PROBLEMS_MAX, TEXT_MAX, QuorumLost
 from muster.control.announcements import announce_refusal, announce_rerun, announce_run_started
 from muster.control.aws.bus import Bus
 from muster.control.outcome import end_attempt

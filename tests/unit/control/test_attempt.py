@@ -129,7 +129,7 @@ def test_a_job_whose_creation_was_not_answered_is_found_although_the_next_try_is
 def test_a_name_that_is_in_use_and_cannot_be_found_is_tried_again(harness: ControlHarness) -> None:
     harness.plan()
     harness.cloud.calls.inject(refusal("ResourceInUse"))
-    with pytest.raises(ConnectionError, match="muster-one-r0-a1 is in use and cannot be found"):
+    with pytest.raises(ConnectionError, match="muster-one-r0-a1 is in use, but DescribeTrainingJob does not find it"):
         harness.arm()
     assert harness.arm() is Launch.CREATED
 
@@ -225,7 +225,7 @@ def test_a_job_of_somebody_else_under_our_name_is_left_alone(harness: ControlHar
     harness.cloud.client("sagemaker").create_training_job(**request)
     assert harness.arm() is Launch.CONCLUDED
     assert harness.record().current.failure_class is FailureClass.INVALID_REQUEST
-    assert "Start the run under another name." in harness.record().current.reason
+    assert "Start the run with another name." in harness.record().current.reason
     assert harness.cloud.training.names("InProgress") == ["muster-one-r0-a1"]
 
 
@@ -291,7 +291,7 @@ def test_an_attempt_that_was_not_decided_on_is_not_launched(harness: ControlHarn
     """2 while attempt 1 trains; 3 when 2 was decided on."""
     harness.plan()
     harness.arm() if attempt == 2 else rerun(harness)
-    with pytest.raises(LookupError, match=f"attempt {attempt} of replica 0 was not decided on"):
+    with pytest.raises(LookupError, match=f"attempt {attempt} of replica 0 is not launched"):
         harness.arm(attempt=attempt)
     assert jobs_created(harness) == 1
 

@@ -4,7 +4,7 @@ from muster.contract.aws.failures import FailureClass
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
-from muster.contract.spec.spec import Budget
+from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.decide import Facts, can_do_without, decide_end, ends_within_hour, judge
 
@@ -42,7 +42,7 @@ def test_each_class_spends_its_own_budget():
 
 def test_user_code_is_not_rerun_by_default():
     decision = judge(3, attempts(FailureClass.USER_CODE), facts())
-    reason = "replica 3 was lost: user-code (0 reruns allowed for user-code): why"
+    reason = "replica 3 was lost: its retry budget for user-code (0 reruns) is used up: why"
     assert decision == Decision(next=Next.FAIL, attempt=1, lost=True, reason=reason)
 
 

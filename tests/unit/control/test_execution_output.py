@@ -65,10 +65,10 @@ def test_the_cause_of_one_that_failed_says_why_first_and_then_where_to_look(verd
     assert answer["error"] == error
     why, _, where = answer["cause"].partition("\n\n")
     assert why == "replica 0 was lost"
-    assert where.startswith("1 of 2 replicas succeeded, 3 attempts in all.\n")
+    assert where.startswith("1 of 2 replicas succeeded; attempts in total: 3.\n")
     for name in ("page", "result", "logs", "jobs"):
         assert f": {answer['links'][name]}\n" in where
-    assert where.endswith("muster rerun sample continues it from the last committed round.")
+    assert where.endswith("To continue from the last committed round: muster rerun sample")
 
 
 def test_a_run_that_is_continued_names_its_continuation_and_one_without_a_page_has_no_link_to_it():

@@ -120,7 +120,7 @@ def test_a_run_from_its_plan_to_its_end(
         harness.cloud.training.complete(harness.job(rank))
     events = [event for event in harness.cloud.notifications.drain() if event["source"] == "aws.sagemaker"]
     reactions = [react(event)["reaction"] for event in events]
-    assert reactions.count("concluded") == 2
+    assert reactions.count("decided") == 2
     assert [answer and answer["next"] for answer in map(harness.answer, range(2))] == ["done", "done"]
     output = load("settle")({"run": RUN})
     assert (output["verdict"], output["succeeded"], output["page"]) == (
@@ -191,13 +191,13 @@ def test_react_counts_what_it_decided(
     harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
     event = harness.cloud.notifications.drain()[-1]
     react = load("react")
-    assert react(event) == {"reaction": "concluded"}
+    assert react(event) == {"reaction": "decided"}
     assert "QuorumLost" in counted(capsys)
     # A repeated event decides nothing.
-    assert react(event) == {"reaction": "announced again: it was decided before"}
+    assert react(event) == {"reaction": "announced again: the decision was already recorded"}
     assert "QuorumLost" not in counted(capsys)
     assert react({"detail": {"TrainingJobName": "another", "TrainingJobStatus": "Failed"}}) == {
-        "reaction": "dropped: not a name of ours"
+        "reaction": "dropped: the job's name does not have Muster's form"
     }
     with pytest.raises(ValidationError):
         react({})
@@ -223,7 +223,7 @@ def test_sweep_says_what_it_found(
     harness.cloud.workflow.fail(RUN, "States.Runtime")
     harness.cloud.notifications.drain()
     sweep = load("sweep")
-    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "troubles": ()}
+    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": ()}
     assert {"OrphanJobsStopped", "RunsSettledLate"} <= counted(capsys)
     with pytest.raises(ValidationError):
         sweep({"young_seconds": -1})
@@ -243,7 +243,7 @@ def test_timer_stops_a_run_that_is_late(
     harness.plan(deadline_seconds=60)
     harness.arm()
     timer = load("timer")
-    assert timer({"run": "never-planned", "timer": "deadline"}) == {"timer": "the run is over or is being stopped"}
+    assert timer({"run": "never-planned", "timer": "deadline"}) == {"timer": "the run has ended or is being stopped"}
     assert "RunStopping" not in counted(capsys)
     assert timer({"run": RUN, "timer": Timer.DEADLINE.value}) == {"timer": "the run is stopped"}
     assert "RunStopping" in counted(capsys)
@@ -252,10 +252,10 @@ def test_timer_stops_a_run_that_is_late(
 
 def test_notify_sends_people_a_message(harness: ControlHarness, load: Callable[..., Handler]) -> None:
     detail = {"run": RUN, "reason": "replica 0 was lost", "result": "s3://bucket/control/one/result.json"}
-    assert load("notify")({"detail-type": "Run Failed", "detail": detail}) == {"subject": "Muster: one has failed"}
+    assert load("notify")({"detail-type": "Run Failed", "detail": detail}) == {"subject": "Muster: one failed"}
     [message] = harness.cloud.sns.messages
-    assert message.subject == "Muster: one has failed"
-    assert "Why: replica 0 was lost" in message.text
+    assert message.subject == "Muster: one failed"
+    assert "Reason: replica 0 was lost" in message.text
 
 
 # --- how they are made ----------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from muster.control.notifications import SUBJECT_MAX, notification
         (
             "Run Failed",
             {"run": "one", "reason": "out of memory", "replicas": 4, "reruns": 2, "at": "t", "result": "s3://b/r"},
-            "Muster: one has failed",
-            ["Why: out of memory", "Replicas: 4", "Reruns, all replicas together: 2", "When: t"],
+            "Muster: one failed",
+            ["Reason: out of memory", "Replicas: 4", "Reruns of all replicas: 2", "Time: t"],
         ),
         (
             "Run Rerun",
             {"run": "one", "continued_by": "one-x2"},
-            "Muster: one continues",
+            "Muster: one gets a continuation",
             ["Continued by: one-x2"],
         ),
         (

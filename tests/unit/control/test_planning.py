@@ -9,12 +9,13 @@ import pytest
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import DocumentError, RunNameTakenError, SpecError
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.lineage import Continuation, Lineage
+from muster.contract.run.continuation import Continuation
+from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.control.continuations import succeed
+from muster.control.continuations import register_continuation
 from muster.control.documents import RunDocuments
 from muster.control.planning import make_plan
 from tests.memory import Fault
@@ -90,8 +91,8 @@ def test_another_spec_is_not_the_same_plan(harness: ControlHarness) -> None:
     [
         ({"replicas": 0}, "replicas"),
         ({"name": "another"}, "'another' in an execution named 'one'"),
-        ({"image": None}, "neither an image nor a default of the stack"),
-        ({"source_dir": "./src", "image": "i:1"}, "a folder of some machine"),
+        ({"image": None}, "the spec sets none and the stack has no default"),
+        ({"source_dir": "./src", "image": "i:1"}, "a local folder"),
         ({"replicas": 5, "cap": 4}, "at most 4, the stack's max_concurrent_replicas"),
     ],
 )
@@ -102,7 +103,7 @@ def test_a_spec_that_cannot_be_run_writes_nothing(harness: ControlHarness, field
 def test_all_problems_are_named_at_once(harness: ControlHarness) -> None:
     words = refused(harness, name="another", image=None)
     assert "in an execution named" in words
-    assert "neither an image" in words
+    assert "the spec sets none" in words
 
 
 def test_a_stack_completes_what_a_spec_leaves_out(harness: ControlHarness) -> None:
@@ -143,17 +144,17 @@ def test_a_continuation_shares_the_rendezvous_and_counts_attempts_on(harness: Co
 def test_a_run_has_one_continuation(harness: ControlHarness) -> None:
     ended(harness)
     planned(harness, "second", replicas=2, resume_from="first")
-    with pytest.raises(SpecError, match="second has resumed already"):
+    with pytest.raises(SpecError, match="already continued by second"):
         planned(harness, "third", replicas=2, resume_from="first")
 
 
 @pytest.mark.parametrize(
     ("parent", "replicas", "words"),
     [
-        ("never-planned", 2, "which is no other run of this stack"),
-        ("second", 2, "which is no other run of this stack"),
-        ("running", 2, "which has no result yet"),
-        ("first", 3, "which has 2 replicas"),
+        ("never-planned", 2, "is not a run of this stack"),
+        ("second", 2, "is not a run of this stack"),
+        ("running", 2, "has not ended"),
+        ("first", 3, "has 2 replicas"),
     ],
 )
 def test_what_cannot_be_continued_is_refused(harness: ControlHarness, parent: str, replicas: int, words: str) -> None:
@@ -169,9 +170,11 @@ def test_of_two_continuations_at_once_the_first_one_stands(harness: ControlHarne
     plan = ended(harness)
     spec = plan.spec.model_copy(update={"resume_from": "first"})
     one, other = (Continuation(run=name, execution_arn=f"arn:{name}") for name in ("one", "other"))
-    harness.cloud.calls.inject(Fault("PutObject", action=lambda: succeed(harness.plane.store, spec, other)))
-    with pytest.raises(SpecError, match="other has resumed already"):
-        succeed(harness.plane.store, spec, one)
+    harness.cloud.calls.inject(
+        Fault("PutObject", action=lambda: register_continuation(harness.plane.store, spec, other))
+    )
+    with pytest.raises(SpecError, match="already continued by other"):
+        register_continuation(harness.plane.store, spec, one)
 
 
 def test_a_run_without_a_plan_is_named_in_full(harness: ControlHarness) -> None:

@@ -40,7 +40,7 @@ def test_a_life_is_noted_step_by_step_and_its_end_is_recorded(harness: ControlHa
         "noted: InProgress/Downloading",
         "noted: InProgress/Training",
         "noted: InProgress/Uploading",
-        "concluded",
+        "decided",
     ]
     current = harness.record().current
     assert (current.status, current.secondary, current.failure_class) == ("Completed", "Completed", None)
@@ -54,7 +54,10 @@ def test_a_failure_is_classified_and_rerun(harness: ControlHarness) -> None:
     harness.arm()
     harness.cloud.clock.advance(42)
     harness.cloud.training.fail(harness.job(), AGAIN)
-    reaction = harness.react(harness.last_event(harness.job()))
+    event = harness.last_event(harness.job())
+    # The event is late; the attempt ended when SageMaker says.
+    harness.cloud.clock.advance(30)
+    reaction = harness.react(event)
     assert reaction.decision is not None
     assert (reaction.decision.next, reaction.decision.attempt) == (Next.RERUN, 2)
     current = harness.record().current
@@ -69,7 +72,7 @@ def test_a_failure_is_classified_and_rerun(harness: ControlHarness) -> None:
 def test_a_name_that_is_not_ours_is_dropped_without_a_look(harness: ControlHarness, name: str) -> None:
     harness.plan()
     harness.cloud.calls.reset()
-    assert harness.react(change(TrainingJobName=name)).what == "dropped: not a name of ours"
+    assert harness.react(change(TrainingJobName=name)).what == "dropped: the job's name does not have Muster's form"
     assert harness.cloud.calls.log == []
 
 
@@ -111,7 +114,7 @@ def test_an_end_of_an_attempt_that_is_succeeded_while_it_is_recorded_is_dropped(
         harness.arm(attempt=2)
 
     harness.cloud.calls.inject(Fault("PutObject", action=overtake))
-    assert harness.react(event).what == "dropped: a newer attempt is at work"
+    assert harness.react(event).what == "dropped: a newer attempt is the current one"
     assert harness.record().current.attempt == 2
     assert harness.answer() is None
 
@@ -124,7 +127,7 @@ def test_an_event_whose_tags_are_of_another_plan_is_dropped(harness: ControlHarn
     event = harness.last_event(harness.job()).model_copy(
         update={"TrainingJobStatus": status, "Tags": {"muster:run": RUN, "muster:rank": "0", "muster:attempt": "1"}}
     )
-    assert harness.react(event).what == "dropped: the job is not ours"
+    assert harness.react(event).what == "dropped: the job does not belong to this run"
     assert harness.record() == before
 
 
@@ -133,7 +136,9 @@ def test_a_job_of_somebody_else_without_tags_in_its_event_is_dropped(harness: Co
     harness.arm()
     record = harness.record(0)
     run.documents.update_record(1, lambda _: record.model_copy(update={"rank": 1}))
-    assert harness.react(change(TrainingJobName="muster-one-r1-a1")).what == "dropped: the job is not ours"
+    assert (
+        harness.react(change(TrainingJobName="muster-one-r1-a1")).what == "dropped: the job does not belong to this run"
+    )
 
 
 # --- tags, and what an event leaves out -----------------------------------------------------------
@@ -161,7 +166,7 @@ def test_an_event_without_tags_is_held_to_the_job(harness: ControlHarness) -> No
     assert harness.cloud.calls.counts()["ListTags"] == 1
     # An end is looked at all the same.
     harness.cloud.training.complete(harness.job())
-    assert harness.react(harness.last_event(harness.job()).model_copy(update={"Tags": {}})).what == "concluded"
+    assert harness.react(harness.last_event(harness.job()).model_copy(update={"Tags": {}})).what == "decided"
     assert harness.cloud.calls.counts()["ListTags"] == 2
 
 
@@ -180,7 +185,7 @@ def test_what_cannot_be_read_of_an_event_counts_as_missing(harness: ControlHarne
         "ModelArtifacts": 1,
         "Tags": 3.5,
     }
-    assert harness.react(change(TrainingJobStatus="Completed", **broken)).what == "concluded"
+    assert harness.react(change(TrainingJobStatus="Completed", **broken)).what == "decided"
     current = harness.record().current
     assert (current.status, current.artifacts, current.instance_type) == ("Completed", None, "ml.m5.large")
     assert current.ended_at == "2026-01-01T00:00:09.000Z"
@@ -224,7 +229,7 @@ def test_an_event_that_comes_after_the_end_changes_nothing(harness: ControlHarne
     harness.arm()
     harness.cloud.training.complete(harness.job())
     harness.cloud.notifications.pending.reverse()
-    assert harness.deliver()[0] == "concluded"
+    assert harness.deliver()[0] == "decided"
     current = harness.record().current
     assert (current.status, len(current.history)) == ("Completed", 5)
 
@@ -236,7 +241,7 @@ def test_events_that_come_after_the_job_was_looked_at_change_nothing(harness: Co
     harness.cloud.training.complete(harness.job())
     harness.arm()
     before = harness.record()
-    assert harness.deliver()[-1] == "announced again: it was decided before"
+    assert harness.deliver()[-1] == "announced again: the decision was already recorded"
     assert harness.record() == before
 
 
@@ -248,7 +253,7 @@ def test_an_end_that_comes_twice_is_announced_twice_and_decided_once(harness: Co
     token = harness.record().token
     harness.cloud.workflow.expire(token)
     first, second = harness.react(event), harness.react(event)
-    assert (first.what, second.what) == ("concluded", "announced again: it was decided before")
+    assert (first.what, second.what) == ("decided", "announced again: the decision was already recorded")
     assert second.decision is None
     assert harness.emitted().count("Replica Rerun") == 1
 
@@ -258,7 +263,7 @@ def test_an_end_is_recorded_although_all_earlier_events_were_lost(harness: Contr
     harness.arm()
     harness.cloud.training.complete(harness.job())
     event = harness.last_event(harness.job())
-    assert harness.react(event).what == "concluded"
+    assert harness.react(event).what == "decided"
     assert secondaries(harness) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
 
 
@@ -287,7 +292,7 @@ def test_a_job_that_appears_in_a_run_that_is_stopping_is_stopped(harness: Contro
     assert harness.deliver() == ["noted: Stopping/Stopping"]
     assert harness.cloud.calls.counts()["StopTrainingJob"] == 0
     harness.cloud.clock.advance(120)
-    assert harness.deliver() == ["concluded"]
+    assert harness.deliver() == ["decided"]
     assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
 
 

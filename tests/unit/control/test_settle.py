@@ -61,8 +61,8 @@ S, F, X = ReplicaOutcome.SUCCEEDED, ReplicaOutcome.FAILED, ReplicaOutcome.STOPPE
     [
         ((S, S, S), None, Verdict.SUCCEEDED, "3 of 3 replicas succeeded"),
         ((S, S, F), None, Verdict.SUCCEEDED, "2 of 3 replicas succeeded"),
-        ((F, S, F), None, Verdict.FAILED, "1 of 3 replicas succeeded, 2 were needed; replica 0: why"),
-        ((X, S, X), None, Verdict.FAILED, "1 of 3 replicas succeeded, 2 were needed"),
+        ((F, S, F), None, Verdict.FAILED, "1 of 3 replicas succeeded; 2 were needed; replica 0: why"),
+        ((X, S, X), None, Verdict.FAILED, "1 of 3 replicas succeeded; 2 were needed"),
         ((S, S, S), CANCELLED, Verdict.SUCCEEDED, "3 of 3 replicas succeeded"),
         ((S, S, X), CANCELLED, Verdict.STOPPED, "cancelled"),
         ((S, S, F), QUORUM, Verdict.FAILED, "replica 0 was lost"),
@@ -111,7 +111,7 @@ def test_a_missing_manifest_is_a_problem_and_no_failure(harness: ControlHarness)
     [replica] = result.replicas
     assert (result.verdict, replica.checkpoint_uri, replica.round) == (Verdict.SUCCEEDED, None, None)
     assert replica.problem is not None
-    assert "the job left no manifest" in replica.problem
+    assert "the job wrote no manifest" in replica.problem
 
 
 def test_out_of_time_a_manifest_is_given_up_and_the_result_written(harness: ControlHarness) -> None:
@@ -123,7 +123,7 @@ def test_out_of_time_a_manifest_is_given_up_and_the_result_written(harness: Cont
     [replica] = result.replicas
     assert (result.verdict, replica.checksum) == (Verdict.SUCCEEDED, None)
     assert replica.problem is not None
-    assert "the time for finding the manifest is over" in replica.problem
+    assert "the time limit for finding the manifest was reached" in replica.problem
 
 
 def test_attempts_are_counted_and_go_without_their_histories(harness: ControlHarness) -> None:

@@ -251,7 +251,7 @@ def test_a_schedule_may_name_a_spec_in_the_inbox(harness: ControlHarness, starte
     ("fields", "words"),
     [
         ({"spec_key": "inbox/gone.yaml"}, "put it at s3://bucket/inbox/gone.yaml"),
-        ({"spec": json.dumps({**SPEC, "name": "mine"})}, "every run of a schedule has a name of its own"),
+        ({"spec": json.dumps({**SPEC, "name": "mine"})}, "each run of a schedule gets its own name"),
         ({"spec": ""}, "the spec"),
     ],
 )

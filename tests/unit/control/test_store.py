@@ -54,7 +54,7 @@ def test_a_writer_that_never_wins_gives_up(store):
         )
         return record("ours")
 
-    with pytest.raises(ConflictError, match="written by others"):
+    with pytest.raises(ConflictError, match="compare-and-swap tries"):
         documents.update_record(0, always_second)
 
 
@@ -111,7 +111,7 @@ def test_a_conditional_write_that_met_another_one_is_tried_again(harness, store)
 
 def test_a_conditional_write_that_meets_others_without_end_is_given_up(harness, store):
     harness.cloud.calls.inject(conflicts(20))
-    with pytest.raises(ConflictError, match=r"s3://bucket/key was written by others 20 times"):
+    with pytest.raises(ConflictError, match=r"s3://bucket/key changed during each of 20"):
         store.create("key", b"one")
 
 

@@ -80,7 +80,7 @@ def test_a_damaged_plan_is_a_trouble_and_keeps_no_other_run(harness: ControlHarn
     harness.plane.store.s3.put_object(Bucket="bucket", Key="control/broken/plan.json", Body=b"damaged")
     found = swept(ControlHarness(cloud=harness.cloud))
     assert found.settled == (RUN,)
-    [trouble] = found.troubles
+    [trouble] = found.errors
     assert "control/broken/plan.json cannot be read" in trouble
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_takes_long_to_stop_does_not_use_up_the_time_of_the_others(ha
         harness.cloud.clock.advance(1)
     found = swept(harness, 200)
     assert found.settled == (RUN,)
-    [trouble] = found.troubles
+    [trouble] = found.errors
     assert trouble.startswith("slow: 1 jobs of slow are still active")
     assert harness.cloud.clock.monotonic() < 110
 
@@ -145,7 +145,7 @@ def test_one_job_that_cannot_be_stopped_keeps_no_other(harness: ControlHarness) 
     )
     found = swept(harness, young_seconds=0)
     assert found.stopped == (names[1],)
-    assert [trouble.partition(":")[0] for trouble in found.troubles] == [names[0]]
+    assert [trouble.partition(":")[0] for trouble in found.errors] == [names[0]]
     assert swept(harness, young_seconds=0).stopped == (names[0],)
 
 

@@ -56,7 +56,7 @@ def test_a_gate_that_too_few_have_passed_raises_the_fence_and_stops_the_jobs(
     fence = run.documents.fence()
     assert fence is not None
     assert (fence.verdict, fence.cause) == (Verdict.FAILED, FenceCause.LAUNCH_GATE)
-    assert fence.reason == "launch gate: 1 of the 2 required replicas were at work after 60 s"
+    assert fence.reason == "launch gate: only 1 of the required 2 replicas were training after 60 s"
     assert harness.cloud.training.names("Stopping") == [harness.job(0), harness.job(1)]
 
 

@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
+from muster.contract import timestamps
 from muster.contract.errors import ConflictError, DocumentError
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
-from muster.control.aws.aws_errors import is_passing
+from muster.control.aws.aws_errors import is_transient
 from muster.control.aws.tokens import remaining_delay, workflow_state
 from muster.control.runtime import clock
 from tests.memory import AwsError, server_error
@@ -16,7 +17,7 @@ from tests.memory.harness import RUN, ControlHarness
 
 
 def rerun(delay: int, decided_seconds_ago: float = 0) -> Decision:
-    decided = clock.isoformat(clock.utc_now() - timedelta(seconds=decided_seconds_ago))
+    decided = timestamps.text(clock.utc_now() - timedelta(seconds=decided_seconds_ago))
     return Decision(next=Next.RERUN, attempt=2, delay_seconds=delay, decided_at=decided, reason="spot")
 
 
@@ -71,7 +72,7 @@ def error(code: str, status: int) -> ClientError:
         (error("SlowDown", 503), "Muster.Unavailable"),
         (error("InternalFailure", 500), "Muster.Unavailable"),
         (EndpointConnectionError(endpoint_url="https://s3"), "Muster.Unavailable"),
-        (ConflictError("the record was written by others"), "Muster.Unavailable"),
+        (ConflictError("the record changed during each try"), "Muster.Unavailable"),
         (TimeoutError(), "Muster.Unavailable"),
         (error("AccessDenied", 403), "Muster.ClientError"),
         (DocumentError("s3://bucket/plan.json", "it does not exist"), "Muster.DocumentError"),
@@ -86,7 +87,7 @@ def test_the_workflow_learns_whether_time_heals_a_failure(
     answer = harness.cloud.workflow.answer(token)
     assert answer is not None
     assert (answer.error, answer.cause) == (name, str(failure))
-    assert is_passing(failure) is (name == "Muster.Unavailable")
+    assert is_transient(failure) is (name == "Muster.Unavailable")
 
 
 def test_a_long_cause_is_cut_to_what_step_functions_takes(harness: ControlHarness) -> None:

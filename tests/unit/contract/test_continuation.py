@@ -1,4 +1,4 @@
-"""Who goes on where a run has ended, under what name, and what the two share."""
+"""Continuations: which runs get one, its name, and what the two runs share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pytest
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import RUN_MAX, is_run_name, numbered_run_name
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.continuation import descend, next_run
+from muster.contract.run.continuation import lineage_after, next_run
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.spec import DEFAULT_BUDGETS, RerunCause
+from muster.contract.spec.policies import RerunCause
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
@@ -78,12 +79,12 @@ def test_the_next_run_has_the_values_of_the_first_although_defaults_change() -> 
 
 
 def test_attempts_count_on_over_the_runs_so_that_every_older_process_is_fenced() -> None:
-    second = descend(plan(), LOST)
+    second = lineage_after(plan(), LOST)
     assert second == SECOND
-    third = descend(plan("run-x2", second), result(replica(0, 2, FailureClass.SPOT)))
+    third = lineage_after(plan("run-x2", second), result(replica(0, 2, FailureClass.SPOT)))
     assert third == Lineage(parent="run-x2", root="run", generation=2, attempts_before=5)
     damaged = ReplicaResult(rank=0, outcome=ReplicaOutcome.UNKNOWN)
-    assert descend(plan(), result(damaged)).attempts_before >= 999
+    assert lineage_after(plan(), result(damaged)).attempts_before >= 999
 
 
 def test_a_continuation_meets_and_saves_where_the_first_run_did_and_has_jobs_of_its_own() -> None:
@@ -93,9 +94,13 @@ def test_a_continuation_meets_and_saves_where_the_first_run_did_and_has_jobs_of_
     assert request["Environment"]["MUSTER_ATTEMPT"] == "5"
     assert request["CheckpointConfig"]["S3Uri"] == "s3://bucket/checkpoints/run/r1"
     document = RunDocument.of(continued_by)
-    assert (document.rendezvous_uri, document.run, document.meeting) == ("s3://bucket/rendezvous/run/", "run-x2", "run")
+    assert (document.rendezvous_uri, document.run, document.rendezvous_name) == (
+        "s3://bucket/rendezvous/run/",
+        "run-x2",
+        "run",
+    )
     own = RunDocument.of(plan())
-    assert (own.root, own.meeting) == (None, "run")
+    assert (own.root, own.rendezvous_name) == (None, "run")
     assert plan().digest != plan("run", SECOND).digest
 
 

@@ -1,4 +1,4 @@
-"""What the spec's model knows of a place in a document: the section's fields, and the words for its limits."""
+"""What the spec's model says about a place in a document: the section's fields, and the words for a value's limits."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from pydantic import BaseModel
 
 from muster.contract.document import Document
 from muster.contract.spec.spec import Spec
-from muster.contract.training.values import Says
+from muster.contract.training.values import Wording
 
-KEY = "[key]"  # pydantic's mark behind the key of a mapping that is itself at fault
+KEY = "[key]"
+"""pydantic adds this part to a location whose fault is the key of a mapping."""
 
 
-def says(location: Sequence[int | str]) -> Says:
+def wording_at(location: Sequence[int | str]) -> Wording:
     """The words for the value at `location`; empty ones where the model has none."""
     *_, metadata = (metadata for _, metadata in _steps(location))
-    return next((item for item in metadata if isinstance(item, Says)), Says())
+    return next((item for item in metadata if isinstance(item, Wording)), Wording())
 
 
-def section(location: Sequence[int | str]) -> type[BaseModel] | None:
-    """The model of the mapping in which the last part of `location` stands; None where any key may stand."""
+def section_at(location: Sequence[int | str]) -> type[BaseModel] | None:
+    """The model of the mapping that holds the last part of `location`; None where the mapping may hold any key."""
     *_, (annotation, _) = _steps(location[:-1])
     return annotation if isinstance(annotation, type) and issubclass(annotation, Document) else None
 
 
-def _steps(location: Sequence[int | str]) -> Iterator[tuple[Any, list[Any]]]:
-    """Annotation and metadata of every step of the way, the whole spec first; it ends where the model knows no more."""
+# An annotation can be a type, a union, a generic alias or None: typing has no name for all of them.
+def _steps(location: Sequence[int | str]) -> Iterator[tuple[Any, list[object]]]:
+    """Annotation and metadata of every step down to `location`, the whole spec first; it ends where the model ends."""
     annotation: Any = Spec
     yield annotation, []
     for index, part in enumerate(location):
         if part == KEY:
             return
-        metadata: list[Any] = []
+        metadata: list[object] = []
         origin, arguments = get_origin(annotation), get_args(annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             field = annotation.model_fields.get(str(part))
@@ -48,9 +50,9 @@ def _steps(location: Sequence[int | str]) -> Iterator[tuple[Any, list[Any]]]:
         yield annotation, [*metadata, *inner]
 
 
-def _bare(annotation: Any) -> tuple[Any, list[Any]]:
-    """The annotation without None and without what it is annotated with, which comes beside it."""
-    metadata: list[Any] = []
+def _bare(annotation: Any) -> tuple[Any, list[object]]:
+    """The annotation without None and without its metadata, and the metadata."""
+    metadata: list[object] = []
     while True:
         origin, arguments = get_origin(annotation), get_args(annotation)
         if origin is typing.Annotated:

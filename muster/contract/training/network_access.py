@@ -1,19 +1,19 @@
-"""RoleArn, VpcConfig and what else decides whom a replica can reach, and who can reach it."""
+"""RoleArn, VpcConfig and the other members that decide what a replica can reach, and what can reach it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import Section
-from muster.contract.training.values import RoleArn, Says
+from muster.contract.training.section import RequestPart, Section
+from muster.contract.training.values import RoleArn, Wording
 
 _NetworkId = Annotated[
-    str, Field(min_length=1, max_length=32, pattern=r"^[-0-9a-zA-Z]+$"), Says("an ID of letters, digits and hyphens")
+    str, Field(min_length=1, max_length=32, pattern=r"^[-0-9a-zA-Z]+$"), Wording("an ID of letters, digits and hyphens")
 ]
 
 
@@ -33,11 +33,11 @@ class RemoteDebugConfig(Section):
 class SessionChainingConfig(Section):
     """Session tags for access control by attributes."""
 
-    enable_session_tag_chaining: bool = Field(description="hand the caller's session tags on to the role")
+    enable_session_tag_chaining: bool = Field(description="pass the caller's session tags on to the role")
 
 
 class InfraCheckConfig(Section):
-    """A health check of the hardware before the training."""
+    """A health check of the hardware before training."""
 
     enable_infra_check: bool = Field(description="check the instance first")
 
@@ -47,25 +47,27 @@ class AccessFields(Document):
 
     role_arn: RoleArn | None = Field(default=None, description="role of the containers; default the stack's")
     vpc_config: VpcConfig | None = Field(default=None, description="the VPC in which the replicas run")
-    enable_network_isolation: bool = Field(default=False, description="refused when true: replicas meet in S3")
+    enable_network_isolation: bool = Field(
+        default=False, description="refused when true: replicas exchange data through S3"
+    )
     enable_inter_container_traffic_encryption: bool | None = Field(
-        default=None, description="no traffic of this kind exists in a replica; for policies that demand the setting"
+        default=None, description="a replica has no such traffic; for policies that require the setting"
     )
     remote_debug_config: RemoteDebugConfig | None = Field(default=None, description="a shell in the container")
     session_chaining_config: SessionChainingConfig | None = Field(default=None, description="session tags")
     infra_check_config: InfraCheckConfig | None = Field(default=None, description="a health check of the instance")
 
     def access_problems(self, *, private_registry: bool) -> Iterator[Problem]:
-        """What cuts a replica off."""
+        """Settings with which a replica could not reach S3 or its image."""
         if self.enable_network_isolation:
-            allowed = "false: true cuts the container off from S3, and the rendezvous would wait for ever"
-            remedy = "leave it out; a VPC with an S3 endpoint keeps traffic private"
+            allowed = "replicas exchange data through S3 and cannot reach it when isolated"
+            remedy = "leave the field out (a VPC with an S3 endpoint keeps traffic private)"
             yield Problem("enable_network_isolation", "true", remedy, allowed)
         if private_registry and self.vpc_config is None:
             field = "training_image_config.training_repository_access_mode"
-            yield Problem(field, "'Vpc' without vpc_config", "name the VPC in vpc_config", "Vpc only with vpc_config")
+            yield Problem(field, "'Vpc'", "set vpc_config", "allowed only with vpc_config")
 
-    def access_request(self) -> dict[str, Any]:
+    def access_request(self) -> RequestPart:
         """The members of the request other than RoleArn. Network isolation is always off."""
         sections = {
             "VpcConfig": self.vpc_config,
@@ -73,7 +75,7 @@ class AccessFields(Document):
             "SessionChainingConfig": self.session_chaining_config,
             "InfraCheckConfig": self.infra_check_config,
         }
-        members: dict[str, Any] = {name: section.request() for name, section in sections.items() if section is not None}
+        members: RequestPart = {name: section.request() for name, section in sections.items() if section is not None}
         if self.enable_inter_container_traffic_encryption is not None:
             members["EnableInterContainerTrafficEncryption"] = self.enable_inter_container_traffic_encryption
         return {**members, "EnableNetworkIsolation": False}

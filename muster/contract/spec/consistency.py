@@ -1,0 +1,138 @@
+"""Problems between the fields of a spec, each of which is right by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from muster.contract.errors import Problem
+from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
+from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.rank_spec import with_override
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
+from muster.contract.training.channels import CHANNELS_MAX, channel_problems
+from muster.contract.training.overrides import Override, rank_problems
+
+if TYPE_CHECKING:
+    from muster.contract.spec.spec import Spec
+
+RESERVED_ENVIRONMENT = 8  # of CreateTrainingJob's 100 entries; Muster's begin with MUSTER_
+ENVIRONMENT_MAX = 100 - RESERVED_ENVIRONMENT
+
+
+class InconsistentSpecError(ValueError):
+    """Carries problems between fields through pydantic, which reports one error per validator."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("the fields do not fit together")
+
+
+def inconsistencies(spec: Spec) -> Iterator[Problem]:
+    """Every problem between the fields of `spec`. Pure."""
+    yield from _program_problems(spec)
+    yield from _membership_problems(spec)
+    parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
+    yield from spec.limit_problems(spec.replicas, (name for part in parts for name in part.instance_types))
+    yield from _training_job_problems(spec)
+    yield from _budget_problems(spec)
+    yield from _reserved_names(spec.environment, "environment")
+    for key in spec.tags:
+        if key.casefold().startswith(("muster:", "aws:")):
+            remedy = "choose a key that begins with neither aws: nor muster:"
+            yield Problem.stated(f"tags.{key}", "this key is reserved", remedy)
+    yield from _override_problems(spec)
+
+
+def _training_job_problems(spec: Spec) -> Iterator[Problem]:
+    """What SageMaker would refuse, or what cannot work as a replica."""
+    yield from spec.algorithm_problems()
+    yield from spec.source_problems(spec.input_data_config, spec.entrypoint, algorithm=spec.algorithm_name is not None)
+    yield from spec.storage_problems(trainer=spec.trainer is not None)
+    yield from spec.resource_problems(spot=spec.spot)
+    yield from spec.time_problems(spot=spec.has_spot)
+    image = spec.training_image_config
+    yield from spec.access_problems(
+        private_registry=image is not None and image.training_repository_access_mode == "Vpc"
+    )
+    yield from spec.observation_problems()
+    yield from _channel_problems(spec, spec, "input_data_config")
+
+
+def _program_problems(spec: Spec) -> Iterator[Problem]:
+    if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None:
+        remedy = "name the function to call, as package.module:function"
+        yield Problem.stated("trainer", "neither trainer nor entrypoint is set", remedy)
+    if spec.trainer is not None and spec.entrypoint is not None:
+        yield Problem.stated("entrypoint", "set together with trainer", "leave one of the two out")
+    if spec.entrypoint is None and spec.arguments:
+        yield Problem.stated("arguments", "set without entrypoint", "pass values to a trainer in kwargs")
+    if spec.trainer is None and spec.kwargs:
+        yield Problem.stated("kwargs", "set without trainer", "pass values to an entrypoint in arguments")
+
+
+def _membership_problems(spec: Spec) -> Iterator[Problem]:
+    least = spec.min_replicas
+    if least is not None and least > spec.replicas:
+        yield Problem("min_replicas", str(least), "lower it", f"at most replicas ({spec.replicas})")
+    elif least is not None and least < spec.replicas and spec.on_replica_failure is OnReplicaFailure.TERMINATE:
+        allowed = f"with on_replica_failure: terminate the run needs all {spec.replicas} replicas"
+        remedy = "set on_replica_failure: continue, or leave min_replicas out"
+        yield Problem("min_replicas", str(least), remedy, allowed)
+    members = spec.rendezvous.min_participants
+    if members is not None and members > spec.replicas:
+        allowed = f"at most replicas ({spec.replicas})"
+        yield Problem("rendezvous.min_participants", str(members), "lower it", allowed)
+
+
+def _budget_problems(spec: Spec) -> Iterator[Problem]:
+    for failure_class, budget in spec.reruns.items():
+        if budget.max_delay_seconds < budget.delay_seconds:
+            allowed = f"at least delay_seconds ({budget.delay_seconds})"
+            field = f"reruns.{failure_class}.max_delay_seconds"
+            yield Problem(field, str(budget.max_delay_seconds), "raise it", allowed)
+    # Every rerun, and every piece of its wait, takes history of the replica's workflow.
+    budgets = [spec.budget(failure_class) for failure_class in DEFAULT_BUDGETS]
+    events = sum(rerun_events(delay) for budget in budgets for delay in budget.longest_delays())
+    if events > RERUN_EVENTS_MAX:
+        statement = f"these budgets can take up to {events:,} history events per replica"
+        allowed = f"Step Functions allows {HISTORY_MAX:,}, of which reruns may use {RERUN_EVENTS_MAX:,}"
+        yield Problem.stated("reruns", statement, "lower max_reruns or max_delay_seconds", allowed)
+
+
+def _override_problems(spec: Spec) -> Iterator[Problem]:
+    yield from rank_problems(spec.overrides, spec.replicas)
+    for ranks, override in spec.overrides.items():
+        field = f"overrides.{ranks}"
+        yield from _reserved_names(override.environment, f"{field}.environment")
+        if override.fallback_instance_types is not None and override.instance_type is None:
+            where = f"{field}.fallback_instance_types"
+            yield Problem.stated(where, "set without instance_type", "set instance_type as well")
+        merged = with_override(spec, override)
+        entries = len(merged.environment)
+        if entries > ENVIRONMENT_MAX:
+            allowed = f"at most {ENVIRONMENT_MAX} entries, including those of the run"
+            remedy = f"remove {entries - ENVIRONMENT_MAX}"
+            yield Problem(f"{field}.environment", f"{entries} entries", remedy, allowed)
+        channels = len(merged.input_data_config)
+        if channels > CHANNELS_MAX:
+            allowed = f"at most {CHANNELS_MAX} channels, including those of the run"
+            remedy = f"remove {channels - CHANNELS_MAX}"
+            yield Problem(f"{field}.input_data_config", f"{channels} channels", remedy, allowed)
+        if override.changes_instance:
+            for problem in merged.resource_problems(spot=merged.spot):
+                yield replace(problem, field=f"{field}.{problem.field}")
+        yield from _channel_problems(spec, override, f"{field}.input_data_config")
+
+
+def _channel_problems(spec: Spec, part: Spec | Override, field: str) -> Iterator[Problem]:
+    vpc = spec.vpc_config is not None or part.vpc_config is not None
+    return channel_problems(part.input_data_config, spec.training_input_mode, field, vpc=vpc)
+
+
+def _reserved_names(environment: Iterable[str], field: str) -> Iterator[Problem]:
+    for key in environment:
+        if key.startswith("MUSTER_"):
+            remedy = "choose a name that does not begin with MUSTER_"
+            yield Problem.stated(f"{field}.{key}", "this name is reserved", remedy)

@@ -1,0 +1,72 @@
+"""How a run reacts to slow and lost replicas, and when a failed run gets a continuation."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from muster.contract import names
+from muster.contract.document import Document
+
+
+class OnReplicaFailure(StrEnum):
+    """What follows for the run when a replica is lost (it failed, and its retry budget is used up)."""
+
+    TERMINATE = "terminate"
+    CONTINUE = "continue"
+
+
+class Rendezvous(Document):
+    """How long the replicas wait for each other."""
+
+    min_participants: int | None = Field(
+        default=None,
+        ge=1,
+        le=names.REPLICAS_MAX,
+        description="contributions that make a round; default min_replicas",
+    )
+    grace_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        le=86_400,
+        description="how long a round waits for stragglers after its quorum is reached, at most: "
+        "the wait adapts to earlier rounds",
+    )
+    timeout_seconds: float = Field(
+        default=3_600.0,
+        gt=0,
+        le=604_800,
+        description="how long a replica waits for a round before it fails",
+    )
+    snapshot_rounds: int = Field(
+        default=10,
+        ge=1,
+        le=1_000_000,
+        description="rounds between two snapshots of the global state; a snapshot replaces the rounds before it",
+    )
+
+
+RerunCause = Literal[
+    "failed",
+    "capacity",
+    "quota",
+    "throttle",
+    "spot",
+    "infrastructure",
+    "user-code",
+    "timeout",
+    "stopped-by-user",
+    "invalid-request",
+    "unknown",
+]
+
+
+class Rerun(Document):
+    """Which failed runs get a continuation from the last committed round, and how many."""
+
+    on: list[RerunCause] = Field(
+        min_length=1, description="failure classes of lost replicas that are followed by one; `failed`: any class"
+    )
+    max: int = Field(ge=1, le=names.RERUNS_MAX, description="continuations, at most")

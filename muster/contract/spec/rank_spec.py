@@ -1,0 +1,40 @@
+"""The spec of one rank: the run's values with the rank's override applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.contract.training.overrides import Override, override_of
+from muster.contract.training.resources import has_own_disks
+
+if TYPE_CHECKING:
+    from muster.contract.spec.spec import Spec
+
+
+def spec_of_rank(spec: Spec, rank: int) -> Spec:
+    """The values that hold for `rank`."""
+    override = override_of(rank, spec.overrides)
+    return spec if override is None else with_override(spec, override)
+
+
+def with_override(spec: Spec, override: Override) -> Spec:
+    """`spec` with the values of `override` in place of its own."""
+    update: dict[str, object] = {
+        "environment": {**spec.environment, **override.environment},
+        "input_data_config": override.channels(spec.input_data_config),
+        "overrides": {},
+        "spot": spec.spot if override.spot is None else override.spot,
+        "training_plan_arn": override.training_plan_arn or spec.training_plan_arn,
+        "vpc_config": override.vpc_config or spec.vpc_config,
+    }
+    if override.instance_type is not None:
+        fallbacks = override.fallback_instance_types or []
+        update |= {
+            "instance_type": override.instance_type,
+            "fallback_instance_types": fallbacks,
+            "instance_preferences": None,
+        }
+        # The run's key is for those of its replicas that have a volume.
+        if all(map(has_own_disks, [override.instance_type, *fallbacks])):
+            update["volume_kms_key_id"] = None
+    return spec.model_copy(update=update)

@@ -1,0 +1,117 @@
+"""The errors that pydantic finds in a spec, as problems in the user's own terms."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from muster.contract.aws.failures import FailureClass
+from muster.contract.errors import Problem
+from muster.contract.spec.consistency import InconsistentSpecError
+from muster.contract.spec.field_wording import KEY, section_at, wording_at
+from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
+from muster.contract.spec.spec import Spec
+from muster.contract.training.hints import hint
+from muster.contract.training.values import Wording
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+_PARTS_SHOWN = 8  # of a nested field: the full path to a value may be longer than any message
+_TEXT_SHOWN = 80
+
+_TYPES = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text (in quotes if YAML reads it as something else)",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping of names to values",
+    "model_type": "a mapping of names to values",
+}
+# Kind of error -> the limit's name in pydantic's context, its wording, what to do.
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least {:,}", "raise it"),
+    "greater_than": ("gt", "more than {:,}", "raise it"),
+    "less_than_equal": ("le", "at most {:,}", "lower it"),
+    "string_too_long": ("max_length", "at most {:,} characters", "remove {:,}"),
+    "string_too_short": ("min_length", "at least {:,} characters", "write the whole value, or leave the field out"),
+    "too_long": ("max_length", "at most {:,} entries", "remove {:,}"),
+    "too_short": ("min_length", "at least {:,} entries", "add one, or leave the field out"),
+}
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """Every problem of a spec that pydantic refused, in the spec's order."""
+    return [problem for item in error.errors(include_url=False) for problem in _problems(item)]
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: on one line, and cut where it is long."""
+    text = re.sub(r"\s+", " ", repr(value))
+    return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
+
+
+def _problems(item: ErrorDetails) -> list[Problem]:
+    context = item.get("ctx", {})
+    error = context.get("error")
+    if isinstance(error, InconsistentSpecError):
+        return error.problems
+    kind, location, found = item["type"], item["loc"], item["input"]
+    parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != KEY]
+    field = ".".join(parts[:_PARTS_SHOWN]) or "the spec"
+    if kind == "extra_forbidden":
+        return [Problem.stated(field, "unknown field", _suggestion(location))]
+    if kind == "missing":
+        return [Problem.stated(field, "missing", "it is required")]
+    wording = wording_at(location)
+    if kind in _BOUNDS:
+        return [_bound(item, field, wording)]
+    if kind == "string_pattern_mismatch":
+        return [Problem(field, shown(found), wording.remedy or "correct it", wording.allowed)]
+    return [Problem(field, shown(found), _remedy(kind, context, field))]
+
+
+def _remedy(kind: str, context: Mapping[str, object], field: str) -> str:
+    if kind in _TYPES:
+        return f"write {_TYPES[kind]}"
+    if kind in {"enum", "is_instance_of", "literal_error"}:
+        return f"choose one of {_choices(kind, context, field)}"
+    return "it cannot be stored as JSON" if "json" in kind else f"it is not allowed ({kind})"
+
+
+def _bound(item: ErrorDetails, field: str, wording: Wording) -> Problem:
+    kind, found = item["type"], item["input"]
+    name, allowed, remedy = _BOUNDS[kind]
+    limit = item["ctx"][name]
+    value = f"{len(found):,} entries" if kind == "too_long" else shown(found)
+    if kind in {"too_long", "string_too_long"}:
+        remedy = remedy.format(len(found) - limit)
+    return Problem(field, value, wording.remedy or remedy, _singular(allowed.format(limit)))
+
+
+def _singular(text: str) -> str:
+    """`at least 1 entries` -> `at least 1 entry`."""
+    return re.sub(r" 1 characters$", " 1 character", re.sub(r" 1 entries$", " 1 entry", text))
+
+
+def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
+    if kind == "literal_error":
+        return str(context["expected"]).replace("'", "").replace(" or ", ", ")
+    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if field.startswith("reruns.") else OnReplicaFailure
+    return ", ".join(choice.value for choice in choices)
+
+
+def _suggestion(location: Sequence[int | str]) -> str:
+    name, known = str(location[-1]), list((section_at(location) or Spec).model_fields)
+    if (known_to_sagemaker := hint(name)) is not None:
+        return known_to_sagemaker
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]}?"
+    return "the known fields are " + ", ".join(known)
