@@ -20,6 +20,7 @@ from muster import Cancellation, Diagnosis, DryRun, FailureClass, LogLine, Resul
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
+from muster.contract.timestamps import Timestamp
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
 
@@ -294,6 +295,7 @@ def _plain(annotation: Any) -> str:
         float: "number",
         bool: "true or false",
         datetime: "text",
+        Timestamp: "time (ISO 8601 in UTC)",
         JsonValue: "JSON value",
     }
     return words[annotation]

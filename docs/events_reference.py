@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from muster.contract.run import run_events
 from muster.contract.run.run_events import Event, RunRequested
+from muster.contract.timestamps import Timestamp
 
 _HEAD = f"""# Events
 
@@ -40,7 +41,7 @@ be added, but no field is renamed, removed or given another type. Ignore fields 
 ```
 """
 
-_WORDS: dict[object, str] = {str: "text", int: "whole number"}
+_WORDS: dict[object, str] = {str: "text", int: "whole number", Timestamp: "time"}
 
 
 def events_reference() -> str:

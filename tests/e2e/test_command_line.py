@@ -129,7 +129,7 @@ def test_interrupting_a_watch_leaves_the_run_alone(stack: Deployed, name: str) -
     with serving(stack, name) as data:
         shown = data()
     assert (shown["state"], "ended_at" in shown) == ("running", False)
-    assert shown["verdict"].startswith("The run is going on: 1 of 1 replicas have a job, 0 rounds.")
+    assert shown["verdict"].startswith("The run is in progress: 1 of 1 replicas have a job, 0 rounds.")
     assert shown["replicas"][0]["attempts"][0]["job"] == f"muster-{name}-r0-a1"
 
 
@@ -141,7 +141,7 @@ def test_names_that_are_taken_or_unknown_are_one_line(stack: Deployed, name: str
     )
     code, _, errors = muster(stack, "launch", "-", stdin={**spec, "replicas": 2})
     assert code == 2
-    assert errors.startswith(f"muster: The run {name} already exists")
+    assert errors.startswith(f"muster: The run name {name} is already used")
     assert errors.count("\n") == 1
     code, _, errors = muster(stack, "status", "nobody")
     assert code == 2

@@ -77,7 +77,7 @@ def test_launching_starts_a_run_under_the_specs_name(house: House) -> None:
 def test_launching_the_same_again_is_the_same_run_and_another_is_refused(house: House) -> None:
     house.muster.launch(house.spec)
     assert house.muster.launch(house.spec).name == house.run
-    with pytest.raises(RunNameTakenError, match=f"The run {house.run} already exists"):
+    with pytest.raises(RunNameTakenError, match=f"The run name {house.run} is already used"):
         house.muster.launch({**house.spec, "replicas": 3})
 
 

@@ -165,7 +165,7 @@ def test_metrics_are_drawn_per_rank_and_merged_and_can_be_read_as_a_table(show: 
     for wanted in ("47,127,193", "212,115,28", "44,138,87", "194,69,107", "29,33,37"):
         assert drawn.get(wanted, 0) > 50, wanted
     loss = next(metric for metric in small.rounds.metrics if metric.name == "loss")
-    chart.get_by_text("The same as a table").click()
+    chart.get_by_text("Show as a table").click()
     first, last = (chart.locator("table.figures tbody tr").nth(at) for at in (0, -1))
     expect(first.locator("th")).to_have_text("1")
     assert loss.mean[-1] is not None
@@ -181,7 +181,7 @@ def test_round_times_and_blocked_time_are_drawn(show: Open, small: PageInput) ->
     drawn = ink(page, "#round-chart canvas")
     assert drawn.get("47,127,193", 0) > 100  # a round's time
     assert drawn.get("199,122,18", 0) > 100  # of it blocked
-    chart.get_by_text("The same as a table").click()
+    chart.get_by_text("Show as a table").click()
     row = chart.locator("table.figures tbody tr").nth(5).locator("td")
     expect(row.first).to_have_text("60")  # the table is made when it is opened
     cells = row.all_text_contents()
@@ -257,7 +257,7 @@ def test_run_data_cannot_become_markup(show: Open, small: PageInput) -> None:
     page = show(replace(small, replicas=[replica], reason=EVIL, continued_by=EVIL, rounds=rounds))
     page.get_by_role("button", name="Replica 0, details").click()
     page.get_by_text("Everything that this page shows").click()
-    page.locator("#metric-chart").get_by_text("The same as a table").click()
+    page.locator("#metric-chart").get_by_text("Show as a table").click()
     expect(page.get_by_role("table", name="Attempts of replica 0")).to_contain_text(EVIL)
     expect(page.locator("#verdict")).to_contain_text(EVIL)
     expect(page.locator("#metric option")).to_have_text(EVIL)

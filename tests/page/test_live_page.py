@@ -26,7 +26,7 @@ def test_a_live_page_follows_the_run_to_its_end_without_moving_its_reader(page: 
     with served(run) as server:
         page.goto(server.url)
         page.wait_for_selector("html[data-ready]")
-        expect(page.locator("#verdict")).to_contain_text("The run is going on")
+        expect(page.locator("#verdict")).to_contain_text("The run is in progress")
         page.get_by_label("Metric", exact=True).select_option("accuracy")
         button = page.get_by_role("button", name="Replica 2, details")
         button.press("Enter")
@@ -54,6 +54,6 @@ def test_a_live_page_says_what_keeps_it_from_news_and_keeps_what_it_shows(page: 
         run.trouble = UnreachableError("Nothing answers at https://states")
         expect(page.get_by_role("status")).to_contain_text("Nothing answers at https://states.")
         run.trouble = None
-        expect(page.get_by_role("status")).to_contain_text("The run is going on")
+        expect(page.get_by_role("status")).to_contain_text("The run is in progress")
     expect(page.get_by_role("status")).to_contain_text("does not answer")
     expect(page.locator("table.replicas tbody tr")).to_have_count(2)

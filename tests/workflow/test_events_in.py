@@ -128,7 +128,7 @@ def test_an_event_that_asks_for_a_run_gets_it(stack):
 @pytest.mark.parametrize(
     ("detail", "problem"),
     [
-        ({"spec": {"replicas": 1}}, "trainer: found neither trainer nor entrypoint"),
+        ({"spec": {"replicas": 1}}, "trainer: neither trainer nor entrypoint is set"),
         ({}, 'write {"spec": {…}} or {"spec_uri": "s3://…"}'),
         ({"spec_uri": "s3://elsewhere/inbox/run.yaml"}, "put the spec under s3://"),
     ],

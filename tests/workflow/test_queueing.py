@@ -48,7 +48,7 @@ def test_runs_wait_for_their_turn_in_the_order_in_which_they_came(stack, monkeyp
     assert Muster().run(large.name).status().behind == (first.name,)
     assert Muster().run(small.name).status().behind == (first.name, large.name)
     verdict = Muster().run(small.name).live_page().look().verdict
-    assert verdict == f"The run is going on: queued behind {first.name}, {large.name}."
+    assert verdict == f"The run is in progress: queued behind {first.name}, {large.name}."
     # It would fit beside the first one, and is not let past.
     assert small.statuses() == {}
     stack.open_gate("first")

@@ -84,7 +84,7 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     assert listener.wait("Run Started", run="resumed-x2")["parent"] == "resumed"
     # One continued_by is all that a run has.
     refused = stack.start({**spec, "resume_from": "resumed"}, "late").wait()
-    assert re.search("resume_from: found 'resumed', which resumed-x2 has resumed already", refused["cause"])
+    assert re.search("resume_from: resumed is already continued by resumed-x2", refused["cause"])
 
 
 def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack, listener):

@@ -34,7 +34,7 @@ def test_a_broken_spec_is_refused_with_all_its_problems_before_anything_exists(s
     for problem in (
         "replicas: found '4'; write a whole number",
         "trainer: found 'no colon'; write package.module:function",
-        "instanse_type: found an unknown field; did you mean instance_type?",
+        "instanse_type: unknown field; did you mean instance_type?",
     ):
         assert problem in ended["cause"]
     assert "Traceback" not in ended["cause"]

@@ -17,6 +17,7 @@ from muster.contract.document import Document
 from muster.contract.run.attempt import Transition
 from muster.contract.run.result import Result
 from muster.contract.run.waiting import Waiting
+from muster.contract.timestamps import Timestamp
 
 
 class EventKind(StrEnum):
@@ -44,7 +45,7 @@ _ENDED = {
 class EventLogEntry(Document):
     """One event of a run."""
 
-    at: str = Field(description="ISO 8601 in UTC, as the service reported it")
+    at: Timestamp = Field(description="ISO 8601 in UTC, as the service reported it")
     kind: EventKind
     text: str = Field(description="in words")
     rank: int | None = None
@@ -136,7 +137,7 @@ def _of_job(job: Job, traces: Traces) -> Iterator[EventLogEntry]:
     attempt = job.attempt
     number = attempt.attempt
 
-    def entry(kind: EventKind, at: str, words: str, failure: FailureClass | None = None) -> EventLogEntry:
+    def entry(kind: EventKind, at: Timestamp, words: str, failure: FailureClass | None = None) -> EventLogEntry:
         return EventLogEntry(
             at=at,
             kind=kind,

@@ -12,6 +12,7 @@ from muster.client.aws.reported import ExecutionStatus, ExecutionSummary
 from muster.client.runs.run_status import RunState, execution_state
 from muster.contract import timestamps
 from muster.contract.document import Document
+from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
@@ -24,8 +25,8 @@ class RunSummary(Document):
 
     run: str
     state: RunState
-    started_at: str
-    ended_at: str | None = Field(default=None, description="none while it runs")
+    started_at: Timestamp
+    ended_at: Timestamp | None = Field(default=None, description="none while it runs")
 
 
 def list_runs(cloud: Cloud, state: RunState | None, limit: int) -> list[RunSummary]:

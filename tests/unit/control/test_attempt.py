@@ -212,7 +212,7 @@ def test_a_refused_launch_ends_the_attempt_in_the_class_of_its_code(
     assert harness.keys(f"{CONTROL}lost/") == ([] if waiting else ["0"])
 
 
-def test_a_job_of_somebody_else_under_our_name_is_left_alone(harness: ControlHarness) -> None:
+def test_a_foreign_job_under_our_name_is_left_alone(harness: ControlHarness) -> None:
     run = harness.plan()
     request = {
         "TrainingJobName": str(run.job_name(0, 1)),

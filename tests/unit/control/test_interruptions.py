@@ -20,7 +20,6 @@ from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.finish import finish_run
 from muster.control.react import JobStateChange
 from muster.control.stop import StopRequest, stop_run
-from muster.control.sweep import SweepRequest, sweep
 from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
 
@@ -117,18 +116,6 @@ def clear(harness: ControlHarness, _: None = None) -> object:
     return clear_up(harness.plane, harness.plane.runs.require(RUN), ended, budget())
 
 
-def swept(harness: ControlHarness, _: None = None) -> object:
-    return sweep(harness.plane, harness.executions, SweepRequest(), budget())
-
-
-def has_a_result(harness: ControlHarness, _: None) -> None:
-    """What a sweep sees to; a sweep that was cut off after the result leaves the rest to the execution's event."""
-    assert harness.cloud.training.names("InProgress", "Stopping") == []
-    assert harness.result() is not None
-    clear(harness)
-    has_ended(harness)
-
-
 def has_ended(harness: ControlHarness, _: None = None) -> None:
     assert harness.cloud.training.names("InProgress", "Stopping") == []
     result = harness.result()
@@ -164,7 +151,6 @@ STEPS = {
     "stop": Step(launch, lambda harness, _: stop_run(harness.plane, StopRequest(run=RUN, reason="why")), is_stopping),
     "finish": Step(fail, finish, has_ended),
     "clear up": Step(cut_off, clear, has_ended),
-    "sweep": Step(cut_off, swept, has_a_result),
     "join the queue": Step(two_runs, join, second_waits, cap=3),
 }
 

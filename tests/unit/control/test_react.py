@@ -131,7 +131,7 @@ def test_an_event_whose_tags_are_of_another_plan_is_dropped(harness: ControlHarn
     assert harness.record() == before
 
 
-def test_a_job_of_somebody_else_without_tags_in_its_event_is_dropped(harness: ControlHarness) -> None:
+def test_a_foreign_job_without_tags_in_its_event_is_dropped(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
     record = harness.record(0)

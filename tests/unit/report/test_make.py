@@ -75,14 +75,14 @@ def test_the_verdict_is_words_in_every_state(small: PageInput) -> None:
             ("stopped", ""),
         )
     }
-    assert said["running"].startswith("The run is going on: 0 of 4 replicas have a job, 20 rounds.")
+    assert said["running"].startswith("The run is in progress: 0 of 4 replicas have a job, 20 rounds.")
     assert said["stopping"].startswith("The run is being stopped; its jobs may still save their work.")
     assert said["failed"] == "The run failed: out of memory. 2 attempts were rerun (quota, infrastructure)."
     assert said["stopped"].startswith("The run was stopped.")
     assert "do not hold the same parameters" in make_page(replace(small, parameters_identical=False)).verdict
 
 
-def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: PageInput) -> None:
+def test_a_run_in_progress_shows_what_its_replicas_wait_for(small: PageInput) -> None:
     waits = attempt(attempt=2, secondary=NOT_CREATED, launched_at=None, failure_class=FailureClass.QUOTA)
     replicas = [
         ReplicaView(rank=0, state="Downloading", attempts=(attempt(ended_at=None),)),
@@ -90,7 +90,7 @@ def test_a_run_that_goes_on_tells_what_its_replicas_wait_for(small: PageInput) -
         ReplicaView(rank=2, state="not launched"),
     ]
     page = make_page(replace(small, state="running", reason="", replicas=replicas, parameters_identical=None))
-    assert page.verdict.startswith("The run is going on: 1 of 3 replicas have a job, 1 waits for quota, 20 rounds.")
+    assert page.verdict.startswith("The run is in progress: 1 of 3 replicas have a job, 1 waits for quota, 20 rounds.")
 
 
 def test_the_limits_of_a_run_stand_beside_what_they_limit(small: PageInput) -> None:
@@ -105,7 +105,7 @@ def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: PageI
     replica = ReplicaView(rank=0, state="failed", attempts=(attempt(instance_type="ml.new.large"),))
     [cost] = [fact for fact in make_page(replace(small, replicas=[replica])).facts if fact.label == "Cost so far"]
     assert cost.value == "≤ $0.0000"
-    assert "without ml.new.large, which the table does not have" in cost.note
+    assert "without ml.new.large, which has no price in the table" in cost.note
 
 
 @pytest.mark.parametrize(

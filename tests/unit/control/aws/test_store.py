@@ -122,7 +122,7 @@ def test_a_write_that_is_denied_is_an_error(harness, store):
 
 
 def test_a_lost_answer_to_a_creation_is_a_lost_race(store, harness):
-    """The second try meets the object of the first: whoever calls looks at what stands."""
+    """The second try meets the object of the first; the caller reads what stands."""
     harness.cloud.calls.inject(server_error("PutObject", after_effect=True))
     with pytest.raises(ClientError):
         store.create("key", b"mine")

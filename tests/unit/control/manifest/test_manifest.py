@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
-from moto import mock_aws
 
 from muster.contract.run.run_document import Manifest
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, ResolvedManifest, resolve_manifest
+from tests.memory import MemoryCloud
 from tests.memory.clock import TickingClock
 from tests.support.serving import serving
 
@@ -44,11 +44,9 @@ SESSION = boto3.Session("test", "test", region_name="us-east-1")
 
 
 @pytest.fixture
-def s3() -> Iterator[S3Client]:
-    with mock_aws():
-        client = SESSION.client("s3")
-        client.create_bucket(Bucket=BUCKET)
-        yield client
+def s3() -> S3Client:
+    client: S3Client = MemoryCloud(BUCKET).client("s3")
+    return client
 
 
 def targz(*members: tuple[str, bytes], mode: str = "w:gz", **options: Any) -> bytes:
@@ -133,9 +131,8 @@ def test_a_neighbours_manifest_is_not_taken(s3: S3Client) -> None:
     assert failure(s3).kind is ManifestProblem.ABSENT
 
 
-def test_a_missing_bucket_is_absent(s3: S3Client) -> None:
-    s3.delete_bucket(Bucket=BUCKET)
-    error = failure(s3)
+def test_a_missing_bucket_is_absent() -> None:
+    error = failure(MemoryCloud("another").client("s3"))
     assert error.kind is ManifestProblem.ABSENT
     assert "no bucket" in str(error)
 
@@ -160,7 +157,7 @@ def test_an_unreadable_manifest_is_an_error_even_if_another_layout_is_there(s3: 
     ],
 )
 def test_an_absolute_s3_uri_is_taken(s3: S3Client, value: str, expected: str) -> None:
-    put(s3, HYPERPOD, json.dumps({"checkpoint_s3_bucket": value, "made_by": "somebody", "version": "3.1"}).encode())
+    put(s3, HYPERPOD, json.dumps({"checkpoint_s3_bucket": value, "made_by": "others", "version": "3.1"}).encode())
     assert resolve_manifest(s3, OUTPUT, JOB).checkpoint_uri == expected
 
 
@@ -331,7 +328,7 @@ def gzipped(plain: bytes) -> bytes:
 
 @dataclass
 class Endpoint:
-    """A loopback S3 that knows GetObject and can be told to misbehave."""
+    """A loopback S3 that has GetObject and misbehaves at will."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
