@@ -92,7 +92,7 @@ def numbered_run_name(root: str, number: int) -> str:
 def fresh_run_name(head: str, suffix: str) -> str:
     """A run's name that begins like `head` as far as it may, and leaves room for the number of a continuation.
 
-    `suffix` tells it from every other run; `time_suffix` makes one.
+    `suffix` makes it unique; `time_suffix` gives one.
     """
     room = RUN_MAX - len(numbered_run_name("", RERUNS_MAX + 1)) - len(suffix) - 1
     readable = re.sub(r"[^a-zA-Z0-9]+", "-", head).strip("-")[:room].strip("-")

@@ -6,11 +6,14 @@ Written against TorchX 0.7.0 and the nightly of 26 October 2026.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import yaml
@@ -29,6 +32,7 @@ from torchx.specs import (
 from torchx.specs.finder import ComponentValidationException
 
 from muster.client.aws.deployed_stack import DEFAULT_STACK
+from muster.client.cli.output import print_error
 from muster.client.errors import UnknownRunError, os_reason
 from muster.client.runs.continued_runs import generations, latest
 from muster.client.sdk import Muster
@@ -39,13 +43,13 @@ from muster.torchx.application_spec import TAG_ROLE, Application, Fields, Option
 from muster.torchx.command import RANK
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
-from muster.torchx.uncaught import report_plainly
 
 _INSTANCE_TYPE = (
     "node.kubernetes.io/instance-type"  # the capability that holds the instance type of TorchX's named resources
 )
 _RANK0 = "MUSTER_RANK0_HOST"  # never set: each replica is its own torchrun group, on localhost
 _DEFAULT_ROLE = "app"
+_PROGRAM = "torchx"
 
 
 class ApplicationError(MusterError, ComponentValidationException):
@@ -177,8 +181,29 @@ class MusterScheduler(Scheduler):
 
 def create_scheduler(session_name: str, **_: object) -> MusterScheduler:
     """The entry point that TorchX calls."""
-    report_plainly()
+    _report_plainly()
     return MusterScheduler(session_name)
+
+
+@cache
+def _report_plainly() -> None:
+    """In TorchX's own program, show an uncaught error of Muster as one line; TorchX itself shows a traceback."""
+    if Path(sys.argv[0]).stem != _PROGRAM:
+        return
+    before, before_in_thread = sys.excepthook, threading.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, MusterError):
+            print_error(error, as_json=False)
+        else:
+            before(kind, error, trace)
+
+    def report_in_thread(uncaught: threading.ExceptHookArgs) -> None:
+        # `torchx log` reads in threads, and raises their errors again in the main thread.
+        if not isinstance(uncaught.exc_value, MusterError):
+            before_in_thread(uncaught)
+
+    sys.excepthook, threading.excepthook = report, report_in_thread
 
 
 def _only_role(app: AppDef) -> Role:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract import timestamps
-from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
+from muster.contract.aws.failures import JobEnd, classify_end, explained
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Transition, granted_type
+from muster.contract.run.attempt import Attempt, Transition, granted_type
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef, TrainingJobSummaryTypeDef
@@ -25,23 +25,23 @@ _ENDS = frozenset(status for status in JobStatus if status.is_terminal)
 
 @dataclass(frozen=True)
 class Job:
-    """A training job of a run: a line of ListTrainingJobs, and what DescribeTrainingJob adds where it was asked."""
+    """A training job of a run: an attempt of the replica with this rank.
 
-    name: JobName
-    status: str
-    secondary: str
-    created_at: datetime | None = None
-    ended_at: datetime | None = None
-    reason: str = ""
-    failure_class: FailureClass | None = None
-    instance_type: str | None = None
-    """The type that it got, of several that it may have asked for."""
-    history: tuple[Transition, ...] = ()
+    The attempt holds what ListTrainingJobs says of it, and what DescribeTrainingJob adds where it was asked.
+    """
+
+    rank: int
+    attempt: Attempt
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.attempt.job
 
     @property
     def has_ended(self) -> bool:
         """Whether it can never change again; an unknown status does not count as an end."""
-        return self.status in _ENDS
+        return self.attempt.status in _ENDS
 
     @classmethod
     def from_summary(cls, summary: TrainingJobSummaryTypeDef, prefix: str, run: str) -> Job | None:
@@ -49,38 +49,36 @@ class Job:
         name = JobName.parse(summary["TrainingJobName"], prefix)
         if name is None or name.run != run:
             return None
-        return cls(
-            name,
-            summary["TrainingJobStatus"],
-            summary.get("SecondaryStatus", ""),
-            summary["CreationTime"],
-            summary.get("TrainingEndTime"),
+        ended_at = summary.get("TrainingEndTime")
+        attempt = Attempt(
+            attempt=name.attempt,
+            job=str(name),
+            launched_at=timestamps.text(summary["CreationTime"]),
+            ended_at=timestamps.text(ended_at) if ended_at else None,
+            status=summary["TrainingJobStatus"],
+            secondary=summary.get("SecondaryStatus", ""),
         )
+        return cls(name.rank, attempt)
 
     def listed_as(self, latest: Job) -> Job:
         """This job with the status of a later listing."""
-        return replace(
-            self,
-            status=latest.status,
-            secondary=latest.secondary,
-            created_at=latest.created_at,
-            ended_at=latest.ended_at,
-        )
+        listed = latest.attempt.model_dump(include={"launched_at", "ended_at", "status", "secondary"})
+        return Job(self.rank, self.attempt.model_copy(update=listed))
 
     def described(self, answer: DescribeTrainingJobResponseTypeDef) -> Job:
         """This job with what only DescribeTrainingJob says of it."""
         status, reason = answer["TrainingJobStatus"], answer.get("FailureReason", "")
         end = JobEnd(JobStatus(status), answer["SecondaryStatus"], reason) if status in _ENDS else None
-        return replace(
-            self,
-            reason=explained(end) if end else reason,
-            failure_class=classify_end(end) if end else None,
-            instance_type=granted_type(answer.get("ResourceConfig", {})),
-            history=tuple(
+        update = {
+            "reason": explained(end) if end else reason,
+            "failure_class": classify_end(end) if end else None,
+            "instance_type": granted_type(answer.get("ResourceConfig", {})),
+            "history": tuple(
                 Transition(at=timestamps.text(step["StartTime"]), secondary=step["Status"])
                 for step in answer.get("SecondaryStatusTransitions", [])
             ),
-        )
+        }
+        return Job(self.rank, self.attempt.model_copy(update=update))
 
 
 class ExecutionStatus(StrEnum):

@@ -96,7 +96,7 @@ def doctor(stack: StackOptions, *, json: Json = False) -> None:
 
 
 def _state(text: str) -> RunState:
-    # The list knows a run by its execution, which cannot tell `stopping` from an end.
+    # The list knows a run by its execution, which does not distinguish `stopping` from an end.
     known = [state for state in RunState if state is not RunState.STOPPING]
     if text not in known:
         raise OptionError(text, f"write one of {', '.join(known)}", option="--state")

@@ -134,27 +134,27 @@ def _of_wait(mark: Waiting, at: datetime) -> EventLogEntry:
 
 
 def _of_job(job: Job, traces: Traces) -> Iterator[EventLogEntry]:
-    name = job.name
-    who = f"replica {name.rank} attempt {name.attempt}"
+    attempt = job.attempt
+    number = attempt.attempt
 
     def entry(kind: EventKind, at: Timestamp, words: str, failure: FailureClass | None = None) -> EventLogEntry:
         return EventLogEntry(
             at=at,
             kind=kind,
-            text=f"{who} {words}",
-            rank=name.rank,
-            attempt=name.attempt,
-            job=str(name),
+            text=f"replica {job.rank} attempt {number} {words}",
+            rank=job.rank,
+            attempt=number,
+            job=job.name,
             failure_class=failure,
         )
 
-    if job.created_at is not None:
-        words = "was launched" if name.attempt == 1 else "was launched: a rerun"
-        yield entry(EventKind.REPLICA_LAUNCHED, timestamps.text(job.created_at), words)
-    for step in traces.histories.get(str(name), ()):
+    if attempt.launched_at is not None:
+        words = "was launched" if number == 1 else "was launched: a rerun"
+        yield entry(EventKind.REPLICA_LAUNCHED, attempt.launched_at, words)
+    for step in traces.histories.get(job.name, ()):
         if step.secondary in _INTERRUPTIONS:
             yield entry(EventKind.REPLICA_INTERRUPTED, step.at, _INTERRUPTIONS[step.secondary])
-    if job.has_ended and job.ended_at is not None:
-        failure = traces.failures.get(str(name)) if is_failure(job) else None
-        words = f"{job.status.lower()}{f': {failure}' if failure else ''}"
-        yield entry(EventKind.REPLICA_ENDED, timestamps.text(job.ended_at), words, failure)
+    if job.has_ended and attempt.ended_at is not None:
+        failure = traces.failures.get(job.name) if is_failure(job) else None
+        words = f"{attempt.status.lower()}{f': {failure}' if failure else ''}"
+        yield entry(EventKind.REPLICA_ENDED, attempt.ended_at, words, failure)

@@ -93,7 +93,7 @@ class PageSource:
     def _replicas(self, plan: Plan, status: RunStatus, result: Result | None) -> list[ReplicaView]:
         jobs: dict[int, dict[int, Job]] = {}
         for job in self._observer.jobs:
-            jobs.setdefault(job.name.rank, {})[job.name.attempt] = job
+            jobs.setdefault(job.rank, {})[job.attempt.attempt] = job
         settled = {replica.rank: replica for replica in result.replicas} if result else {}
         return [self._replica(plan, one, jobs.get(one.rank, {}), settled.get(one.rank)) for one in status.replicas]
 
@@ -106,7 +106,9 @@ class PageSource:
         for number in range(1, max([*jobs, *known], default=0) + 1):
             name = JobName(plan.place.job_prefix, plan.run, replica.rank, number)
             job = jobs.get(number)
-            attempt = self._of_job(job) if job else Attempt(attempt=number, job=str(name), secondary=NOT_CREATED)
+            attempt = Attempt(attempt=number, job=str(name), secondary=NOT_CREATED)
+            if job is not None:
+                attempt = self._observer.details.get(job).attempt
             if number in known:
                 attempt = attempt.merged(known[number])
             if attempt.was_created and attempt.instance_type is None:
@@ -127,21 +129,6 @@ class PageSource:
             checkpoint_uri=settled.checkpoint_uri if settled else None,
             artifacts=settled.artifacts if settled else None,
             problem=settled.problem if settled else None,
-        )
-
-    def _of_job(self, listed: Job) -> Attempt:
-        job = self._observer.details.get(listed)
-        return Attempt(
-            attempt=job.name.attempt,
-            job=str(job.name),
-            instance_type=job.instance_type,
-            launched_at=timestamps.text(job.created_at) if job.created_at else None,
-            ended_at=timestamps.text(job.ended_at) if job.ended_at else None,
-            status=job.status,
-            secondary=job.secondary,
-            failure_class=job.failure_class,
-            reason=job.reason,
-            history=job.history,
         )
 
     def _read_rounds(self, plan: Plan) -> RoundTable:

@@ -42,14 +42,14 @@ class JobDetails:
         """Describe those of `jobs` that have changed since they were described last; at most `most` of these."""
         changed = [job for job in jobs if not self._is_current(job)][:most]
         with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-            answers = pool.map(lambda job: self._cloud.jobs.describe(str(job.name)), changed)
+            answers = pool.map(lambda job: self._cloud.jobs.describe(job.name), changed)
             self._known.update(
-                {str(job.name): (job, job.described(answer)) for job, answer in zip(changed, answers, strict=True)}
+                {job.name: (job, job.described(answer)) for job, answer in zip(changed, answers, strict=True)}
             )
 
     def get(self, job: Job) -> Job:
         """The job with what is known of its details."""
-        known = self._known.get(str(job.name))
+        known = self._known.get(job.name)
         return job if known is None else known[1].listed_as(job)
 
     def all(self) -> Iterator[tuple[str, Job]]:
@@ -57,7 +57,7 @@ class JobDetails:
         return ((name, described) for name, (_, described) in self._known.items())
 
     def _is_current(self, job: Job) -> bool:
-        known = self._known.get(str(job.name))
+        known = self._known.get(job.name)
         return known is not None and known[0] == job
 
 
@@ -87,7 +87,7 @@ class Observer:
         jobs = self.jobs = self._cloud.jobs.of_run(self._run)
         self._find_end(execution)
         settled = self._settled()
-        unsettled = (job for job in jobs if is_failure(job) and str(job.name) not in settled)
+        unsettled = (job for job in jobs if is_failure(job) and job.name not in settled)
         self.details.fetch(unsettled, _DETAILS_PER_LOOK)
         progress = self._reader(execution).read()
         return run_status(
@@ -130,9 +130,7 @@ class Observer:
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
         settled = self._settled()
-        self.details.fetch(
-            job for job in jobs if execution.restarts or (is_failure(job) and str(job.name) not in settled)
-        )
+        self.details.fetch(job for job in jobs if execution.restarts or (is_failure(job) and job.name not in settled))
         layout = RunLayout(self._run)
         items = self._cloud.objects.items_after(layout.waiting, layout.waiting)
         marks = ((Waiting.from_key(key), at) for key, at in items)
@@ -143,7 +141,7 @@ class Observer:
                 execution=execution,
                 jobs=jobs,
                 failures=self._failures(),
-                histories={name: job.history for name, job in self.details.all()},
+                histories={name: job.attempt.history for name, job in self.details.all()},
                 waits=[(mark, at) for mark, at in marks if mark is not None],
                 rounds=self._reader(execution).rounds(),
                 result=self._result,
@@ -179,7 +177,7 @@ class Observer:
 
     def _waiting(self, execution: Execution, jobs: list[Job]) -> list[Waiting]:
         """The marks of refused launches; not asked for while every replica has a job that runs or has completed."""
-        settled = {job.name.rank for job in jobs if not is_failure(job)}
+        settled = {job.rank for job in jobs if not is_failure(job)}
         if execution.ended_at is not None or len(settled) >= execution.replicas:
             return []
         prefix = RunLayout(self._run).waiting
@@ -219,7 +217,7 @@ class Observer:
 
     def _failures(self) -> dict[str, FailureClass | None]:
         """The failure class of each ended job where it is known; the result overrides what jobs say."""
-        return {name: job.failure_class for name, job in self.details.all()} | self._settled()
+        return {name: job.attempt.failure_class for name, job in self.details.all()} | self._settled()
 
     def _settled(self) -> dict[str, FailureClass | None]:
         if self._result is None:

@@ -161,8 +161,8 @@ def run_status(seen: Observation) -> RunStatus:
     execution = seen.execution
     waits = {mark.rank: mark for mark in sorted(seen.waiting)}
     by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
-    for job in sorted(seen.jobs, key=lambda job: job.name.attempt):
-        by_rank.setdefault(job.name.rank, []).append(job)
+    for job in sorted(seen.jobs, key=lambda job: job.attempt.attempt):
+        by_rank.setdefault(job.rank, []).append(job)
     replicas = tuple(
         _replica(rank, attempts, seen.failures, seen.progress, waits.get(rank))
         for rank, attempts in sorted(by_rank.items())
@@ -192,25 +192,25 @@ def _replica(
     progress: Progress,
     mark: Waiting | None,
 ) -> ReplicaStatus:
-    latest = attempts[-1] if attempts else None
+    latest = attempts[-1].attempt if attempts else None
     # A mark is never deleted; it no longer holds once there is a job of its attempt.
-    waits = mark is not None and (latest is None or latest.name.attempt < mark.attempt)
+    waits = mark is not None and (latest is None or latest.attempt < mark.attempt)
     return ReplicaStatus(
         rank=rank,
-        attempt=latest.name.attempt if latest else 0,
-        job=str(latest.name) if latest else None,
+        attempt=latest.attempt if latest else 0,
+        job=latest.job if latest else None,
         status=latest.status if latest else None,
         secondary=latest.secondary if latest else "",
         waiting_for=mark.failure_class if mark is not None and waits else None,
         round=progress.rounds.get(rank),
         metrics=progress.metrics.get(rank, {}),
-        ends=tuple(failures.get(str(job.name)) for job in attempts if is_failure(job)),
+        ends=tuple(failures.get(job.name) for job in attempts if is_failure(job)),
     )
 
 
 def is_failure(job: Job) -> bool:
     """Whether the job ended otherwise than completed."""
-    return job.has_ended and job.status != JobStatus.COMPLETED
+    return job.has_ended and job.attempt.status != JobStatus.COMPLETED
 
 
 _OF_VERDICT = {

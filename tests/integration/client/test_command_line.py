@@ -44,7 +44,7 @@ def test_plan_needs_no_cloud(good: str) -> None:
     assert len(json.loads(answer.stdout)["requests"]) == 2
 
 
-def test_a_broken_spec_is_told_whole_before_anything_is_called() -> None:
+def test_a_broken_spec_is_reported_whole_before_anything_is_called() -> None:
     answer = muster("launch", "-", stdin="replicas: 0\ntrainr: a:b\nvolume_gb: big\n", AWS_ENDPOINT_URL=NOWHERE)
     assert answer.returncode == 2
     assert "The spec has 4 problems; nothing was created." in answer.stderr
@@ -62,7 +62,7 @@ def test_json_gives_errors_as_a_document_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "message"),
     [
         ({}, "No usable AWS credentials: Unable to locate credentials. Log in"),
         ({"AWS_PROFILE": "nobody"}, "No usable AWS credentials: The config profile (nobody) could not be found."),
@@ -79,22 +79,22 @@ def test_json_gives_errors_as_a_document_too() -> None:
     ],
     ids=["no credentials", "unknown profile", "dead endpoint", "malformed endpoint", "malformed region", "no region"],
 )
-def test_trouble_on_the_way_to_the_cloud_is_one_line(environment: dict[str, str], told: str) -> None:
+def test_trouble_on_the_way_to_the_cloud_is_one_line(environment: dict[str, str], message: str) -> None:
     answer = muster("status", "digits", **environment)
     assert answer.returncode == 3
-    assert told in answer.stderr
+    assert message in answer.stderr
     assert answer.stderr.startswith("muster: ")
     assert answer.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("path", "told"), [("/nowhere/run.yaml", "no such file or directory"), ("/", "is a directory")]
+    ("path", "message"), [("/nowhere/run.yaml", "no such file or directory"), ("/", "is a directory")]
 )
-def test_a_spec_that_cannot_be_read_is_one_line(path: str, told: str) -> None:
+def test_a_spec_that_cannot_be_read_is_one_line(path: str, message: str) -> None:
     answer = muster("plan", path)
     assert answer.returncode == 2
     assert answer.stderr == (
-        f"muster: The spec {path} cannot be read: {told}. Name a YAML or JSON file, or - for standard input.\n"
+        f"muster: The spec {path} cannot be read: {message}. Name a YAML or JSON file, or - for standard input.\n"
     )
 
 
@@ -155,6 +155,6 @@ def test_a_spec_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     assert "none/run.yaml: no such file or directory. Name another file, or - for standard output." in answer.stderr
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     answer = muster("--version")
     assert (answer.returncode, answer.stdout) == (0, f"muster {version('muster')}\n")

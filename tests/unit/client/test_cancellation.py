@@ -18,6 +18,7 @@ from muster.contract import timestamps
 from muster.contract.document import Document
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import Result, Verdict
@@ -76,7 +77,8 @@ class Account:
         self.running[name] = Execution(
             name, ExecutionStatus.RUNNING, now, None, 1, "", "", parent=parent, reruns=reruns
         )
-        self.jobs_of[name] = [Job(JobName("muster", name, 0, 1), "Completed", "Completed", now, now)]
+        job = str(JobName("muster", name, 0, 1))
+        self.jobs_of[name] = [Job(0, Attempt(attempt=1, job=job, status="Completed", secondary="Completed"))]
 
     def end(self, name: str, status: ExecutionStatus = ExecutionStatus.FAILED) -> None:
         changes = {"status": status, "ended_at": datetime.now(UTC)}

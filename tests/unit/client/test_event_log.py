@@ -1,4 +1,4 @@
-"""What has happened to a run, as its events tell it."""
+"""The event log of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
 from muster.client.runs.event_log import EventKind, Traces, event_log
+from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Transition
+from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.waiting import Waiting
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -22,10 +23,14 @@ def at(seconds: int) -> datetime:
 
 def job(rank: int, attempt: int, status: str, ended: int | None = None) -> Job:
     name = JobName("muster", "digits", rank, attempt)
-    return Job(name, status, status, at(attempt * 10), None if ended is None else at(ended))
+    times = {
+        "launched_at": timestamps.text(at(attempt * 10)),
+        "ended_at": None if ended is None else timestamps.text(at(ended)),
+    }
+    return Job(rank, Attempt(attempt=attempt, job=str(name), status=status, secondary=status, **times))
 
 
-def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order() -> None:
+def test_waits_interruptions_reruns_and_the_run_that_follows_are_in_order() -> None:
     execution = Execution("digits", ExecutionStatus.FAILED, START, at(60), 2, "Muster.Failed", "")
     lost = "muster-digits-r1-a1"
     history = [
@@ -34,7 +39,7 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order()
         ("Restarting", 14),
         ("Training", 15),
     ]
-    told = event_log(
+    entries = event_log(
         Traces(
             execution=execution,
             jobs=[job(1, 1, "Failed", ended=16), job(1, 2, "Completed", ended=50), job(0, 2, "InProgress")],
@@ -45,7 +50,7 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order()
             continued_by=("digits-x2", at(61)),
         )
     )
-    assert [(item.kind, item.rank, item.attempt, item.failure_class) for item in told] == [
+    assert [(item.kind, item.rank, item.attempt, item.failure_class) for item in entries] == [
         (EventKind.RUN_STARTED, None, None, None),
         (EventKind.REPLICA_WAITS, 0, 2, FailureClass.QUOTA),
         (EventKind.REPLICA_LAUNCHED, 1, 1, None),
@@ -59,13 +64,13 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_told_in_order()
         (EventKind.RUN_ENDED, None, None, None),
         (EventKind.RUN_RERUN, None, None, None),
     ]
-    assert [item.text for item in told if item.rank == 1][:4] == [
+    assert [item.text for item in entries if item.rank == 1][:4] == [
         "replica 1 attempt 1 was launched",
         "replica 1 attempt 1 was interrupted: SageMaker took the instance back",
         "replica 1 attempt 1 restarts in the same job",
         "replica 1 attempt 1 failed: user-code",
     ]
-    assert told[-1].text == "the run is continued by digits-x2"
+    assert entries[-1].text == "the run is continued by digits-x2"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "message"),
     [
         ('{"errorMessage": "The spec has 1 problem", "errorType": "SpecError"}', "The spec has 1 problem"),
         ("plain words", "plain words"),
@@ -55,7 +55,7 @@ def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
         ("replica 1 was lost\n\nLogs: https://…", "replica 1 was lost"),
     ],
 )
-def test_the_message_of_a_cause_is_found(cause: str, told: str) -> None:
+def test_the_message_of_a_cause_is_found(cause: str, message: str) -> None:
     answer = {"name": "x", "status": "FAILED", "startDate": None, "input": '{"replicas": true}', "cause": cause}
     execution = Execution.from_description(answer)
-    assert (execution.cause, execution.replicas) == (told, 0)
+    assert (execution.cause, execution.replicas) == (message, 0)

@@ -22,14 +22,14 @@ def test_lines_that_are_read_again_and_again_come_once_and_none_is_missing() -> 
     written = [event(number, at_ms=number * 10) for number in range(2_000)]
     # Up to 300 ms late, and every look reads the last second again.
     arrivals = sorted(written, key=lambda item: item.at_ms + chance.uniform(0, 300))
-    merge, told, there = Merge(hold_ms=500), [], []
+    merge, found, there = Merge(hold_ms=500), [], []
     for first in range(0, len(arrivals), 50):
         there += arrivals[first : first + 50]
         merge.add(item for item in there if item.at_ms >= (merge.newest_ms or 0) - 1_000)
-        told += merge.release()
+        found += merge.release()
         merge.forget((merge.newest_ms or 0) - 1_000)
-    told += merge.release(everything=True)
-    assert told == written
+    found += merge.release(everything=True)
+    assert found == written
 
 
 def test_a_line_that_comes_too_late_for_its_place_comes_late() -> None:
@@ -44,8 +44,8 @@ def test_a_line_that_comes_too_late_for_its_place_comes_late() -> None:
 def test_lines_of_other_runs_and_other_ranks_are_left_out() -> None:
     streams = ["digits-r0-a1", "digits-r1-a2", "digits-r2-r1-a1", "digits-r10-a1"]
     events = [event(number, 1_000, f"muster-{stream}/algo-1-7") for number, stream in enumerate(streams)]
-    told = list(LogQuery("muster", "digits").lines([*events, event(9, 1_000, "somebody/algo-1-7")]))
-    assert [(line.rank, line.attempt, line.job) for line in told] == [
+    found = list(LogQuery("muster", "digits").lines([*events, event(9, 1_000, "foreign/algo-1-7")]))
+    assert [(line.rank, line.attempt, line.job) for line in found] == [
         (0, 1, "muster-digits-r0-a1"),
         (1, 2, "muster-digits-r1-a2"),
         (10, 1, "muster-digits-r10-a1"),

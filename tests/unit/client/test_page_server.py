@@ -65,7 +65,7 @@ def test_it_listens_on_this_machine_alone_and_serves_nothing_else(server: PageSe
     assert ask(server, "/../data.json")[0] == 404
 
 
-def test_trouble_with_the_cloud_is_told_and_passes(server: PageServer, run: LiveRun) -> None:
+def test_trouble_with_the_cloud_is_shown_and_passes(server: PageServer, run: LiveRun) -> None:
     run.trouble = UnreachableError("nothing answers")
     status, body, _ = ask(server, "/data.json")
     assert status == 502

@@ -36,7 +36,7 @@ def files(place: Path, tmp_path: Path) -> dict[str, str]:
     return {str(path.relative_to(out)): path.read_text() for path in out.rglob("*") if path.is_file()}
 
 
-def test_the_same_files_give_the_same_bytes_whoever_packs_them_and_when(folder: Path, tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_bytes_on_every_machine_at_any_time(folder: Path, tmp_path: Path) -> None:
     first = pack(folder)
     elsewhere = folder.rename(tmp_path / "elsewhere")
     os.utime(elsewhere / "train.py", (1, 1))
