@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.spending import attempt_usd, end_mark, launch_mark, spent_usd
+from muster.contract.run.spending import billed_usd, end_mark, launch_mark, spent_usd
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
 
@@ -58,7 +58,7 @@ def _ceiling(run: ActiveRun) -> float | None:
 
 
 def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
-    usd = attempt_usd(_priced_type(replica, ended), ended.billable_seconds or 0)
+    usd = billed_usd(_priced_type(replica, ended), ended.billable_seconds or 0)
     return end_mark(replica.run.documents.layout, replica.rank, ended.attempt, usd)
 
 
