@@ -16,14 +16,14 @@ TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
-# Most tests wait for processes: two workers, each with an embedded cloud and a stack of its own, keep two cores busy.
-WORKERS ?= 2
+# Most tests wait for processes: four workers, each with an embedded cloud and a stack of its own, keep two cores busy.
+WORKERS ?= 4
 
 # npm's packages come while Python's do, and bytecode is compiled beside the first synthesis.
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt test check bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check bench docs screenshots deploy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,8 +106,11 @@ demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose o
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
+unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
+
 test: setup $(TORCH) $(TORCHX) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: setup $(TORCH) ## Lint, types, import rules
 	$(BIN)/ruff check .

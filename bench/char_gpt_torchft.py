@@ -7,8 +7,7 @@ from torchft.local_sgd import DiLoCo
 
 from examples.char_gpt.dataset import load, shard
 from examples.char_gpt.learning import Learner, Settings
-from muster.replica.context import Context
-from muster.replica.frontends.torchft_manager import Manager
+from muster.torchft import Context, Manager
 
 
 def train(

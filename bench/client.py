@@ -1,6 +1,6 @@
-"""The client: how soon `muster --help` answers, what a status costs, and whether a follower loses a line.
+"""The client: what `import muster` and `muster --help` take, what a status costs, and whether a follower loses lines.
 
-The command's peer is `import boto3`, which the AWS CLI's users know.
+The command's peer is `import boto3`, which users of the AWS CLI know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unittest.mock import patch
 import boto3
 
 from bench.table import Row
-from muster.client import Muster
+from muster import Muster
 from muster.client.aws.cloud import Cloud
 from muster.client.logs.log_lines import LogQuery
 from muster.client.logs.log_reader import POLL_SECONDS, follow_lines
@@ -38,13 +38,24 @@ _MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 36
 
 
 def run() -> list[Row]:
-    """The command's start, then both others on an embedded cloud whose jobs stay in their first phase."""
-    rows = _help()
+    """The import and the command first, then the others on an embedded cloud whose jobs stay in their first phase."""
+    rows = [_import(), *_help()]
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(port=0, end_with_parent=True, phase_seconds=3_600)
         # Everything of AWS is asked of the embedded cloud, and nothing of an account that this shell may know.
         with LocalCloud.start(Path(folder), settings) as cloud, patch.dict(os.environ, cloud.environment(), clear=True):
             return [*rows, _status(cloud), *_follow(cloud)]
+
+
+def _import() -> Row:
+    """Beyond a bare Python's start: every name of the package loads on first use."""
+    pairs = [
+        (_seconds([sys.executable, "-c", "import muster"]), _seconds([sys.executable, "-c", "pass"]))
+        for _ in range(_REPETITIONS)
+    ]
+    beyond = median(ours - bare for ours, bare in pairs) * 1000
+    bare = median(bare for _, bare in pairs) * 1000
+    return Row("import muster, beyond a bare Python", beyond, "ms", "<= 20", note=f"a bare Python takes {bare:.0f} ms")
 
 
 def _help() -> list[Row]:

@@ -18,7 +18,7 @@ from muster.contract.document import Document
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_into, encode
+from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_into, encode
 from muster.replica.wire.blocks import Blocks
 
 _COUNT = 1 << 24  # 64 MiB of float32
@@ -43,17 +43,19 @@ class _Case:
 
     def measure(self, room: Floats) -> int:
         """One try of everything; returns the object's size in bytes."""
-        self.time("encode", lambda: encode(_KEY, self.values, lambda _: _Header(), self.codec))
-        self.time("encode a mean", lambda: encode(_KEY, self.values, lambda _: _Header(), self.codec, dither=True))
+        self.time("encode", lambda: encode(_KEY, self.values, lambda _: _Header(), Encoding(self.codec)))
+        self.time(
+            "encode a mean", lambda: encode(_KEY, self.values, lambda _: _Header(), Encoding(self.codec, dither=True))
+        )
         self.time("encode with error feedback", lambda: self._feed_back(room))
-        body = encode(_KEY, self.values, lambda _: _Header(), self.codec)
+        body = encode(_KEY, self.values, lambda _: _Header(), Encoding(self.codec))
         blocks = Blocks(self.values.size, self.codec)
         records = body[HEADER_BYTES:]
         self.time("decode", lambda: decode_into(room, _KEY, records, blocks, range(blocks.number)))
         return len(body)
 
     def _feed_back(self, room: Floats) -> None:
-        encode(_KEY, self.values, lambda _: _Header(), self.codec, error=room)
+        encode(_KEY, self.values, lambda _: _Header(), Encoding(self.codec, error=room))
 
     def time(self, name: str, work: Callable[[], object]) -> None:
         """Run `work` and keep its time, if it is the best so far."""
@@ -105,7 +107,7 @@ def _bytes_row(codec: Codec, sizes: dict[str, int]) -> Row:
     """A round moves every value twice, in a contribution and in a mean."""
     mean = codec.for_mean(_MEMBERS)
     whole = 2 * sizes["fp32"]
-    coded = sizes[codec.name] + len(encode(_KEY, np.zeros(_COUNT, np.float32), lambda _: _Header(), mean))
+    coded = sizes[codec.name] + len(encode(_KEY, np.zeros(_COUNT, np.float32), lambda _: _Header(), Encoding(mean)))
     aim = "<= 0.14" if codec.name == "int4" else None
     note = f"contribution and mean of {_MEMBERS} members ({mean.label})"
     return Row(f"{codec.name}: bytes", coded / whole, "of fp32's", aim, None, note)

@@ -1,4 +1,4 @@
-"""Whether replicas hold the same parameters, by their own files."""
+"""Compares the replicas' parameters by their checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from muster.contract.layout import split_s3_uri
 
 
 def hold_the_same_bytes(s3: Any, uris: Iterable[str | None]) -> bool:
-    """Whether the final checkpoints at `uris` (.npz) hold the same arrays, byte for byte; not when one is missing."""
+    """Whether the final checkpoints at `uris` (.npz) hold the same arrays, byte for byte; False if one is missing."""
     contents = [None if uri is None else _arrays(s3, uri) for uri in uris]
     return None not in contents and all(arrays == contents[0] for arrays in contents)
 

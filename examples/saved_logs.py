@@ -1,4 +1,4 @@
-"""The logs of a cloud that is about to be gone."""
+"""Saves the logs of an embedded cloud before it stops."""
 
 from __future__ import annotations
 

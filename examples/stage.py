@@ -1,4 +1,4 @@
-"""What every demo of this folder needs around its run: the embedded cloud with the stack, and an orderly end."""
+"""What every demo needs around its run: the embedded cloud with the stack, and a clean shutdown."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any
 from rich.console import Console
 
 from examples.parameters import hold_the_same_bytes
+from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
-from examples.stopwatch import Stopwatch
 from infra.deploy.deployment import deploy
 from infra.settings.stack_settings import LOCAL_IMAGE, Platform
-from muster.client import Muster, RunStatus
+from muster import Muster, RunStatus
 from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason
 from muster.contract.errors import MusterError
@@ -34,15 +34,15 @@ POLL_SECONDS = 0.5
 
 
 class Stage:
-    """A cloud of its own with the real stack deployed to it; files in `folder`.
+    """An embedded cloud with the real stack deployed to it; its files are in `folder`.
 
-    While it is open this process speaks to that cloud alone.
+    While it is open, this process calls that cloud alone.
     """
 
     def __init__(self, console: Console, folder: Path) -> None:
         self.console = console
         self.folder = folder
-        self.watch = Stopwatch(console)
+        self.watch = PhaseTimer(console)
         self._cloud: LocalCloud | None = None
 
     @property
@@ -55,7 +55,7 @@ class Stage:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Start the cloud and deploy; nothing of it runs any more afterwards.
+        """Start the cloud and deploy; stops everything at the end.
 
         Raises:
             MusterError: a part could not be started.
@@ -82,7 +82,7 @@ class Stage:
             yield
 
     def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:
-        """Launch `spec`, tell `follow` every status and show it, and return how it ended."""
+        """Launch `spec`, pass every status to `follow` and show it; returns the result."""
         with self.watch.phase("run") as remarks:
             run = Muster().launch(spec)
             self.console.print(f"\nStartExecution {run.name}\n", soft_wrap=True)
@@ -105,7 +105,7 @@ class Stage:
         return hold_the_same_bytes(self.cloud.client("s3"), (replica.checkpoint_uri for replica in result.replicas))
 
     def save_logs(self) -> None:
-        """Keep the cloud's logs for whoever looks for a mistake."""
+        """Save the cloud's logs, for debugging."""
         save_logs(self.cloud, self.folder / "logs")
 
 
@@ -136,7 +136,7 @@ def perform(
 
 
 def shown(path: Path) -> str:
-    """A path as a user in this folder would write it."""
+    """A path relative to the repository if it is in it."""
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
@@ -152,5 +152,5 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def replica_arguments(spec: Spec, *own: str) -> dict[str, Any]:
-    """The trainer's arguments without its `own`: what a baseline without an outer optimizer takes."""
+    """The trainer's arguments except `own`: those of a baseline without an outer optimizer."""
     return {name: value for name, value in spec.kwargs.items() if name not in own}

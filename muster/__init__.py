@@ -1,1 +1,226 @@
-"""Muster: one model, N independent SageMaker training jobs, one S3 bucket."""
+"""Muster: one model, N independent SageMaker training jobs, one S3 bucket.
+
+    from muster import Muster
+
+    run = Muster().launch({"replicas": 4, "trainer": "my.module:train"})
+    run.wait()
+    print(run.result().verdict)
+
+This package is the public interface: every name in `__all__`. The names load on first use, so that `import muster` is
+quick and a container needs only the packages of what it uses. Trainers written for PyTorch use `muster.torch` and
+`muster.torchft`.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+# Type checkers read the name, not the value. Importing typing would take most of the time of `import muster`.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from muster.client.errors import BusyError as BusyError
+    from muster.client.errors import ClientError as ClientError
+    from muster.client.errors import CredentialsError as CredentialsError
+    from muster.client.errors import DeniedError as DeniedError
+    from muster.client.errors import ForeignStackError as ForeignStackError
+    from muster.client.errors import InputError as InputError
+    from muster.client.errors import NoPlanError as NoPlanError
+    from muster.client.errors import NoResultError as NoResultError
+    from muster.client.errors import OptionError as OptionError
+    from muster.client.errors import OutageError as OutageError
+    from muster.client.errors import PickledSessionError as PickledSessionError
+    from muster.client.errors import RefusedError as RefusedError
+    from muster.client.errors import RegionError as RegionError
+    from muster.client.errors import RunContinuedError as RunContinuedError
+    from muster.client.errors import RunNotEndedError as RunNotEndedError
+    from muster.client.errors import StackNotFoundError as StackNotFoundError
+    from muster.client.errors import UnfinishedRunError as UnfinishedRunError
+    from muster.client.errors import UnknownRunError as UnknownRunError
+    from muster.client.errors import UnreachableError as UnreachableError
+    from muster.client.errors import WaitTimeoutError as WaitTimeoutError
+    from muster.client.launch.dry_run import DryRun as DryRun
+    from muster.client.launch.dry_run import RankGroup as RankGroup
+    from muster.client.launch.dry_run import SourceArchive as SourceArchive
+    from muster.client.launch.estimate import Cost as Cost
+    from muster.client.launch.estimate import Quota as Quota
+    from muster.client.logs.log_lines import LogLine as LogLine
+    from muster.client.runs.cancellation import Cancellation as Cancellation
+    from muster.client.runs.doctor import Diagnosis as Diagnosis
+    from muster.client.runs.event_log import EventKind as EventKind
+    from muster.client.runs.event_log import EventLogEntry as EventLogEntry
+    from muster.client.runs.live_page import PageSource as PageSource
+    from muster.client.runs.run_list import RunSummary as RunSummary
+    from muster.client.runs.run_status import ReplicaState as ReplicaState
+    from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
+    from muster.client.runs.run_status import RunState as RunState
+    from muster.client.runs.run_status import RunStatus as RunStatus
+    from muster.client.sdk import Muster as Muster
+    from muster.client.sdk import Run as Run
+    from muster.contract.aws.failures import FailureClass as FailureClass
+    from muster.contract.aws.prices import PriceTable as PriceTable
+    from muster.contract.errors import DocumentError as DocumentError
+    from muster.contract.errors import MusterError as MusterError
+    from muster.contract.errors import Problem as Problem
+    from muster.contract.errors import RunNameTakenError as RunNameTakenError
+    from muster.contract.errors import SpecError as SpecError
+    from muster.contract.run.attempt import Attempt as Attempt
+    from muster.contract.run.attempt import Transition as Transition
+    from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
+    from muster.contract.run.result import ReplicaResult as ReplicaResult
+    from muster.contract.run.result import Result as Result
+    from muster.contract.run.result import Verdict as Verdict
+    from muster.contract.spec.spec import Spec as Spec
+    from muster.replica.algorithms.algorithm import Algorithm as Algorithm
+    from muster.replica.context import Context as Context
+    from muster.replica.errors import AlgorithmError as AlgorithmError
+    from muster.replica.errors import DivergedError as DivergedError
+    from muster.replica.errors import FencedError as FencedError
+    from muster.replica.errors import ParametersError as ParametersError
+    from muster.replica.errors import RendezvousError as RendezvousError
+    from muster.replica.errors import StoppedError as StoppedError
+    from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
+    from muster.replica.metrics import Metrics as Metrics
+    from muster.replica.rounds.exchange import Outcome as Outcome
+    from muster.report.page_model import Page as Page
+
+_MODULES = {
+    "muster.client.errors": (
+        "BusyError",
+        "ClientError",
+        "CredentialsError",
+        "DeniedError",
+        "ForeignStackError",
+        "InputError",
+        "NoPlanError",
+        "NoResultError",
+        "OptionError",
+        "OutageError",
+        "PickledSessionError",
+        "RefusedError",
+        "RegionError",
+        "RunContinuedError",
+        "RunNotEndedError",
+        "StackNotFoundError",
+        "UnfinishedRunError",
+        "UnknownRunError",
+        "UnreachableError",
+        "WaitTimeoutError",
+    ),
+    "muster.client.launch.dry_run": ("DryRun", "RankGroup", "SourceArchive"),
+    "muster.client.launch.estimate": ("Cost", "Quota"),
+    "muster.client.logs.log_lines": ("LogLine",),
+    "muster.client.runs.cancellation": ("Cancellation",),
+    "muster.client.runs.doctor": ("Diagnosis",),
+    "muster.client.runs.event_log": ("EventKind", "EventLogEntry"),
+    "muster.client.runs.live_page": ("PageSource",),
+    "muster.client.runs.run_list": ("RunSummary",),
+    "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunState", "RunStatus"),
+    "muster.client.sdk": ("Muster", "Run"),
+    "muster.contract.aws.failures": ("FailureClass",),
+    "muster.contract.aws.prices": ("PriceTable",),
+    "muster.contract.errors": ("DocumentError", "MusterError", "Problem", "RunNameTakenError", "SpecError"),
+    "muster.contract.run.attempt": ("Attempt", "Transition"),
+    "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
+    "muster.contract.spec.spec": ("Spec",),
+    "muster.replica.algorithms.algorithm": ("Algorithm",),
+    "muster.replica.context": ("Context",),
+    "muster.replica.errors": (
+        "AlgorithmError",
+        "DivergedError",
+        "FencedError",
+        "ParametersError",
+        "RendezvousError",
+        "StoppedError",
+    ),
+    "muster.replica.frontends.array_diloco": ("DiLoCo",),
+    "muster.replica.metrics": ("Metrics",),
+    "muster.replica.rounds.exchange": ("Outcome",),
+    "muster.report.page_model": ("Page",),
+}
+"""The public names by the modules that define them."""
+
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Algorithm",
+    "AlgorithmError",
+    "Attempt",
+    "BusyError",
+    "Cancellation",
+    "ClientError",
+    "Context",
+    "Cost",
+    "CredentialsError",
+    "DeniedError",
+    "DiLoCo",
+    "Diagnosis",
+    "DivergedError",
+    "DocumentError",
+    "DryRun",
+    "EventKind",
+    "EventLogEntry",
+    "FailureClass",
+    "FencedError",
+    "ForeignStackError",
+    "InputError",
+    "LogLine",
+    "Metrics",
+    "Muster",
+    "MusterError",
+    "NoPlanError",
+    "NoResultError",
+    "OptionError",
+    "OutageError",
+    "Outcome",
+    "Page",
+    "PageSource",
+    "ParametersError",
+    "PickledSessionError",
+    "PriceTable",
+    "Problem",
+    "Quota",
+    "RankGroup",
+    "RefusedError",
+    "RegionError",
+    "RendezvousError",
+    "ReplicaOutcome",
+    "ReplicaResult",
+    "ReplicaState",
+    "ReplicaStatus",
+    "Result",
+    "Run",
+    "RunContinuedError",
+    "RunNameTakenError",
+    "RunNotEndedError",
+    "RunState",
+    "RunStatus",
+    "RunSummary",
+    "SourceArchive",
+    "Spec",
+    "SpecError",
+    "StackNotFoundError",
+    "StoppedError",
+    "Transition",
+    "UnfinishedRunError",
+    "UnknownRunError",
+    "UnreachableError",
+    "Verdict",
+    "WaitTimeoutError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module  # noqa: PLC0415 - for the same reason
+
+    found: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

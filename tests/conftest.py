@@ -1,7 +1,9 @@
 """Fixtures that every test may use."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
@@ -12,6 +14,23 @@ settings.load_profile("muster")
 assert callable(providers._get_local_constants)
 _no_constants = providers._local_constants
 providers._get_local_constants = lambda: _no_constants
+
+HERE = Path(__file__).parent
+LONGEST_FIRST = (
+    "e2e/test_demo.py",
+    "faults/test_control_plane.py",
+    "e2e/test_torchx.py",
+    "faults/test_rendezvous_interleavings.py",
+    "terminal",
+    "workflow",
+    "e2e",
+    "faults",
+    "infra",
+    "page",
+    "conformance",
+    "integration",
+)
+"""Files and folders by the time that they take: a worker that begins a long file last keeps the others waiting."""
 
 pytest_plugins = ["tests.plugins.cloud", "tests.plugins.stack"]
 
@@ -27,3 +46,14 @@ def pytest_configure() -> None:
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name no test by bytes: gzip writes the time into them, and workers that collect at different times must agree."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; what is not named in `LONGEST_FIRST` fills the gaps at the end."""
+    items.sort(key=lambda item: _place(item.path))
+
+
+def _place(path: Path) -> int:
+    return next(
+        (place for place, name in enumerate(LONGEST_FIRST) if path.is_relative_to(HERE / name)), len(LONGEST_FIRST)
+    )

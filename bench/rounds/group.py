@@ -17,7 +17,7 @@ from bench.rounds.server import Server
 
 BUCKET = "bench"
 _SMALL_BYTES = 65_536
-_END_SECONDS = 60.0  # of a replica that dies as it was told to
+_END_SECONDS = 60.0  # of a replica that dies as the benchmark wants
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import CONNECTIONS, Meeting
+from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
 from muster.replica.store.s3_store import S3ObjectStore
 
 _PREFIX = "rendezvous/recovery/"
@@ -81,9 +81,9 @@ def main(what: str, count: int, uri: str, started: float) -> None:
         print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
         return
     quorum = Quorum(1, 1, 1.0)
-    meeting = Meeting(store, "recovery", quorum, _TIMEOUT_SECONDS, Event(), snapshot_rounds=_SNAPSHOT_ROUNDS)
+    context = RoundContext(store, "recovery", quorum, _TIMEOUT_SECONDS, Event(), snapshot_rounds=_SNAPSHOT_ROUNDS)
     parameters = np.zeros(count, np.float32)
-    outer = DiLoCo(Rendezvous.open(meeting, 0, 1 if what == "train" else 2, Metrics()), parameters)
+    outer = DiLoCo(Rendezvous.open(context, 0, 1 if what == "train" else 2, Metrics()), parameters)
     if what == "recover":
         assert outer.round == _ROUNDS
         print(json.dumps({"seconds": time.time() - started}), flush=True)

@@ -27,7 +27,7 @@ from muster.replica.store.transport import Bytes
 
 
 class _Mortal(S3ObjectStore):
-    """A store at which the process can be told to die."""
+    """A store at which the process can be made to die."""
 
     die_at: str | None = None
     after = False

@@ -20,9 +20,16 @@ from numpy.typing import NDArray
 
 from muster.replica.codecs import codec_named
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import CONNECTIONS, POLL_FIRST_SECONDS, POLL_GROWTH, POLL_MAX_SECONDS, Meeting
+from muster.replica.rounds.round_context import (
+    CONNECTIONS,
+    POLL_FIRST_SECONDS,
+    POLL_GROWTH,
+    POLL_MAX_SECONDS,
+    RoundContext,
+)
 from muster.replica.store.transport import ObjectMissingError, Store
 
 Floats = NDArray[np.float32]
@@ -88,14 +95,14 @@ class Muster(Scheme):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         quorum = Quorum(place.replicas, max(1, place.replicas // 2), place.grace_seconds)
-        meeting = Meeting(
+        context = RoundContext(
             place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool, codec=codec_named(place.codec)
         )
-        self._rendezvous = Rendezvous.open(meeting, place.rank, 1, Metrics())
+        self._rendezvous = Rendezvous.open(context, place.rank, 1, Metrics())
 
     def exchange(self, round_: int, gradient: Floats) -> Floats:
         """One round, without the outer step."""
-        return self._rendezvous.exchange(round_, gradient, 1.0).mean
+        return self._rendezvous.exchange(round_, LocalUpdate(gradient, 1.0)).mean
 
 
 class AllGather(Scheme):

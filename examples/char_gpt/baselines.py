@@ -1,4 +1,4 @@
-"""What the replicas are held against: one of them alone, and synchronous data parallel with as many tokens as all."""
+"""The baselines: one replica alone, and synchronous data parallel with as many tokens as all replicas together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Curve = list[tuple[int, float]]
 
 
 def alone(settings: Settings, replicas: int, every: int, stop: Event) -> Curve:
-    """One replica by itself: a replica's steps on its own part of the text, and nothing from the others."""
+    """One replica alone: a replica's steps on its own part of the text, without exchange."""
     text, held_out = load()
     return _curve(Learner(settings, shard(text, 0, replicas), held_out, seed=0), every, stop)
 
@@ -29,7 +29,7 @@ def data_parallel(settings: Settings, replicas: int, every: int, stop: Event) ->
 
 
 def _curve(learner: Learner, every: int, stop: Event) -> Curve:
-    """The held-out loss every so many steps; ends early once `stop` is set."""
+    """The held-out loss every `every` steps; ends early once `stop` is set."""
     torch.set_num_threads(1)
     curve = [(0, learner.held_out_loss())]
     for step in range(1, learner.settings.steps + 1):

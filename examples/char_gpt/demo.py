@@ -1,8 +1,8 @@
 """A GPT trained by four replicas on this machine: `make demo-gpt`.
 
 Starts the embedded cloud, deploys the real stack to it, launches examples/char_gpt/run.yaml, trains the two baselines
-beside it, and holds the losses against each other. Writes build/demo-gpt/result.json and losses.svg; ends with 0 only
-if the run truly succeeded.
+meanwhile, and compares the losses. Writes build/demo-gpt/result.json and losses.svg; exits with 0 only if the run
+succeeded and its result is as good as expected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from examples.char_gpt.learning import SYNC_EVERY, Settings
 from examples.char_gpt.plot import plot
 from examples.char_gpt.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
-from muster.client import RunStatus
+from muster import RunStatus
 from muster.contract.spec.spec import Spec
 
 SPEC = Path(__file__).with_name("run.yaml")
@@ -31,8 +31,8 @@ RUN_TIMEOUT_SECONDS = 480.0
 
 _INTRODUCTION = """\
 Muster demo: {replicas} replicas train one GPT on the sources of Python's standard library,
-each on its own part. They meet every {sync_every} steps, only in an S3 bucket. Beside
-them, the same model is trained by one replica alone and with all data in every step.
+each on its own part. They exchange every {sync_every} steps, through an S3 bucket alone.
+For comparison, the same model is trained by one replica alone and with all data in every step.
 """
 _OUTER = (
     "sync_every",
@@ -48,7 +48,7 @@ _OUTER = (
 
 
 def demo(console: Console, folder: Path, spec: Spec) -> bool:
-    """From nothing to a verdict; whether the run truly succeeded.
+    """Run the demo; returns whether the run succeeded with the expected result.
 
     Raises:
         MusterError: a part could not be started, or the run could not be followed.
@@ -88,7 +88,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
 
 @contextmanager
 def _pool() -> Iterator[tuple[ThreadPoolExecutor, Event]]:
-    """One thread for the baselines, so that they leave a core to the replicas; stopped whatever happens."""
+    """One thread for the baselines, which leaves a core to the replicas; always stopped at the end."""
     stop = Event()
     with ThreadPoolExecutor(max_workers=1) as pool:
         try:
@@ -98,7 +98,7 @@ def _pool() -> Iterator[tuple[ThreadPoolExecutor, Event]]:
 
 
 class _Losses:
-    """Collects the replicas' losses from every status that is seen."""
+    """Collects the replicas' losses from every status."""
 
     def __init__(self, sync_every: int) -> None:
         self._sync_every = sync_every

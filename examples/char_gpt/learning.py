@@ -1,4 +1,4 @@
-"""What replicas, the baselines and the benchmark have in common: the settings, one inner step, the held-out loss."""
+"""Shared by replicas, baselines and the benchmark: the settings, one inner step, the held-out loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYNC_EVERY = 50  # inner steps between two exchanges, if the spec names no other
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the model, and of one replica's inner steps."""
+    """Settings of the model and of one replica's inner steps."""
 
     width: int = 64
     layers: int = 2
@@ -36,7 +36,7 @@ class Learner:
     """A model with its inner optimizer, schedule and data."""
 
     def __init__(self, settings: Settings, text: torch.Tensor, held_out: torch.Tensor, seed: int) -> None:
-        """`seed` gives the order of the text's windows."""
+        """`seed` determines the order of the text's windows."""
         self.settings = settings
         self.model = settings.model()
         self.optimizer = torch.optim.AdamW(
@@ -58,11 +58,11 @@ class Learner:
         return loss.item()
 
     def held_out_loss(self) -> float:
-        """Nats per character on text that nobody trains on."""
+        """Nats per character on text that no replica trains on."""
         with torch.no_grad():
             return self.model.loss(*self._held_out).item()
 
     def _rate(self, step: int) -> float:
-        """Linear warm-up, then a line down to a tenth at the last step."""
+        """Linear warm-up, then linear decay to a tenth at the last step."""
         left = 1 - 0.9 * step / self.settings.steps
         return min((step + 1) / self.settings.warmup_steps, left)

@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Foretells the next character."""
+    """Predicts the next character."""
 
     def __init__(self, *, width: int, layers: int, heads: int, length: int, seed: int) -> None:
         super().__init__()
@@ -48,8 +48,8 @@ class GPT(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                # By the number of inputs: GPT-2's 0.02 is made for a width of 1,600, and a narrow model learns nothing
-                # for its first hundreds of steps with it. What adds to the residual stream begins smaller, as there.
+                # Scaled by the number of inputs: GPT-2's 0.02 suits a width of 1,600; with it a narrow model learns
+                # nothing for hundreds of steps. Layers that add to the residual stream start smaller, as in GPT-2.
                 deviation = parameter.shape[1] ** -0.5
                 if "projection" in name or "perceptron.3" in name:
                     deviation /= (2 * layers) ** 0.5

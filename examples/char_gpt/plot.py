@@ -1,4 +1,4 @@
-"""The losses as a picture."""
+"""Plots the losses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from examples.char_gpt.baselines import Curve
 
-# The first steps teach little but the letters' frequencies: the axis ends this far above the lowest loss, in nats.
+# The first steps learn little but letter frequencies: the axis ends this far above the lowest loss, in nats.
 HEIGHT = 1.25
 
 

@@ -1,4 +1,4 @@
-"""What the demo claims, and whether it is true. Pure."""
+"""The demo's claims, and the checks whether they hold. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from examples.char_gpt.baselines import Curve
 from muster.contract.layout import RunLayout
 from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 
-# How much higher than data parallel's the loss may be, which costs an exchange in every step.
+# How much higher the loss may be than data parallel's, which exchanges in every step.
 ABOVE_DATA_PARALLEL = 0.05
 
 
@@ -30,7 +30,7 @@ class Report:
 
     @property
     def loss(self) -> float | None:
-        """Of the model that the replicas share: theirs must be equal, so the highest is any of them."""
+        """The loss of the shared model: all replicas' must be equal, so the highest stands for all."""
         losses = [replica.metrics.get("heldout") for replica in self.result.replicas]
         known = [loss for loss in losses if loss is not None]
         return max(known) if known and len(known) == len(losses) else None
@@ -42,7 +42,7 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """Why the run did not truly succeed; empty when it did."""
+        """Why the demo failed; empty if it succeeded."""
         return list(self._problems())
 
     def _problems(self) -> Iterator[str]:
@@ -63,7 +63,7 @@ class Report:
             yield f"the loss {self.loss:.3f} is more than {ABOVE_DATA_PARALLEL:.0%} above that of data parallel"
 
     def document(self) -> dict[str, object]:
-        """What build/demo-gpt/result.json holds."""
+        """The content of build/demo-gpt/result.json."""
         return {
             "verdict": "failed" if self.problems else "succeeded",
             "problems": self.problems,
@@ -81,7 +81,7 @@ class Report:
 
 
 def verdict_lines(report: Report, sync_every: int) -> Iterator[str]:
-    """The verdict for people, with Rich's markup, in at most 80 columns."""
+    """The verdict as text with Rich's markup, in at most 80 columns."""
     result = report.result
     yield "[bold green]The run succeeded.[/]" if not report.problems else "[bold red]The run did not succeed.[/]"
     for problem in report.problems:

@@ -1,4 +1,4 @@
-"""What every replica runs: `examples.char_gpt.trainer:train`."""
+"""The trainer of every replica: `examples.char_gpt.trainer:train`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import torch
 
 from examples.char_gpt.dataset import load, shard
 from examples.char_gpt.learning import SYNC_EVERY, Learner, Settings
-from muster.replica.context import Context
-from muster.replica.frontends.torch_diloco import DiLoCo
+from muster.torch import Algorithm, Context, DiLoCo
 
 
 def train(
@@ -28,18 +27,15 @@ def train(
 
     Args:
         context: given by Muster.
-        sync_every, fragments, delay, alpha, eager, codec: see `muster.replica.algorithms.algorithm.Algorithm`.
-        threads: of PyTorch; replicas that share a machine should not fight for its cores.
+        sync_every, fragments, delay, alpha, eager, codec: as in `muster.torch.Algorithm`.
+        threads: PyTorch's; replicas that share a machine share its cores.
         settings: see `Settings`.
     """
     torch.set_num_threads(threads)
     chosen = Settings(**settings)  # type: ignore[arg-type]
     text, held_out = load()
     learner = Learner(chosen, shard(text, context.rank, context.world_size), held_out, seed=context.rank)
-    outer = DiLoCo(
-        learner.model,
-        learner.optimizer,
-        context.rendezvous,
+    algorithm = Algorithm(
         sync_every=sync_every,
         learning_rate=outer_learning_rate,
         momentum=outer_momentum,
@@ -48,6 +44,12 @@ def train(
         alpha=alpha,
         eager=eager,
         codec=codec,
+    )
+    outer = DiLoCo(
+        context.rendezvous,
+        learner.model,
+        learner.optimizer,
+        algorithm,
         trainer_state={"data": learner.data, "schedule": learner.schedule},
         checkpoint_dir=context.checkpoint_dir,
     )

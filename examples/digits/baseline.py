@@ -1,4 +1,4 @@
-"""The same model trained by one process on all data, with as many samples seen as all replicas together see."""
+"""The baseline: the same model trained by one process on all data, with as many samples as all replicas together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def baseline_accuracy(
     hidden: int = 128,
     seed: int = 0,
 ) -> float:
-    """Held-out accuracy after `replicas * rounds * inner_steps` steps of AdamW. Arguments as those of the trainer."""
+    """Held-out accuracy after `replicas * rounds * inner_steps` steps of AdamW. Arguments as the trainer's."""
     training, held_out = load()
     model = Classifier(hidden, seed)
     optimizer = AdamW(model.parameters, learning_rate, weight_decay)

@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 images of 8 x 8 pixels, split once and for all, and dealt out to the replicas."""
+"""scikit-learn's digits: 1,797 images of 8 x 8 pixels, with a fixed split, divided among the replicas."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def load() -> tuple[Examples, Examples]:
 
 
 def shard(examples: Examples, rank: int, world_size: int) -> Examples:
-    """The part of `examples` that replica `rank` sees, and no other replica does."""
+    """The part of `examples` that replica `rank` alone sees."""
     return examples[slice(rank, None, world_size)]

@@ -19,7 +19,7 @@ from rich.console import Console
 from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
-from muster.client import RunStatus
+from muster import RunStatus
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import MusterError
 from muster.contract.spec.retry_budget import Budget
@@ -30,27 +30,27 @@ SPEC = Path(__file__).with_name("run.yaml")
 
 VICTIM = 2
 LOST_AFTER = 0.9
-"""Of the least time that its rounds take: on any machine its process lives for longer."""
+"""A share of the least time that the rounds take: on any machine the replica is still training then."""
 RUN_TIMEOUT_SECONDS = 240.0
 
 _INTRODUCTION = """\
 Muster demo: {replicas} replicas train one classifier of handwritten digits, each on
-its own part of the data. They meet only in an S3 bucket, and one of them will
-lose its instance.
+its own part of the data. They exchange through an S3 bucket alone, and one of them
+will lose its instance.
 """
-# How the demo's run is patient with quota: a wait of seconds, where a real one takes minutes.
+# The demo waits seconds for quota, where a real run waits minutes.
 _QUOTA_BUDGET = Budget(max_reruns=5, delay_seconds=4)
 _QUOTA_VICTIM, _QUOTA_REFUSALS = 1, 2
 
 
 class Fault(StrEnum):
-    """What the environment variable FAULTS may ask for, beside the lost instance."""
+    """The faults that the environment variable FAULTS can add to the lost instance."""
 
     QUOTA = "quota"
 
 
 def asked_faults(text: str) -> set[Fault]:
-    """The faults in a list with commas.
+    """The faults in a comma-separated list.
 
     Raises:
         MusterError: one of them is unknown.
@@ -58,13 +58,13 @@ def asked_faults(text: str) -> set[Fault]:
     names = {name for name in text.split(",") if name}
     unknown = sorted(names - set(Fault))
     if unknown:
-        message = f"FAULTS: found {', '.join(unknown)}; known is {', '.join(Fault)}; correct it or leave it out."
+        message = f"FAULTS is {', '.join(unknown)}; allowed: {', '.join(Fault)}, or leave it unset."
         raise MusterError(message)
     return {Fault(name) for name in names}
 
 
 def demo(console: Console, folder: Path, spec: Spec) -> bool:
-    """From nothing to a verdict; whether the run truly succeeded.
+    """Run the demo; returns whether the run succeeded with the expected result.
 
     Raises:
         MusterError: a part could not be started, or the run could not be followed.
@@ -73,7 +73,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     console.print(_INTRODUCTION.format(replicas=spec.replicas))
     stage = Stage(console, folder)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        # Quick, and the deployment leaves it a core. Nobody watches the baseline, and it has no outer optimizer.
+        # Quick, and the deployment leaves it a core. The baseline needs no delay, and it has no outer optimizer.
         shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
         baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)
         with stage.open():
@@ -94,21 +94,21 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
 
 
 class _Saboteur:
-    """Takes one replica's instance away in the middle of its rounds, and tells of it."""
+    """Takes one replica's instance away during its rounds, and prints that."""
 
     def __init__(self, stage: Stage, spec: Spec) -> None:
         self._console = stage.console
         trains = replica_arguments(spec)
         seconds = LOST_AFTER * trains.get("rounds", 0) * trains.get("seconds_per_round", 0.0)
         self._lost = stage.cloud.faults.add(LostInstance(job=f"*-r{VICTIM}-a1", after_seconds=seconds))
-        self._told = False
+        self._printed = False
 
     def __call__(self, status: RunStatus) -> None:
-        if not self._told and self._lost.fired:
+        if not self._printed and self._lost.fired:
             round_ = next((replica.round for replica in status.replicas if replica.rank == VICTIM), None)
             when = f"in round {round_}" if round_ else "before its first round was over"
             self._console.print(f"[yellow]⚡ took away the instance of replica {VICTIM} {when}[/yellow]")
-            self._told = True
+            self._printed = True
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ PIXELS, CLASSES = 64, 10
 
 
 class Classifier:
-    """64 pixels -> hidden units (ReLU) -> 10 classes. `parameters` are updated in place by whoever trains it."""
+    """64 pixels -> hidden units (ReLU) -> 10 classes. An optimizer updates `parameters` in place."""
 
     def __init__(self, hidden: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ class Classifier:
         }
 
     def accuracy(self, examples: Examples) -> float:
-        """The share of examples that are classified rightly."""
+        """The share of examples that are classified correctly."""
         p = self.parameters
         hidden = np.maximum(examples.images @ p["hidden.weight"] + p["hidden.bias"], 0)
         guesses = (hidden @ p["output.weight"] + p["output.bias"]).argmax(axis=1)
@@ -66,11 +66,11 @@ class AdamW:
         self._steps = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The moments and the number of steps."""
+        """The running averages and the number of steps."""
         return {"first": self._first, "second": self._second, "steps": self._steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from that state."""
         self._first, self._second, self._steps = (state_dict[name] for name in ("first", "second", "steps"))
 
     def step(self, gradients: Arrays) -> None:

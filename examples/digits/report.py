@@ -1,4 +1,4 @@
-"""What the demo claims, and whether it is true. Pure."""
+"""The demo's claims, and the checks whether they hold. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Report:
 
     @property
     def accuracy(self) -> float | None:
-        """Of the model that the replicas share: theirs must be equal, so the lowest is any of them."""
+        """The accuracy of the shared model: all replicas' must be equal, so the lowest stands for all."""
         return min((replica.metrics.get("accuracy", 0.0) for replica in self.result.replicas), default=None)
 
     @property
@@ -39,13 +39,13 @@ class Report:
 
     @property
     def rounds(self) -> int | None:
-        """How many rounds every replica has behind it."""
+        """The rounds that every replica has completed."""
         rounds = [replica.round for replica in self.result.replicas if replica.round is not None]
         return min(rounds, default=None)
 
     @property
     def problems(self) -> list[str]:
-        """Why the run did not truly succeed; empty when it did."""
+        """Why the demo failed; empty if it succeeded."""
         return list(self._problems())
 
     def _problems(self) -> Iterator[str]:
@@ -63,7 +63,7 @@ class Report:
             yield f"the accuracy {self.accuracy} is more than {TOLERANCE} below the baseline's {self.baseline_accuracy}"
 
     def document(self) -> dict[str, object]:
-        """What build/demo/result.json holds."""
+        """The content of build/demo/result.json."""
         return {
             "verdict": "failed" if self.problems else "succeeded",
             "problems": self.problems,
@@ -81,7 +81,7 @@ class Report:
 
 
 def verdict_lines(report: Report) -> Iterator[str]:
-    """The verdict for people, with Rich's markup, in at most 80 columns."""
+    """The verdict as text with Rich's markup, in at most 80 columns."""
     result = report.result
     yield "[bold green]The run succeeded.[/]" if not report.problems else "[bold red]The run did not succeed.[/]"
     for problem in report.problems:

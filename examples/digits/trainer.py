@@ -1,4 +1,4 @@
-"""What every replica runs: `examples.digits.trainer:train`."""
+"""The trainer of every replica: `examples.digits.trainer:train`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from examples.digits.dataset import load, shard
 from examples.digits.model import AdamW, Classifier
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.frontends.array_diloco import DiLoCo
 
@@ -32,8 +33,8 @@ def train(
         context: given by Muster.
         rounds: outer steps of the whole run.
         inner_steps: AdamW steps between two outer steps.
-        outer_momentum: DiLoCo's 0.9 remembers about ten rounds, which is long for a run of twenty or thirty.
-        seconds_per_round: a round takes at least this long, so that one can watch it.
+        outer_momentum: DiLoCo's 0.9 averages over about ten rounds, too many for a run of twenty or thirty.
+        seconds_per_round: the least duration of a round, to make the demo easy to watch.
     """
     training, held_out = load()
     examples = shard(training, context.rank, context.world_size)
@@ -42,15 +43,14 @@ def train(
     outer = DiLoCo(
         context.rendezvous,
         model.parameters,
-        learning_rate=outer_learning_rate,
-        momentum=outer_momentum,
+        Algorithm(learning_rate=outer_learning_rate, momentum=outer_momentum),
         trainer_state={"inner": inner},
         checkpoint_dir=context.checkpoint_dir,
     )
     context.metrics.log(round=outer.round, accuracy=model.accuracy(held_out))
     while outer.round < rounds and not context.stop.is_set():
         started = time.monotonic()
-        # By rank and round: a replica that comes back draws what comes next, whatever it drew before.
+        # Seeded by rank and round: a restarted replica draws the next round's batches.
         rng = np.random.default_rng((seed, context.rank, outer.round))
         losses = []
         for _ in range(inner_steps):

@@ -22,7 +22,13 @@ from infra.settings.stack_settings import Platform
 _SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "muster/report", "lambdas")
 _ASSETS = "muster/report/assets"  # the parts of the page
 _REQUIREMENTS = "lambdas/requirements.txt"
-_REPLICA_SOURCES = ("muster/__init__.py", "muster/contract", "muster/replica")
+_REPLICA_SOURCES = (
+    "muster/__init__.py",
+    "muster/torch.py",
+    "muster/torchft.py",
+    "muster/contract",
+    "muster/replica",
+)
 _REPLICA_MAIN = "muster/replica/entry/package_main.py"
 _REPLICA_REQUIREMENTS = "muster/replica/requirements.txt"
 _OLDEST_TIME = (1980, 1, 1, 0, 0, 0)  # zip: the earliest

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the cloud. One line each: what was found, what to do."""
+"""The client's errors. Each message is one line: what was found, and what to do."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from muster.contract.errors import MusterError
 
 
 class ClientError(MusterError):
-    """Root of the client's errors: the cloud, or the way to it, is in trouble."""
+    """Root of the client's errors."""
 
 
 class InputError(ClientError):
-    """Root of the errors that another input would avoid."""
+    """Root of the errors that a different input would avoid."""
 
 
 def os_reason(error: OSError) -> str:
-    """Why the operating system refused, as part of a sentence."""
+    """The operating system's reason, as part of a sentence."""
     return (error.strerror or str(error)).lower()
 
 
@@ -23,45 +23,51 @@ class UnknownRunError(InputError):
 
     def __init__(self, run: str, stack: str) -> None:
         super().__init__(
-            f"The stack {stack} has no run named {run!r}: check the name. `muster list` shows the runs there are; "
-            "they can be looked at for 90 days after their end."
+            f"The stack {stack} has no run named {run!r}. `muster list` shows its runs; a run stays visible for 90 "
+            "days after it ends."
         )
 
 
 class UnfinishedRunError(InputError):
-    """A result was asked for before there is one."""
+    """The run has not ended, so it has no result yet."""
 
     def __init__(self, run: str) -> None:
         super().__init__(f"The run {run} has no result yet: watch it with `muster status {run} --watch`.")
 
 
-class GoingRunError(InputError):
-    """A run was to go on that has not ended."""
+class RunNotEndedError(InputError):
+    """Only a run that has ended can be continued."""
 
     def __init__(self, run: str) -> None:
         super().__init__(f"The run {run} has not ended: cancel it with `muster cancel {run}`, or wait for its end.")
 
 
-class ResumedRunError(InputError):
-    """A run was to go on that goes on already."""
+class RunContinuedError(InputError):
+    """Another run already continues the run."""
 
     def __init__(self, run: str, continued_by: str) -> None:
-        super().__init__(f"The run {run} goes on as {continued_by} already: rerun that one once it has ended.")
+        super().__init__(
+            f"The run {run} is already continued by {continued_by}. Once that run has ended, continue it: "
+            f"`muster rerun {continued_by}`."
+        )
 
 
 class NoResultError(ClientError):
-    """An execution that ended without a settlement, most often because its spec was refused."""
+    """The run ended without a settlement, most often because its spec was refused."""
 
     def __init__(self, run: str, reason: str) -> None:
         super().__init__(f"The run {run} ended without a result: {reason}")
 
 
 class NoPlanError(ClientError):
-    """A page was asked for of a run that has no plan."""
+    """The run has no plan, so it has no page."""
 
     def __init__(self, run: str, reason: str) -> None:
-        why = reason or "it has only just begun: try again in a moment"
-        super().__init__(f"The run {run} has no plan to show: {why.rstrip('.')}.")
+        if reason:
+            message = f"The run {run} has no plan to show: {reason.rstrip('.')}."
+        else:
+            message = f"The run {run} has just started and has no plan yet. Try again in a few seconds."
+        super().__init__(message)
 
 
 class ReportFileError(InputError):
@@ -75,7 +81,10 @@ class PortError(InputError):
     """The port for a live page is not free."""
 
     def __init__(self, port: int, detail: str) -> None:
-        super().__init__(f"The page cannot be served on port {port}: {detail}. Name another with --port, or none.")
+        super().__init__(
+            f"The page cannot be served on port {port}: {detail}. Choose another with --port, or "
+            "leave --port out to use any free port."
+        )
 
 
 class SpecFileError(InputError):
@@ -97,31 +106,36 @@ class SpecWriteError(InputError):
 
 
 class SpecExistsError(InputError):
-    """A spec was to be written where there is a file."""
+    """The file for a spec exists already."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"The file {path} exists and is left alone: name another, or - for standard output.")
+        super().__init__(
+            f"The file {path} already exists and was not overwritten. Name another file, or - for standard output."
+        )
 
 
 class OptionError(InputError):
-    """An option's value that cannot be read."""
+    """An option has a value that cannot be used."""
 
     def __init__(self, found: str, remedy: str, option: str) -> None:
         super().__init__(f"{option}: found {found!r}; {remedy}.")
 
 
 class UsageError(InputError):
-    """A command line that cannot be read."""
+    """The command line cannot be used."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem.rstrip('.')}: --help says what there is.")
+        super().__init__(f"{problem.rstrip('.')}. See --help for the options.")
 
 
 class WaitTimeoutError(ClientError):
-    """The run did not end within the time given to `wait`; it goes on."""
+    """The run did not end within the time given to `wait`; it is still running."""
 
     def __init__(self, run: str, seconds: float) -> None:
-        super().__init__(f"The run {run} did not end within {seconds:g} s. It goes on; wait longer or cancel it.")
+        super().__init__(
+            f"The run {run} did not end within {seconds:g} s and is still running. Wait longer, or cancel it with "
+            f"`muster cancel {run}`."
+        )
 
 
 class StackNotFoundError(ClientError):
@@ -135,7 +149,7 @@ class StackNotFoundError(ClientError):
 
 
 class ForeignStackError(ClientError):
-    """The stack exists but is none of ours."""
+    """The stack exists but is not a Muster stack."""
 
     def __init__(self, stack: str, missing: str) -> None:
         super().__init__(
@@ -149,24 +163,24 @@ class CredentialsError(ClientError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(
-            f"No usable AWS credentials: {detail.rstrip('.')}. Log in (`aws sso login`), name a profile with "
-            '--profile, or turn this shell to the embedded cloud: eval "$(muster local env)".'
+            f"No usable AWS credentials: {detail.rstrip('.')}. Log in (`aws sso login`), choose a profile "
+            'with --profile, or point this shell at the embedded cloud: eval "$(muster local env)".'
         )
 
 
 class RegionError(ClientError):
-    """Nothing says which region to use."""
+    """No region is set."""
 
     def __init__(self) -> None:
         super().__init__("No AWS region is set: pass --region, set AWS_REGION, or name one in your profile.")
 
 
 OUTAGE_SECONDS = 600.0
-"""A run lasts days and a laptop's network does not: who waits or follows goes on through an outage of this length."""
+"""A run lasts days; a laptop's network may fail meanwhile. Waiting and following survive an outage of this length."""
 
 
 class OutageError(ClientError):
-    """Root of the errors that pass: who waits for something else anyway asks again."""
+    """Root of the temporary errors: waiting and following retry after them."""
 
 
 class UnreachableError(OutageError):
@@ -175,26 +189,38 @@ class UnreachableError(OutageError):
     def __init__(self, detail: str) -> None:
         super().__init__(
             f"{detail.rstrip('.')}. If this is the embedded cloud, start it with `muster local up` "
-            'and turn this shell to it: eval "$(muster local env)"; otherwise check the network and AWS_ENDPOINT_URL.'
+            'and point this shell at it: eval "$(muster local env)"; otherwise check the network and AWS_ENDPOINT_URL.'
         )
 
 
 class BusyError(OutageError):
-    """The service throttles, or is in trouble itself, beyond the patience of a call."""
+    """The service throttled the call or failed, after several tries."""
 
     def __init__(self, what: str, detail: str) -> None:
-        super().__init__(f"AWS is busy: {what}: {detail.rstrip('.')}. Try again in a moment.")
+        super().__init__(f"AWS is throttling or unavailable: {what}: {detail.rstrip('.')}. Try again in a few seconds.")
 
 
 class DeniedError(ClientError):
-    """The credentials are good but may not do this."""
+    """The credentials are valid but do not allow the call."""
 
     def __init__(self, action: str, detail: str) -> None:
-        super().__init__(f"These credentials may not call {action}: {detail.rstrip('.')}. Use a role that may.")
+        super().__init__(
+            f"These credentials are not allowed to call {action}: {detail.rstrip('.')}. Use a role that is."
+        )
 
 
 class RefusedError(ClientError):
-    """Anything else that keeps a request from its answer."""
+    """AWS refused the request for another reason."""
 
     def __init__(self, what: str, detail: str) -> None:
         super().__init__(f"The request to AWS failed: {what}: {detail.rstrip('.')}.")
+
+
+class PickledSessionError(InputError):
+    """A `Muster` that was given a session cannot be pickled."""
+
+    def __init__(self, stack: str) -> None:
+        super().__init__(
+            f"Muster({stack!r}) was made with a boto3 session, which cannot be pickled. "
+            "Make it with profile= and region= instead."
+        )

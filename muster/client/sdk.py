@@ -1,8 +1,10 @@
-"""The face of Muster in Python: a stack, and the runs in it."""
+"""The SDK: a stack, and the runs in it."""
 
 from __future__ import annotations
 
 import math
+import re
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -12,33 +14,34 @@ from typing import Any
 
 import boto3
 
-from muster.client.aws.cloud import Cloud, open_session
+from muster.client.aws.cloud import Cloud
+from muster.client.aws.connection import open_session
 from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.aws.reported import Execution, read_input
-from muster.client.cli.log_options import read_regex
 from muster.client.errors import (
     OUTAGE_SECONDS,
-    GoingRunError,
     NoResultError,
     OutageError,
-    ResumedRunError,
+    PickledSessionError,
+    RunContinuedError,
+    RunNotEndedError,
     UnfinishedRunError,
     WaitTimeoutError,
 )
-from muster.client.launch.deployment_context import surroundings
-from muster.client.launch.dry_run import DryRun, dry_run
-from muster.client.launch.execution_name import execution_name
+from muster.client.launch.dry_run import DeploymentContext, DryRun, dry_run
 from muster.client.launch.source_archive import pack
-from muster.client.logs.log_lines import LogLine, LogQuery
+from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
+from muster.client.runs.cancellation import Cancellation, cancel
 from muster.client.runs.doctor import Diagnosis, examine
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.live_page import PageSource, read_page
+from muster.client.runs.notebook import run_html, runs_html
 from muster.client.runs.observer import Observer, read_result
 from muster.client.runs.run_list import LIST_MAX, RunSummary, list_runs
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.contract.errors import RunNameTakenError
-from muster.contract.names import run_name
+from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.orphans import YOUNG_SECONDS
 from muster.contract.run.result import Result
@@ -48,17 +51,18 @@ from muster.report.links import console_links
 from muster.report.render import render
 
 POLL_SECONDS = 2.0
-# Lines have the times of their instances' clocks.
-_CLOCKS_DIFFER_BY = timedelta(minutes=5)
-# SageMaker: a job that is stopped has two minutes to save its work. So long after a run's end its jobs may still write.
-_SAVED_WITHIN = timedelta(minutes=10)
+# Lines carry the times of their instances' clocks, which may differ from AWS's.
+_CLOCK_SKEW = timedelta(minutes=5)
+# SageMaker: a job that is stopped has two minutes to save its work, so its jobs may still write after a run's end.
+_WRITES_AFTER_END = timedelta(minutes=10)
 
 
 class Muster:
-    """A deployed stack, found by its CloudFormation outputs. Nothing is called before the first use.
+    """A deployed stack, found by its CloudFormation outputs. Makes no call before its first use.
 
-    `profile` and `region` are chosen as by the AWS CLI where they are left out, AWS_REGION before AWS_DEFAULT_REGION;
-    `session` takes the place of both.
+    A `profile` or `region` that is left out is chosen as the AWS CLI chooses it, AWS_REGION before AWS_DEFAULT_REGION;
+    `session` replaces both. Two are equal that reach the same stack with the same profile and region. It can be
+    pickled unless it was given a session.
 
     Raises:
         CredentialsError: there is no such profile.
@@ -72,83 +76,143 @@ class Muster:
         profile: str | None = None,
         region: str | None = None,
     ) -> None:
+        self.stack = stack
+        self._session, self._profile, self._region = session, profile, region
         self._cloud = Cloud(stack, session or open_session(profile, region))
+
+    def __repr__(self) -> str:
+        region = self._cloud.session.region_name
+        return f"Muster({self.stack!r})" if region is None else f"Muster({self.stack!r}, region={region!r})"
+
+    def _repr_html_(self) -> str:
+        """The newest runs as a table, for notebooks."""
+        return runs_html(repr(self), lambda: self.list(limit=10))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Muster) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self.stack)
+
+    def _identity(self) -> tuple[object, ...]:
+        session = self._cloud.session
+        return self.stack, self._session, session.profile_name, session.region_name
+
+    def __reduce__(self) -> tuple[Callable[..., Muster], tuple[str | None, ...]]:
+        if self._session is not None:
+            raise PickledSessionError(self.stack)
+        return _reopened, (self.stack, self._profile, self._region)
 
     @property
     def bucket(self) -> str:
-        """The bucket in which the runs of this stack meet and leave what they made."""
-        return self._cloud.stack.bucket
-
-    def launch(self, spec: Spec | Mapping[str, Any]) -> Run:
-        """Start a run. Its name is the spec's, or a new one.
-
-        The same spec under the same name, sent again while the run goes on, is the same run. A `source_dir` of this
-        machine is relative to the working directory.
+        """The stack's bucket: it holds the rendezvous and the output of all runs.
 
         Raises:
-            SpecError: with every problem of the spec at once; nothing was created.
+            ClientError: the stack cannot be found.
+        """
+        return self._cloud.stack.bucket
+
+    def launch(self, spec: Spec | Mapping[str, object]) -> Run:
+        """Start a run. It has the spec's name, or else a new one.
+
+        Idempotent while the run has not ended: the same spec under the same name is the same run. A local `source_dir`
+        is relative to the working directory.
+
+        Raises:
+            SpecError: the spec has problems, all of which are listed; nothing was created.
             RunNameTakenError: the name belongs to another run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
-        name = execution_name(checked)
-        self._cloud.start_execution(name, execution_input(self._with_source(checked)))
+        name = checked.name or new_run_name(checked)
+        self._cloud.executions.start(name, execution_input(self._with_source(checked)))
         return self.run(name)
 
     def _with_source(self, spec: Spec) -> Spec:
-        """The spec as others can read it: a folder of this machine is packed and uploaded, once."""
+        """The spec with a local folder of source code packed, uploaded once, and named by its URI."""
         if spec.source_dir is None or spec.delivered:
             return spec
-        uri = self._cloud.store_source(pack(Path(spec.source_dir)))
+        uri = self._cloud.objects.store_source(pack(Path(spec.source_dir)))
         return spec.model_copy(update={"source_dir": uri})
 
-    def plan(self, spec: Spec | Mapping[str, Any]) -> DryRun:
+    def plan(self, spec: Spec | Mapping[str, object]) -> DryRun:
         """What a launch of `spec` would send, need and cost here; nothing is created or uploaded.
 
-        Prices come from the Price List API, which needs `pricing:GetProducts`; else from the shipped table.
+        Prices come from the Price List API, which needs `pricing:GetProducts`, or else from the shipped table.
 
         Raises:
-            SpecError: with every problem of the spec at once.
+            SpecError: the spec has problems, all of which are listed.
             ClientError: the stack cannot be found.
         """
         checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
-        return dry_run(checked, surroundings(self._cloud, checked))
+        return dry_run(checked, DeploymentContext.of(self._cloud, checked))
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
-        """What has outlived its run; nothing is changed. A job younger than `young_seconds` is not judged.
+        """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.
 
         Raises:
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         return examine(self._cloud, young_seconds)
 
     def list(self, state: RunState | None = None, limit: int = LIST_MAX) -> list[RunSummary]:
-        """At most `limit` runs in `state` (all without one), the newest first; Step Functions knows 90 days of them.
+        """At most `limit` runs in `state` (or in any), the newest first. Step Functions keeps them for 90 days.
 
         Raises:
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         return list_runs(self._cloud, state, limit)
 
     def run(self, name: str) -> Run:
-        """The run named `name`, whether it exists or not: its methods will tell."""
-        return Run(self._cloud, name)
+        """The run named `name`. Makes no call: whether the run exists shows when one of its methods is used."""
+        return Run(self, name)
+
+
+def _reopened(stack: str, profile: str | None, region: str | None) -> Muster:
+    return Muster(stack, profile=profile, region=region)
+
+
+def new_run_name(spec: Spec) -> str:
+    """A name that says what is trained and since when, and is new: `digits-trainer-20261121-094500-3f9c0`."""
+    module = spec.trainer.partition(":")[0] if spec.trainer else "run"
+    head = ".".join(module.split(".")[-2:])
+    return fresh_run_name(re.sub("_+", "-", head), time_suffix(datetime.now(UTC), secrets.choice))
 
 
 class Run:
-    """One run: an execution of the stack's state machine."""
+    """One run: an execution of the stack's state machine.
 
-    def __init__(self, cloud: Cloud, name: str) -> None:
+    Two are equal that have the same name and stack. It can be pickled unless its `Muster` was given a session.
+    """
+
+    def __init__(self, muster: Muster, name: str) -> None:
         self.name = name
-        self._cloud = cloud
-        self._observer = Observer(cloud, name)
+        self.muster = muster
+        self._cloud = muster._cloud
+        self._observer = Observer(self._cloud, name)
+
+    def __repr__(self) -> str:
+        return f"Run({self.name!r}, stack={self.muster.stack!r})"
+
+    def _repr_html_(self) -> str:
+        """The run's status as a table, for notebooks."""
+        return run_html(repr(self), self.status)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and (self.name, self.muster) == (other.name, other.muster)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.muster))
+
+    def __reduce__(self) -> tuple[type[Run], tuple[Muster, str]]:
+        return Run, (self.muster, self.name)
 
     def status(self) -> RunStatus:
         """The run as it is now.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         return self._observer.look()
 
@@ -160,12 +224,13 @@ class Run:
     ) -> RunStatus:
         """Return the run's status once the run has ended and none of its jobs is left; `timeout` is in seconds.
 
-        `progress` is called with every status on the way, the last one included.
+        `progress` is called with every status that is read, the last one included. Outages of up to ten minutes are
+        survived.
 
         Raises:
-            WaitTimeoutError: `timeout` went by; the run goes on.
+            WaitTimeoutError: `timeout` has passed; the run continues.
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         seen_at = -math.inf
@@ -195,21 +260,21 @@ class Run:
         regex: str | None = None,
         tail: int | None = None,
     ) -> Iterator[LogLine]:
-        """What the replicas have written, all ranks (or those of `rank`) and attempts merged in time order.
+        """The lines that the replicas have written: all attempts of all ranks (or of `rank`), merged in time order.
 
-        With `tail` only the last so many of them; with `follow` also what they write from now on, until the run has
-        ended. A line that CloudWatch Logs delivers more than five minutes behind newer ones is not seen while
-        following.
+        `regex` keeps the lines in which it is found. `tail` keeps at most that many of the last lines. `follow`
+        continues with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five
+        minutes behind newer ones.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
-            OptionError: `regex` is no regular expression.
+            ClientError: AWS cannot be reached or refuses.
+            OptionError: `regex` is not a valid regular expression.
         """
         pattern = None if regex is None else read_regex(regex, "regex")
-        # The log group is the account's, for ever: CloudWatch Logs is spared the search before the run.
-        execution = self._cloud.describe_execution(self.name)
-        began = execution.started_at - _CLOCKS_DIFFER_BY
+        # The log group holds the lines of all jobs of the account: only those since the run's start are searched.
+        execution = self._cloud.executions.describe(self.name)
+        began = execution.started_at - _CLOCK_SKEW
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
             run=run_name(self.name),
@@ -221,105 +286,105 @@ class Run:
         if query.is_empty:
             return iter(())
         if tail is not None:
-            last = last_lines(self._cloud, query, tail, _last_moment(execution, until))
+            last = last_lines(self._cloud, query, tail, _last_line_at(execution, until))
             if not follow:
                 return iter(last)
             query = replace(query, since=last[0].at if last else query.since)
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
 
     def _has_ended(self) -> bool:
-        # One call while the run goes on; the whole status only once the execution has ended.
-        if self._cloud.describe_execution(self.name).ended_at is None:
+        # One call until the execution has ended; the whole status only then.
+        if self._cloud.executions.describe(self.name).ended_at is None:
             return False
         return self.status().state.is_terminal
 
     def events(self) -> list[EventLogEntry]:
-        """What has happened to the run until now, oldest first.
+        """The run's events until now, oldest first.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         return self._observer.event_log()
 
     def spec(self) -> dict[str, Any]:
-        """What the run was started with, as it was written: what is left out was left to the stack.
+        """The spec that the run was started with, as it was written; the stack's defaults are not in it.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
-        return read_input(self._cloud.execution_input(self.name))
+        return read_input(self._cloud.executions.input_of(self.name))
 
     @property
     def console_url(self) -> str:
-        """The page of the run's execution in the Step Functions console."""
+        """The page of the run's execution in the Step Functions console.
+
+        Raises:
+            ClientError: the stack cannot be found.
+        """
         stack = self._cloud.stack
         return console_links(stack.execution_arn(self.name), stack.job_prefix).execution
 
     def rerun(self) -> Run:
-        """Let the run, which has ended, go on as another one from its last committed round; asked again, the same.
+        """Start the continuation of the run, which has ended, from its last committed round. Idempotent.
 
         Raises:
-            GoingRunError: it has not ended.
-            ResumedRunError: it goes on already, under a name of somebody's choice.
-            RunNameTakenError: its next name belongs to a run that has nothing to do with it.
+            RunNotEndedError: it has not ended.
+            RunContinuedError: a run with a name of the user's choice already continues it.
+            RunNameTakenError: the name of its continuation belongs to an unrelated run.
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         if not self.status().state.is_terminal:
-            raise GoingRunError(self.name)
-        name, continued_by = self._observer.succession()
+            raise RunNotEndedError(self.name)
+        name, continued_by = self._observer.continuation_names()
         if continued_by not in {None, name}:
-            raise ResumedRunError(self.name, str(continued_by))
+            raise RunContinuedError(self.name, str(continued_by))
         if continued_by is None:
             parent = run_name(self.name)
             spec = parse_spec({**self.spec(), "name": name, "resume_from": parent})
             try:
-                self._cloud.start_execution(name, execution_input(spec))
+                self._cloud.executions.start(name, execution_input(spec))
             except RunNameTakenError:
-                # Started a moment ago, by the rerun policy or by a call whose answer was lost, and not known yet.
-                if self._cloud.describe_execution(name).parent != parent:
+                # Just started by the rerun policy, or by a call whose answer was lost, and not recorded yet.
+                if self._cloud.executions.describe(name).parent != parent:
                     raise
-        return Run(self._cloud, name)
+        return Run(self.muster, name)
 
     def report(self) -> bytes:
-        """The run's page, one HTML file: that in the bucket, or while there is none, one of the run as it is now.
+        """The run's page, one HTML file: the one in the bucket, or before the settlement one of the run as it is now.
 
         Raises:
-            NoPlanError: there is nothing to show, because the run was refused or has only just begun.
+            NoPlanError: there is nothing to show, because the run was refused or has just started.
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         return read_page(self._cloud, run_name(self.name)) or render(self.live_page().look())
 
     def live_page(self) -> PageSource:
-        """What pages of the run as it is now are made from.
-
-        Looking again asks only for what can have changed.
-        """
+        """A source of pages of the run as it is now, each cheaper than the first."""
         return PageSource(self._cloud, self.name)
 
-    def cancel(self) -> bool:
-        """Stop the run; whether there was something to stop. Its jobs may take minutes to save their work.
+    def cancel(self) -> Cancellation:
+        """Stop the run, or the continuation that trains in its place; one that is about to start is waited for.
+
+        The jobs may take minutes to save their work. A run that has ended, with all its continuations, stays as it is.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
-        if self._cloud.describe_execution(self.name).ended_at is not None:
-            return False
-        self._cloud.stop_execution(self.name, "Cancelled by a client of Muster.")
-        return True
+        return cancel(self._cloud, self.name, POLL_SECONDS)
 
     def result(self) -> Result:
-        """What came of the run.
+        """The settlement of the run: its verdict, and what each replica leaves.
 
         Raises:
             UnfinishedRunError: it has not ended.
             NoResultError: it ended without a settlement; the error says why.
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         result = read_result(self._cloud, run_name(self.name))
         if result is not None:
@@ -330,11 +395,11 @@ class Run:
         raise NoResultError(self.name, status.reason or f"the execution {status.state}")
 
 
-def _last_moment(execution: Execution, until: datetime | None) -> datetime:
-    """When the last line of a run can have been written that is asked for."""
-    moments = [datetime.now(UTC) + _CLOCKS_DIFFER_BY]
+def _last_line_at(execution: Execution, until: datetime | None) -> datetime:
+    """The latest time at which a line that is asked for can have been written."""
+    times = [datetime.now(UTC) + _CLOCK_SKEW]
     if execution.ended_at is not None:
-        moments.append(execution.ended_at + _SAVED_WITHIN)
+        times.append(execution.ended_at + _WRITES_AFTER_END)
     if until is not None:
-        moments.append(until.astimezone())
-    return min(moments)
+        times.append(until.astimezone())
+    return min(times)

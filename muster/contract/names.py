@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
 REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
@@ -31,6 +33,10 @@ _JOB = re.compile(
     r"(?P<prefix>[a-zA-Z0-9]+)-(?P<run>[a-zA-Z0-9](?:-?[a-zA-Z0-9])*)-r(?P<rank>0|[1-9]\d{0,3})-a(?P<attempt>[1-9]\d{0,2})"
 )
 _DIGEST_LENGTH = 8
+# 29 letters and digits that are hard to confuse; without x, which numbers the continuations of a run. Five of them make
+# it nearly certain that a hundred runs launched within one second get different names.
+_MARK_CHARACTERS = "0123456789abcdefghjkmnpqrstvwyz"
+_MARK_LENGTH = 5
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,22 @@ def numbered_run_name(root: str, number: int) -> str:
     """The name of the run with this number in the lineage of the run `root`: the same every time."""
     name = f"{root}-x{number}"
     return name if len(name) <= RUN_MAX else identified_run_name(root, f"{root}\n{number}")
+
+
+def fresh_run_name(head: str, suffix: str) -> str:
+    """A run's name that begins like `head` as far as it may, and leaves room for the number of a continuation.
+
+    `suffix` makes it unique; `time_suffix` gives one.
+    """
+    room = RUN_MAX - len(numbered_run_name("", RERUNS_MAX + 1)) - len(suffix) - 1
+    readable = re.sub(r"[^a-zA-Z0-9]+", "-", head).strip("-")[:room].strip("-")
+    return f"{readable or 'run'}-{suffix}"
+
+
+def time_suffix(at: datetime, choose: Callable[[str], str]) -> str:
+    """The time in UTC and a few characters, each picked from a text by `choose`: `20261121-094500-3f9c0`."""
+    mark = "".join(choose(_MARK_CHARACTERS) for _ in range(_MARK_LENGTH))
+    return f"{at.astimezone(UTC):%Y%m%d-%H%M%S}-{mark}"
 
 
 def run_job_prefix(prefix: str, run: str) -> str:

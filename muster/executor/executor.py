@@ -1,4 +1,4 @@
-"""The executor. It keeps nothing: a handle names its run, and the run is asked."""
+"""The executor. It keeps no state: a handle names its run, and the run is read."""
 
 from __future__ import annotations
 
@@ -10,26 +10,47 @@ from typing import Any
 
 from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.errors import NoResultError, WaitTimeoutError
-from muster.client.runs.continued_runs import cancel, generations, latest
+from muster.client.runs.continued_runs import generations, latest
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.sdk import POLL_SECONDS, Muster, Run
+from muster.contract.errors import MusterError
 from muster.contract.names import run_name
 from muster.contract.run.result import Result
 from muster.executor.handle import BACKEND, ReplicaHandle, run_of
-from muster.executor.instances import instance_type_of
-from muster.executor.outcome import result_of
+from muster.executor.replica_result import CollectedResult, result_of
+
+Fields = Mapping[str, Any]
+"""Fields of a spec, or arguments of a trainer, as a caller writes them: `parse_spec` checks them."""
+
+_TYPES = {
+    "A100": "ml.p4d.24xlarge",
+    "H100": "ml.p5.48xlarge",
+    "H200": "ml.p5e.48xlarge",
+    "B200": "ml.p6-b200.48xlarge",
+    "L40S": "ml.g6e.12xlarge",
+    "A10G": "ml.g5.2xlarge",
+    "L4": "ml.g6.2xlarge",
+}
+"""The instance types behind the protocol's abstract GPU names."""
+
+
+class GpuError(MusterError):
+    """No instance type is known for a GPU."""
+
+    def __init__(self, gpu: str) -> None:
+        super().__init__(f"gpu: found {gpu!r}; choose {', '.join(_TYPES)}, or an instance type such as ml.g5.2xlarge.")
 
 
 class MusterExecutor:
-    """ServerlessExecutor over the runs of a stack: every replica is a training job of its own.
+    """A ServerlessExecutor that starts runs of a stack: every replica is its own training job.
 
     Args:
-        run_id: name of the run that is launched; the same one again with the same arguments is the same run while it
-            goes on. Without it every launch makes a new one.
-        spec: further fields of Muster's spec (docs/spec.md) for every launch; what a launch itself says goes before.
+        run_id: name of the run that is launched. A second launch with the same name and arguments is the same run until
+            it has ended. Without it every launch makes a new run.
+        spec: further fields of Muster's spec (docs/spec.md) for every launch; the arguments of a launch override them.
         stack, region: where Muster is deployed.
-        role_arn, image_uri, output_s3_path, instance_type, cpu_instance_type, volume_size_gb: as the former executor's;
-            left out, the stack decides.
+        role_arn, image_uri, output_s3_path, instance_type, cpu_instance_type, volume_size_gb: as in SageMakerExecutor;
+            the stack has a default for each.
     """
 
     backend_name = BACKEND
@@ -39,7 +60,7 @@ class MusterExecutor:
         self,
         *,
         run_id: str | None = None,
-        spec: Mapping[str, Any] | None = None,
+        spec: Fields | None = None,
         stack: str = DEFAULT_STACK,
         region: str | None = None,
         role_arn: str | None = None,
@@ -56,30 +77,30 @@ class MusterExecutor:
         former = {"role_arn": role_arn, "image": image_uri, "volume_gb": volume_size_gb}
         self._spec = {**(spec or {}), **{key: value for key, value in former.items() if value is not None}}
         output = self._spec.get("output_data_config") or {}
-        # One of another kind is refused with all that is wrong when something is launched.
+        # A section of another type is refused at the launch, with all other problems.
         if output_s3_path is not None and isinstance(output, Mapping):
             self._spec["output_data_config"] = {**output, "s3_output_path": output_s3_path}
 
     def launch_replicas(
         self,
         n_replicas: int,
-        entrypoint: str | Callable[..., Any],
-        entrypoint_args: Mapping[str, Any],
+        entrypoint: str | Callable[..., object],
+        entrypoint_args: Fields,
         *,
         gpu: str | None = None,
         timeout: int = 3_600,
     ) -> list[ReplicaHandle]:
         """Start `n_replicas` replicas as one run and return at once; `handles[i].rank == i`.
 
-        The trainer is `entrypoint_args`' trainer_module and trainer_fn, else `entrypoint` itself: text like
-        `package.module:function`, or a function of a module. It gets `trainer_kwargs`, of up to 250 KB as JSON.
-        `rendezvous_uri` is not needed: the replicas meet in the stack's bucket. `timeout` is an attempt's, in seconds.
+        The trainer is the trainer_module and trainer_fn of `entrypoint_args`, or else `entrypoint`: a text such as
+        `package.module:function`, or a function of a module. It gets `trainer_kwargs`, at most 250 KB as JSON.
+        `rendezvous_uri` is not used: the rendezvous is in the stack's bucket. `timeout` limits an attempt, in seconds.
 
         Raises:
-            SpecError: with everything that is wrong at once; nothing was created.
-            GpuError: nobody knows that GPU.
+            SpecError: the spec has problems, all of which are listed; nothing was created.
+            GpuError: no instance type is known for that GPU.
             RunNameTakenError: `run_id` belongs to another run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         document: dict[str, Any] = {
             **self._spec,
@@ -99,24 +120,24 @@ class MusterExecutor:
     def _chosen_type(self, gpu: str | None) -> str | None:
         if gpu is None:
             return self._cpu_instance_type or self._instance_type
-        return instance_type_of(gpu)
+        return _instance_type_of(gpu)
 
     def poll(self, handle: ReplicaHandle) -> str:
-        """`pending`, `running`, `succeeded`, `failed` or `cancelled`; an attempt that is rerun is no end.
+        """`pending`, `running`, `succeeded`, `failed` or `cancelled`; an attempt that is rerun counts as pending.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         status = latest(self._muster, run_of(handle)).status
         return _replica(status, handle.rank).state_in(status.state).value
 
     def stream_logs(self, handle: ReplicaHandle, *, n_lines: int = 200) -> str:
-        """The last `n_lines` lines that the replica has written, through all its attempts.
+        """The last `n_lines` lines that the replica has written, in all its attempts.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         found: list[str] = []
         for run in reversed(list(generations(self._muster, run_of(handle), wait=False))):
@@ -126,29 +147,29 @@ class MusterExecutor:
         return "\n".join(found)
 
     def cancel(self, handle: ReplicaHandle) -> None:
-        """Stop the run of the replica, with all its replicas: they train one model. One that has ended stays as it is.
+        """Stop the replica's run, or its continuation, with all replicas. A run that has ended stays as it is.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
-        cancel(self._muster, run_of(handle))
+        self._muster.run(run_of(handle)).cancel()
 
-    def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The replicas' results in the order of `handles`, once their runs have ended or `timeout` seconds are over.
+    def collect(self, handles: Sequence[ReplicaHandle], *, timeout: float | None = None) -> list[CollectedResult]:
+        """The replicas' results in the order of `handles`, once their runs have ended or `timeout` seconds have passed.
 
-        With `timeout=0` it looks once. A replica that has not ended is `pending` or `running`, without a result.
+        With `timeout=0` it checks once. A replica that has not ended is `pending` or `running`, without a result.
 
         Raises:
             UnknownRunError: there is no such run.
-            ClientError: the cloud cannot be reached or refuses.
+            ClientError: AWS cannot be reached or refuses.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         ends = {name: self._end(name, deadline) for name in dict.fromkeys(map(run_of, handles))}
         return [result_of(handle.rank, *ends[run_of(handle)]) for handle in handles]
 
     def _end(self, name: str, deadline: float) -> tuple[RunStatus, Result | None]:
-        """The end of the run and of those as which it goes on; where it stands, once `deadline` is over."""
+        """The end of the run and its continuations; the status, once `deadline` has passed."""
         while True:
             run, status, _ = latest(self._muster, name)
             if status.state.is_terminal:
@@ -156,14 +177,14 @@ class MusterExecutor:
             left = deadline - time.monotonic()
             if left <= 0:
                 return status, None
-            # After an end that is none, because another run is about to start, this returns at once.
+            # If a continuation is about to start, this returns at once.
             with suppress(WaitTimeoutError):
                 run.wait(None if left == math.inf else left)
             if status.awaits_continuation:
                 time.sleep(min(POLL_SECONDS, left))
 
 
-def _trainer(entrypoint: str | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+def _trainer(entrypoint: str | Callable[..., object], arguments: Fields) -> str:
     module = arguments.get("trainer_module")
     if module:
         return f"{module}:{arguments.get('trainer_fn', 'train')}"
@@ -179,3 +200,16 @@ def _result(run: Run) -> Result | None:
         return run.result()
     except NoResultError:
         return None
+
+
+def _instance_type_of(gpu: str) -> str:
+    """The instance type for `gpu`, which may be an instance type itself.
+
+    Raises:
+        GpuError: neither a known GPU nor an instance type.
+    """
+    if gpu.startswith("ml."):
+        return gpu
+    if gpu not in _TYPES:
+        raise GpuError(gpu)
+    return _TYPES[gpu]

@@ -1,4 +1,4 @@
-"""What a trainer is given."""
+"""What Muster gives a trainer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,43 @@ from muster.replica.rounds.rendezvous import Rendezvous
 
 @dataclass(frozen=True)
 class Context:
-    """The first argument of `package.module:function`."""
+    """The first argument of every trainer (`package.module:function`): the replica's place in its run, and its folders.
+
+    Folders exist when the trainer starts, except `input_dir` of a job without input channels.
+    """
 
     run: str
+    """The run's name, such as `digits-7`. A continuation has a name of its own."""
+
     rank: int
+    """This replica's rank, from 0 to `world_size - 1`; a rerun keeps it. It selects the replica's part of the data."""
+
     world_size: int
+    """The number of replicas in the run, such as 8. It stays the same when replicas fail."""
+
     attempt: int
+    """The number of this replica's training job, from 1. Attempt 2 is the first rerun. A continuation counts on."""
+
     incarnation: int
+    """How often the attempt's container has started, from 1. SageMaker restarts it after a spot interruption."""
+
     rendezvous: Rendezvous
+    """The connection to the other replicas: the first argument of `DiLoCo`, `LocalSGD` and the torchft `Manager`."""
+
     metrics: Metrics
-    # Set when SageMaker asks the container to stop (SIGTERM; 120 s are left then): return at the next safe point.
+    """Logs metrics to the log and the run's page: `context.metrics.log(loss=0.7)`. At most 31 names."""
+
     stop: Event
-    input_dir: Path  # input/data: one folder per channel
-    checkpoint_dir: Path  # synced to S3, and restored when the replica comes back
-    output_dir: Path  # packed into output.tar.gz
-    model_dir: Path  # packed into model.tar.gz
+    """Set when SageMaker stops the job (SIGTERM). The process is killed 120 seconds later: return soon."""
+
+    input_dir: Path
+    """The input data, one folder per channel of `input_data_config`. `/opt/ml/input/data` in a container."""
+
+    checkpoint_dir: Path
+    """Synced to S3 while the job runs, and restored when the replica restarts. `/opt/ml/checkpoints` in a container."""
+
+    output_dir: Path
+    """Uploaded as output.tar.gz when the job ends. `/opt/ml/output/data` in a container."""
+
+    model_dir: Path
+    """Uploaded as model.tar.gz when the job ends. `/opt/ml/model` in a container."""

@@ -1,4 +1,4 @@
-"""How a replica can fail, one type per way."""
+"""How a replica can fail: one error type for each cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster.contract.run.exits import MORE_MEMORY
 
 
 class InputError(MusterError):
-    """The environment or the run document cannot be used. Carries everything that is wrong at once."""
+    """The environment or the run document cannot be used. Lists everything that is wrong."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -17,42 +17,42 @@ class InputError(MusterError):
 
 
 class RendezvousError(MusterError):
-    """The round cannot be finished: no quorum in time, or the bucket holds what it must not."""
+    """The round cannot be finished: no quorum before the time-out, or an object in the bucket is invalid."""
 
 
 class RoundGoneError(RendezvousError):
-    """The round's data are deleted: everyone in time has passed it, and a snapshot covers it."""
+    """The round's data are deleted: a snapshot covers them."""
 
     def __init__(self, round_: int) -> None:
         super().__init__(f"The contributions to round {round_} are deleted.")
 
 
 class FencedError(MusterError):
-    """A newer process carries this rank: whatever this one still does is not wanted."""
+    """A newer process holds this rank: this one must end."""
 
     def __init__(self, rank: int, attempt: int, incarnation: int) -> None:
         super().__init__(
-            f"Attempt {attempt}, incarnation {incarnation} of rank {rank} is superseded: a newer process carries it."
+            f"Attempt {attempt}, incarnation {incarnation} of rank {rank} is superseded: a newer process holds it."
         )
 
 
 class StoppedError(MusterError):
-    """The replica was asked to stop (SIGTERM) while it waited for the others."""
+    """The replica was asked to stop (SIGTERM)."""
 
     def __init__(self) -> None:
         super().__init__("The replica was asked to stop (SIGTERM).")
 
 
 class ParametersError(MusterError):
-    """The trainer's parameters are not what this run can train."""
+    """An argument of a front end cannot be used, or the model is not the run's. Says what is allowed."""
 
 
 class AlgorithmError(MusterError):
-    """The settings of the training contradict themselves, or those of the run."""
+    """The algorithm's settings are invalid, or differ from the run's."""
 
 
 class DivergedError(MusterError):
-    """The trainer's own contribution is unusable and the round cannot do without it."""
+    """This replica's contribution is unusable, and the round has no quorum without it."""
 
 
 class TrainerError(MusterError):
@@ -60,8 +60,8 @@ class TrainerError(MusterError):
 
 
 class OutOfMemoryError(MusterError):
-    """The machine, or its GPU, has no memory left."""
+    """The machine or its GPU is out of memory."""
 
     def __init__(self, what: str) -> None:
-        # What helps comes first: SageMaker cuts a reason at its end.
+        # The remedy comes first: SageMaker truncates long reasons.
         super().__init__(f"{MORE_MEMORY.capitalize()}. {what}")

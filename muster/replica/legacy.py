@@ -1,16 +1,16 @@
-"""`python -m muster.replica.legacy`: a replica started with the flags and variables of the former replica entrypoint.
+"""`python -m muster.replica.legacy`: starts a replica with the flags and variables of the legacy entrypoint.
 
-For images and launchers that still say them. Whoever launches through Muster needs none of this.
+For images and launchers that still use them. Launches through Muster do not need it.
 
 | flag | variable | meaning |
 |---|---|---|
-| `--rendezvous` | `RENDEZVOUS_URI` | where the replicas meet, s3:// or file:// |
-| `--world-size` | `WORLD_SIZE` | how many they are |
-| | `REPLICA_RANK`, `MUSTER_RANK` | which of them this is |
-| `--trainer-module`, `--trainer-fn` | | the trainer; it gets Muster's context and its arguments |
+| `--rendezvous` | `RENDEZVOUS_URI` | the rendezvous, s3:// or file:// |
+| `--world-size` | `WORLD_SIZE` | the number of replicas |
+| | `REPLICA_RANK`, `MUSTER_RANK` | this replica's rank |
+| `--trainer-module`, `--trainer-fn` | | the trainer; it is called with Muster's context and its arguments |
 | `--trainer-kwargs-json` | | its arguments: JSON, or the s3:// or file:// URI of a JSON document of any size |
 
-An argument of a training job has at most 256 characters: what does not fit is passed by its URI.
+An argument of a training job has at most 256 characters: pass longer ones by URI.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from pydantic import JsonValue
 
 from muster.contract.names import REPLICAS_MAX, run_name
 from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import ENV_RANK, RunDocument
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.entry.container_environment import Environment
-from muster.replica.entry.main import main as live
+from muster.replica.entry.main import main as run_replica
 from muster.replica.errors import InputError
 from muster.replica.store.open_store import is_store_uri, open_store
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
@@ -43,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _flags(arguments: Sequence[str], variables: Mapping[str, str]) -> argparse.Namespace:
-    # Both are set for both ways to start it; the flag goes before.
+    # Either may be given; the flag takes precedence.
     parser = _Parser(prog="muster.replica.legacy", add_help=False, allow_abbrev=False)
     parser.add_argument("--rendezvous", default=variables.get("RENDEZVOUS_URI", ""))
     parser.add_argument("--world-size", default=variables.get("WORLD_SIZE", ""))
@@ -53,12 +55,12 @@ def _flags(arguments: Sequence[str], variables: Mapping[str, str]) -> argparse.N
     return parser.parse_args(list(arguments))
 
 
-def read_former(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
-    """The replica's place and its run.
+def read_legacy(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
+    """The replica's environment and its run document.
 
     Raises:
-        InputError: with everything that is missing or wrong.
-        StoreUnavailableError: the document with the trainer's arguments is out of reach.
+        InputError: lists everything that is missing or wrong.
+        StoreUnavailableError: the document with the trainer's arguments cannot be reached.
     """
     flags = _flags(arguments, variables)
     problems: list[str] = []
@@ -72,20 +74,20 @@ def read_former(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple
         problems.append("--trainer-module is not given (the module of the trainer)")
     base_dir = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     if not base_dir.is_dir():
-        problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} says where SageMaker's tree lies)")
+        problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} names the root of SageMaker's folders)")
     kwargs = _kwargs(flags.trainer_kwargs_json, problems)
     if problems:
         raise InputError(problems)
-    place = f"{flags.rendezvous.rstrip('/')}/"
-    # All that start with the same rendezvous are one run. There is no second attempt: a restart is another incarnation.
-    run = run_name(place)
+    rendezvous = f"{flags.rendezvous.rstrip('/')}/"
+    # Processes with the same rendezvous are one run. There is no second attempt: a restart is another incarnation.
+    run = run_name(rendezvous)
     document = RunDocument(
         run=run,
         plan_digest="",
         replicas=replicas,
         trainer=f"{flags.trainer_module}:{flags.trainer_fn}",
         kwargs=kwargs,
-        rendezvous_uri=place,
+        rendezvous_uri=rendezvous,
         min_participants=replicas,
         grace_seconds=_GRACE_SECONDS,
         timeout_seconds=_TIMEOUT_SECONDS,
@@ -96,12 +98,12 @@ def read_former(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple
 def _number(name: str, text: str, least: int, most: int, problems: list[str]) -> int:
     if text.isascii() and text.isdigit() and least <= int(text) <= most:
         return int(text)
-    # What depends on a number that is missing is not blamed as well.
+    # Do not report what depends on the missing number as well.
     problems.append(f"{name} is {text!r}, not a whole number from {least} to {most}")
     return REPLICAS_MAX
 
 
-def _kwargs(text: str, problems: list[str]) -> dict[str, Any]:
+def _kwargs(text: str, problems: list[str]) -> dict[str, JsonValue]:
     if is_store_uri(text):
         folder, _, name = text.rpartition("/")
         try:
@@ -122,7 +124,7 @@ def _kwargs(text: str, problems: list[str]) -> dict[str, Any]:
 
 def main() -> ReplicaExit:
     """Run one replica in this process."""
-    return live(os.environ, lambda variables: read_former(sys.argv[1:], variables))
+    return run_replica(os.environ, lambda variables: read_legacy(sys.argv[1:], variables))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Metrics: a line on standard output, where SageMaker's regular expressions find it, and the latest value of each."""
+"""Metrics: printed to standard output, where SageMaker's regular expressions find them; the last values are kept."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 import re
 from threading import Lock
 
-# Logged for every round without the trainer's doing.
+# Logged by the front ends in every round.
 UTILISATION = "utilisation"
-# Of the trainer's own; with the above they are the 32 that a contribution's header has room for.
+# The trainer's own; with the above they are the 32 that fit into a contribution's header.
 METRICS_MAX = 31
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,47}")
 
 
 class Metrics:
-    """The trainer's numbers, and the utilisation that is measured of each round (see `Stopwatch`)."""
+    """The trainer's metrics, and the utilisation of each round (see `Stopwatch`)."""
 
     def __init__(self) -> None:
         self._latest: dict[str, float] = {}
@@ -23,20 +23,20 @@ class Metrics:
     def log(self, **values: float) -> None:
         """Print `name=value name=value …` as one line and keep the latest value of each name.
 
-        NaN and infinity are printed but not kept: documents hold finite numbers only.
+        NaN and infinity are printed but not kept: contributions carry finite numbers only.
 
         Raises:
-            ValueError: a name that is none, or more than METRICS_MAX names.
+            ValueError: an invalid name, or more than METRICS_MAX names.
         """
         numbers = {name: float(value) for name, value in values.items()}
         for name in numbers:
             if NAME.fullmatch(name) is None:
-                message = f"{name!r} cannot name a metric: at most 48 letters, digits and _ . / -"
+                message = f"{name!r} is not a metric name; allowed: at most 48 letters, digits and _ . / -"
                 raise ValueError(message)
         with self._lock:
             kept = {name: value for name, value in numbers.items() if math.isfinite(value)}
             if len({*self._latest, *kept} - {UTILISATION}) > METRICS_MAX:
-                message = f"at most {METRICS_MAX} metrics of a trainer's are carried; log fewer names"
+                message = f"a trainer can log at most {METRICS_MAX} metrics; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
         print(" ".join(f"{name}={value:.6g}" for name, value in numbers.items()), flush=True)

@@ -1,9 +1,9 @@
-"""How much of its time a training loop computes, and how much it waits for the exchange.
+"""The share of time in which a training loop computes rather than waits for the exchange.
 
     utilisation = compute / wall = 1 - blocked / wall
 
-from the end of one round to the end of the next. Blocked is whatever keeps the loop from its next inner step: reading
-and writing the parameters, packing the trainer's state, and waiting for the exchange, slower replicas included.
+from the end of one round to the end of the next. Blocked is all time that delays the next inner step: reading and
+writing the parameters, packing the trainer's state, and waiting for the exchange, slower replicas included.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from muster.replica.metrics import UTILISATION, Metrics
 
 
 class Stopwatch:
-    """Seconds of wall-clock time since the last `lap`, and how many of them were blocked."""
+    """Wall-clock seconds since the last `lap`, and how many of them were blocked."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """The utilisation of each lap goes into `metrics`."""
+        """Logs the utilisation of each lap to `metrics`."""
         self._metrics = metrics
         self._began = time.monotonic()
         self._blocked = 0.0
@@ -36,7 +36,7 @@ class Stopwatch:
             self._blocked += time.monotonic() - began
 
     def lap(self) -> None:
-        """End a round: what was counted becomes `blocked_seconds` and `utilisation`, a metric as well."""
+        """End a round: set `blocked_seconds` and `utilisation`, and log the latter."""
         now = time.monotonic()
         self.blocked_seconds = self._blocked
         self.utilisation = 1 - self._blocked / max(now - self._began, 1e-9)

@@ -1,4 +1,4 @@
-"""A TorchX application and its run options as a spec. Pure; TorchX's own types stay outside."""
+"""Turns a TorchX application and its run options into a spec. Pure, and without TorchX's own types."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.torchx.command import SHELL, of_one_node, shell_arguments
 from muster.torchx.options import REFUSED
 
+Fields = dict[str, Any]
+"""Options, or fields of a spec, as a user writes them: `parse_spec` checks them."""
+
 TAG_ROLE = "torchx:role"
 _VALUE_MAX = 512  # CreateTrainingJob: a value of Environment
 _SUFFIX_BYTES = 4
 
 
 class OptionsError(MusterError):
-    """Run options that cannot be had together, or not at all."""
+    """Run options that Muster cannot follow, or that contradict each other."""
 
 
 @dataclass(frozen=True)
 class Application:
-    """What an AppDef with its one role says, macros filled in but for the rank."""
+    """An AppDef with one role. Its macros are filled in, except the rank."""
 
     name: str
     role: str
@@ -43,19 +46,17 @@ class Application:
     instance_type: str | None = None
 
 
-def run_name(application: str, base: str | None) -> str:
+def new_run_name(application: str, base: str | None) -> str:
     """A new name that begins like `base`, else like the application."""
-    suffix = secrets.token_hex(_SUFFIX_BYTES)
-    head = re.sub("[^a-zA-Z0-9]+", "-", base or application)[: names.RUN_MAX - len(suffix) - 1].strip("-")
-    return f"{head or 'app'}-{suffix}"
+    return names.fresh_run_name(base or application, secrets.token_hex(_SUFFIX_BYTES))
 
 
-def spec_of(name: str, application: Application, options: Mapping[str, Any], further: Mapping[str, Any]) -> Spec:
-    """The spec of a run; `further` are fields of a spec that the options and the application go before.
+def spec_of(name: str, application: Application, options: Fields, further: Fields) -> Spec:
+    """The spec of a run; the options and the application override `further`, other fields of a spec.
 
     Raises:
-        OptionsError: an option asks for what Muster does not do.
-        SpecError: with every problem of the spec at once.
+        OptionsError: an option asks for something that Muster does not do.
+        SpecError: the spec has problems, all of which are listed.
     """
     given = {key: value for key, value in options.items() if value is not None}
     further = _mergeable(further)
@@ -115,16 +116,16 @@ _MEMBERS = {
 }
 
 
-# What options and the application add to: of another kind in the file, nothing can be added.
+# The sections that options and the application add to, so they must have these types in the file.
 _MAPPINGS = {"environment", "tags", "hyper_parameters", *(section for section, _ in _MEMBERS.values())}
 _LISTS = {"metric_definitions", "input_data_config"}
 
 
-def _mergeable(further: Mapping[str, Any]) -> dict[str, Any]:
-    """`further` without what is left empty in it.
+def _mergeable(further: Fields) -> Fields:
+    """`further` without its empty fields.
 
     Raises:
-        OptionsError: a section of it is of a kind to which nothing can be added.
+        OptionsError: a section has the wrong type.
     """
     found = {name: value for name, value in further.items() if value is not None}
     for names_, kind, word in ((_MAPPINGS, Mapping, "a mapping"), (_LISTS, list, "a list")):
@@ -139,14 +140,14 @@ def _mergeable(further: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_fields(given: Fields) -> Fields:
     return {spec_field: given[option] for option, spec_field in _PLAIN.items() if option in given}
 
 
-def _sections(given: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _sections(given: Fields, further: Fields) -> Fields:
+    found: Fields = {}
 
-    def section(name: str) -> dict[str, Any]:
+    def section(name: str) -> Fields:
         return found.setdefault(name, dict(further.get(name) or {}))  # type: ignore[no-any-return]
 
     for option, (name, member) in _MEMBERS.items():
@@ -174,14 +175,14 @@ def _sections(given: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _failure_policy(application: Application, given: Mapping[str, Any]) -> dict[str, Any]:
-    policy: dict[str, Any] = {}
+def _failure_policy(application: Application, given: Fields) -> Fields:
+    policy: Fields = {}
     if application.min_replicas is not None and application.min_replicas < application.replicas:
         policy |= {"min_replicas": application.min_replicas, "on_replica_failure": "continue"}
     if "on_replica_failure" in given:
         policy["on_replica_failure"] = given["on_replica_failure"]
     if application.max_retries > 0 and application.each_replica:
-        # What the user's code may have done; the other classes keep their budgets, which Muster has for them anyway.
+        # The failures that the user's code may have caused; the other classes keep their default budgets.
         budget = {"max_reruns": application.max_retries}
         policy["reruns"] = {"user-code": budget, "unknown": budget, "timeout": budget}
     elif application.max_retries > 0:
@@ -189,26 +190,26 @@ def _failure_policy(application: Application, given: Mapping[str, Any]) -> dict[
     return policy
 
 
-def _replicas(application: Application, given: Mapping[str, Any]) -> int:
+def _replicas(application: Application, given: Fields) -> int:
     asked = int(given.get("instance_count", application.replicas))
     if application.replicas not in {1, asked} and asked != 1:
         message = (
             f"instance_count: found {asked} beside {application.replicas} replicas; leave it out: "
-            "the component's replicas are the run's."
+            "the run has the component's replicas."
         )
         raise OptionsError(message)
     return max(asked, application.replicas)
 
 
-def _tags(application: Application, given: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, str]:
+def _tags(application: Application, given: Fields, further: Fields) -> dict[str, str]:
     user = {"user": given["user"]} if "user" in given else {}
     own = {TAG_ROLE: re.sub(r"[^\w .:/=+\-@]", "_", application.role)[:256]}
     return {**further.get("tags", {}), **application.tags, **given.get("tags", {}), **user, **own}
 
 
-def _program(application: Application, environment: Mapping[str, str]) -> dict[str, Any]:
+def _program(application: Application, environment: Mapping[str, str]) -> Fields:
     together = {**environment, **application.environment}
-    # What CreateTrainingJob's Environment cannot hold is set by the shell: the rank, long values, line breaks.
+    # CreateTrainingJob's Environment cannot hold the rank, long values or line breaks: the shell sets those.
     plain = {name: value for name, value in together.items() if _is_plain(value)}
     if len(plain) > ENVIRONMENT_MAX:
         plain = {}

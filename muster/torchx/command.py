@@ -1,7 +1,7 @@
-"""A role's command as the program of a container, with TorchX's macros in it filled in where the rank is known.
+"""Turns a role's command into the program of a container, which fills in TorchX's macro of the rank.
 
 A training job's arguments are the same for every rank, and each has at most 256 characters. So the command becomes a
-script for the shell, cut into arguments of that length; the shell puts them together again and fills in the rank.
+script for the shell, cut into arguments of that length; the shell joins them again and fills in the rank.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from muster.contract.errors import MusterError
 ARGUMENT_MAX = 256  # CreateTrainingJob: ContainerArguments has 1-256 characters each
 ARGUMENTS_MAX = 100  # CreateTrainingJob: ContainerArguments has at most 100
 RANK = "\ue000rank\ue000"
-"""Stands for the rank until the shell knows it: private characters, so that no command has it."""
+"""A placeholder for the rank, which only the shell knows: private characters that occur in no command."""
 
 SHELL = ["sh", "-c", 'IFS=; s="$*"; unset IFS; eval "$s"', "sh"]
 _NEWLINE = "nl=$(printf '\\n.'); nl=${nl%.}; "
 _TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.run\b")
-# What tells a torchrun of its group, and what it is told instead: port 0 is a free one, as containers may share a host.
+# The options by which torchrun finds its group, and their new values. Port 0 is any free port, because containers may
+# share a host.
 _ALONE = {"--nnodes": "1", "--node_rank": "0", "--rdzv_endpoint": "localhost:0"}
 _GROUP_OPTION = re.compile(
     r"""(?P<option>--(?:nnodes|node[_-]rank|rdzv[_-]endpoint))(?P<gap>[ =])"""
@@ -29,7 +30,7 @@ _GROUP_OPTION = re.compile(
 
 
 class LongCommandError(MusterError):
-    """A command that does not fit into a request."""
+    """The command does not fit into a request."""
 
     def __init__(self, characters: int) -> None:
         limit = ARGUMENT_MAX * ARGUMENTS_MAX
@@ -40,7 +41,7 @@ class LongCommandError(MusterError):
 
 
 def shell_arguments(command: Sequence[str], exported: Mapping[str, str]) -> list[str]:
-    """The arguments for `SHELL` that set `exported` and become `command`, in which `RANK` may stand.
+    """The arguments with which `SHELL` sets `exported` and runs `command`, which may hold `RANK`.
 
     Raises:
         LongCommandError: it does not fit.
@@ -56,10 +57,7 @@ def shell_arguments(command: Sequence[str], exported: Mapping[str, str]) -> list
 
 
 def of_one_node(command: Sequence[str]) -> list[str]:
-    """`command` with every torchrun in it as a group of its own: replicas have no network between them.
-
-    What they share goes through Muster's rendezvous instead.
-    """
+    """`command` with every torchrun in it as its own group: replicas share no network, only Muster's rendezvous."""
     if not any(map(_TORCHRUN.search, command)):
         return list(command)
     before = ["", *command]
@@ -74,12 +72,12 @@ def _alone(found: re.Match[str]) -> str:
 
 
 def _option(text: str) -> str:
-    """An option by the one name that it has in `_ALONE`: torchrun takes both spellings."""
+    """An option as `_ALONE` spells it; torchrun accepts `-` and `_`."""
     return f"--{text[2:].replace('-', '_')}"
 
 
 def _quoted(text: str) -> str:
-    """`text` for the shell; the rank is filled in, and a line break, which no argument may have, is spelled out."""
+    """`text` quoted for the shell, with the rank filled in and line breaks, which no argument may have, replaced."""
     parts = re.split(f"({RANK}|\n)", text)
     spelled = {RANK: '"$MUSTER_RANK"', "\n": '"${nl}"'}
     return "".join(spelled.get(part) or shlex.quote(part) for part in parts if part) or "''"

@@ -1,4 +1,4 @@
-"""The run options: those of TorchX's former aws_sagemaker scheduler under the same names, and ours."""
+"""The run options: those of TorchX's aws_sagemaker scheduler under the same names, and Muster's own."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Option:
 FORMER = (
     Option("role", str, "ARN of the role of the containers; default the stack's"),
     Option("instance_type", str, "SageMaker instance type; default the role's resource, else the stack's"),
-    Option("instance_count", int, "replicas, where the component has one alone"),
+    Option("instance_count", int, "replicas, if the component has only one"),
     Option("user", str, "a tag `user` on every training job"),
     Option("keep_alive_period_in_seconds", int, "how long an instance is kept warm for the next attempt, billed"),
     Option("volume_size", int, "storage volume of each instance, GiB"),
     Option("volume_kms_key", str, "key of the volume"),
     Option("max_run", int, "limit of one attempt in seconds"),
-    Option("input_mode", str, "how channels that do not say otherwise are read: File, FastFile or Pipe"),
+    Option("input_mode", str, "default input mode of channels: File, FastFile or Pipe"),
     Option("output_path", str, "S3 prefix of the jobs' folders; default the run's own"),
     Option("output_kms_key", str, "key of the model's objects"),
     Option("base_job_name", str, "what the run's name begins with; default the application's name"),
@@ -37,15 +37,19 @@ FORMER = (
     Option("security_group_ids", Texts, "security groups of the replicas"),
     Option("model_uri", str, "s3://… of a model, read as a channel"),
     Option("model_channel_name", str, "name of that channel; default model"),
-    Option("metric_definitions", Values, "metrics that SageMaker reads off the log, as name:regex"),
-    Option("encrypt_inter_container_traffic", bool, "a replica is one container: for policies that demand it"),
+    Option("metric_definitions", Values, "metrics that SageMaker reads from the log, as name:regex"),
+    Option(
+        "encrypt_inter_container_traffic",
+        bool,
+        "a replica is one container: only for policies that require it",
+    ),
     Option("use_spot_instances", bool, "managed spot training"),
     Option("max_wait", int, "limit of runtime and waiting for spot together, in seconds"),
     Option("checkpoint_s3_uri", str, "S3 prefix of checkpoints, to which the run and the rank are appended"),
     Option("checkpoint_local_path", str, "the container's directory of checkpoints"),
-    Option("debugger_hook_config", bool, "Debugger is off; to turn it on, name debug_hook_config in a spec"),
+    Option("debugger_hook_config", bool, "Debugger is off; to turn it on, set debug_hook_config in a spec"),
     Option("enable_sagemaker_metrics", bool, "keep the metrics as time series"),
-    Option("enable_network_isolation", bool, "refused when true: replicas meet in S3"),
+    Option("enable_network_isolation", bool, "refused when true: the rendezvous is in S3"),
     Option("disable_profiler", bool, "turn the profiler off"),
     Option("environment", Values, "environment of the containers, as name:value"),
     Option("max_retry_attempts", int, "SageMaker's own retries within one attempt, 1 to 30"),
@@ -56,7 +60,7 @@ FORMER = (
     Option("code_location", str, "refused: the source goes into the stack's bucket; or name an archive as source_dir"),
     Option("dependencies", Texts, "refused: list them in requirements.txt of source_dir"),
     Option("training_repository_access_mode", str, "Platform, or Vpc for a private registry"),
-    Option("training_repository_credentials_provider_arn", str, "the function that hands out its credentials"),
+    Option("training_repository_credentials_provider_arn", str, "the Lambda function that provides its credentials"),
     Option("disable_output_compression", bool, "leave the model uncompressed"),
     Option("enable_infra_check", bool, "a health check of the instance first"),
     Option("image_repo", str, "refused: push the image yourself and name it"),
@@ -67,10 +71,10 @@ OWN = (
     Option("stack", str, "CloudFormation stack of Muster; default MUSTER_STACK, else Muster"),
     Option("profile", str, "AWS profile; default as the AWS CLI"),
     Option("region", str, "AWS region; default as the AWS CLI"),
-    Option("spec", str, "a YAML or JSON file with further fields of Muster's spec; the other options go before it"),
-    Option("on_replica_failure", str, "what the loss of a replica means: terminate or continue"),
-    Option("fallback_instance_types", Texts, "types for the attempts after one that found no capacity or quota"),
-    Option("max_pending_seconds", int, "limit of waiting for capacity"),
+    Option("spec", str, "a YAML or JSON file with further fields of Muster's spec; the other options override it"),
+    Option("on_replica_failure", str, "what to do when a replica is lost: terminate or continue"),
+    Option("fallback_instance_types", Texts, "instance types to use after an attempt found no capacity or quota"),
+    Option("max_pending_seconds", int, "limit of the wait for capacity, in seconds"),
 )
 
 REFUSED = {
@@ -79,4 +83,4 @@ REFUSED = {
     "dependencies": "list them in requirements.txt of source_dir",
     "image_repo": "push the image yourself and name it with --image",
 }
-"""Options that ask for work on this machine which Muster leaves to its own tools."""
+"""Options that Muster refuses, each with what to do instead."""

@@ -6,11 +6,14 @@ Written against TorchX 0.7.0 and the nightly of 26 October 2026.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import yaml
@@ -29,29 +32,32 @@ from torchx.specs import (
 from torchx.specs.finder import ComponentValidationException
 
 from muster.client.aws.deployed_stack import DEFAULT_STACK
+from muster.client.cli.output import print_error
 from muster.client.errors import UnknownRunError, os_reason
-from muster.client.runs.continued_runs import cancel, generations, latest
+from muster.client.runs.continued_runs import generations, latest
 from muster.client.sdk import Muster
 from muster.contract.errors import MusterError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.yaml_text import load_yaml
-from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, run_name, spec_of
+from muster.torchx.application_spec import TAG_ROLE, Application, Fields, OptionsError, new_run_name, spec_of
 from muster.torchx.command import RANK
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
-from muster.torchx.uncaught import tell_plainly
 
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"  # the capability by which TorchX's named resources tell a type
+_INSTANCE_TYPE = (
+    "node.kubernetes.io/instance-type"  # the capability that holds the instance type of TorchX's named resources
+)
 _RANK0 = "MUSTER_RANK0_HOST"  # never set: each replica is its own torchrun group, on localhost
 _DEFAULT_ROLE = "app"
+_PROGRAM = "torchx"
 
 
 class ApplicationError(MusterError, ComponentValidationException):
-    """Why an application cannot be run, as TorchX's command line tells it: in its words alone, without a traceback."""
+    """An application cannot be run. TorchX's command line shows the message of this type without a traceback."""
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_torchx_errors() -> Iterator[None]:
     try:
         yield
     except MusterError as error:
@@ -59,9 +65,9 @@ def _told() -> Iterator[None]:
 
 
 class Request:
-    """What would be started, and where; TorchX prints it for a dry run."""
+    """The spec of a run and where to start it; TorchX prints it for a dry run."""
 
-    def __init__(self, spec: Spec, options: Mapping[str, Any]) -> None:
+    def __init__(self, spec: Spec, options: Fields) -> None:
         self.spec = spec
         self.options = options
 
@@ -73,7 +79,7 @@ class Request:
 
 
 class MusterScheduler(Scheduler):
-    """Runs a TorchX application as a run of Muster: each replica of its role is a training job of its own."""
+    """Runs a TorchX application as a run of Muster: each replica of its role is its own training job."""
 
     def __init__(self, session_name: str, muster: Muster | None = None) -> None:
         super().__init__("muster", session_name)
@@ -86,24 +92,25 @@ class MusterScheduler(Scheduler):
             opts.add(option.name, type_=option.kind, default=None, help=option.help)
         return opts
 
-    def _validate(self, *_: Any) -> None:
-        """An application without a resource is one for the stack's default instance type."""
+    def _validate(self, *_: object) -> None:
+        """Accepts every application: one without a resource uses the stack's default instance type."""
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo:
-        """Nothing is called and nothing is written: the source folder is packed when the run is scheduled."""
-        with _told():
-            name = run_name(app.name, cfg.get("base_job_name"))
+        """Calls and writes nothing: the source folder is packed when the run is scheduled."""
+        with _as_torchx_errors():
+            name = new_run_name(app.name, cfg.get("base_job_name"))
             application = _application(app, name)
-            return AppDryRunInfo(Request(spec_of(name, application, cfg, _further(cfg.get("spec"))), dict(cfg)), repr)
+            spec = spec_of(name, application, dict(cfg), _further(cfg.get("spec")))
+            return AppDryRunInfo(Request(spec, dict(cfg)), repr)
 
     def schedule(self, dryrun_info: AppDryRunInfo) -> str:
-        """Start the run; asked again with the same request, it is the same run."""
+        """Start the run. Idempotent: the same request is the same run until it has ended."""
         request = dryrun_info.request
-        with _told():
+        with _as_torchx_errors():
             return self._at(request.options).launch(request.spec).name
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """The run and its replicas, or of the run as which it goes on; None when there is no such run."""
+        """The run, or its last continuation, with its replicas; None when there is no such run."""
         try:
             run, status, restarts = latest(self._at({}), app_id)
         except UnknownRunError:
@@ -130,14 +137,14 @@ class MusterScheduler(Scheduler):
         )
 
     def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
-        """The newest runs of the stack, whoever has started them."""
+        """The newest runs of the stack, however they were started."""
         return [
             ListAppResponse(app_id=run.run, state=AppState(listed_state(run.state)))
             for run in self._at(cfg or {}).list()
         ]
 
     def _cancel_existing(self, app_id: str) -> None:
-        cancel(self._at({}), app_id)
+        self._at({}).run(app_id).cancel()
 
     def log_iter(  # noqa: PLR0917 - TorchX's signature
         self,
@@ -150,9 +157,9 @@ class MusterScheduler(Scheduler):
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """The lines of replica `k`, through all its attempts and all runs as which the run goes on."""
+        """The lines of replica `k`, in all its attempts and all continuations of the run."""
         if streams not in {None, Stream.COMBINED}:
-            message = f"streams: found {streams}; a training job has one log for both: leave it out."
+            message = f"streams: found {streams}; a training job writes stdout and stderr to one log. Leave it out."
             raise ApplicationError(message)
 
         def lines() -> Iterator[str]:
@@ -163,8 +170,8 @@ class MusterScheduler(Scheduler):
         return lines()
 
     def _at(self, options: Mapping[str, Any]) -> Muster:
-        """The stack that the options name; TorchX has options for starting alone, so that the others ask the shell."""
-        # TorchX reads the log of each replica in a thread of its own.
+        """The stack of the options. TorchX has them only when it starts a run; otherwise the environment decides."""
+        # TorchX reads the log of each replica in its own thread.
         with self._lock:
             if self._muster is None:
                 stack = options.get("stack") or os.environ.get("MUSTER_STACK") or DEFAULT_STACK
@@ -173,19 +180,40 @@ class MusterScheduler(Scheduler):
 
 
 def create_scheduler(session_name: str, **_: object) -> MusterScheduler:
-    """What TorchX calls."""
-    tell_plainly()
+    """The entry point that TorchX calls."""
+    _report_plainly()
     return MusterScheduler(session_name)
+
+
+@cache
+def _report_plainly() -> None:
+    """In TorchX's own program, show an uncaught error of Muster as one line; TorchX itself shows a traceback."""
+    if Path(sys.argv[0]).stem != _PROGRAM:
+        return
+    before, before_in_thread = sys.excepthook, threading.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, MusterError):
+            print_error(error, as_json=False)
+        else:
+            before(kind, error, trace)
+
+    def report_in_thread(uncaught: threading.ExceptHookArgs) -> None:
+        # `torchx log` reads in threads, and raises their errors again in the main thread.
+        if not isinstance(uncaught.exc_value, MusterError):
+            before_in_thread(uncaught)
+
+    sys.excepthook, threading.excepthook = report, report_in_thread
 
 
 def _only_role(app: AppDef) -> Role:
     if len(app.roles) != 1:
-        message = f"roles: found {len(app.roles)}; the replicas of a run are alike: run each role on its own."
+        message = f"roles: found {len(app.roles)}; the replicas of a run are all the same: run each role separately."
         raise OptionsError(message)
     (role,) = app.roles
     if role.mounts:
         found = ", ".join(mount.dst_path for mount in role.mounts)
-        message = f"mounts: found {found}; a training job has channels: name input_data_config in a file (option spec)."
+        message = f"mounts: found {found}; a training job has channels: set input_data_config in a file (option spec)."
         raise OptionsError(message)
     return role
 
@@ -209,7 +237,7 @@ def _application(app: AppDef, name: str) -> Application:
     )
 
 
-def _role(name: str, asked: Mapping[str, Any], replicas: int) -> Role:
+def _role(name: str, asked: Fields, replicas: int) -> Role:
     return Role(
         name=name,
         image=asked.get("image", ""),
@@ -221,7 +249,7 @@ def _role(name: str, asked: Mapping[str, Any], replicas: int) -> Role:
     )
 
 
-def _further(file: str | None) -> dict[str, Any]:
+def _further(file: str | None) -> Fields:
     if not file:
         return {}
     try:
@@ -231,6 +259,6 @@ def _further(file: str | None) -> dict[str, Any]:
         message = f"spec: {file} cannot be read: {why}; name a YAML or JSON file."
         raise OptionsError(message) from error
     if not isinstance(found, dict):
-        message = f"spec: {file} holds no mapping; name a file with fields of a spec."
+        message = f"spec: {file} does not hold a mapping; name a file with fields of a spec."
         raise OptionsError(message)
     return found

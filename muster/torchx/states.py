@@ -1,4 +1,4 @@
-"""What a run and its replicas are in TorchX's words."""
+"""The states of runs and replicas in TorchX's words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 
 
 class State(IntEnum):
-    """TorchX's AppState, which is ReplicaState, too; the numbers are TorchX's."""
+    """TorchX's AppState and ReplicaState, which are the same; the numbers are TorchX's."""
 
     PENDING = 2
     RUNNING = 3
@@ -26,7 +26,7 @@ _OF_RUN = {
 
 
 def listed_state(state: RunState) -> State:
-    """The state of a run of which no more is known than a list tells."""
+    """The state of a run of which only its line in a list is known."""
     return _OF_RUN.get(state, State.RUNNING)
 
 
@@ -39,5 +39,5 @@ def app_state(status: RunStatus) -> State:
 
 
 def replica_state(replica: ReplicaStatus, run: RunState) -> State:
-    """The state of a replica in a run that is in this state."""
+    """The state of a replica in a run in this state."""
     return State[replica.state_in(run).name]

@@ -13,7 +13,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.memory import ACCOUNT, REGION, MemoryCloud
-from tests.plugins.cloud import Workshop, eventually
+from tests.support.waiting import wait_until
+from tests.support.workshop import Workshop
 
 _ENDS = {"Completed", "Failed", "Stopped"}
 REASON = "AlgorithmError: broken, exit code: 7"
@@ -206,19 +207,21 @@ class EmbeddedBackend(Backend):
             ends = [index for index, event in enumerate(about, start=1) if last(event)]
             return about[: ends[0]] if ends else []
 
-        return eventually(found)
+        return wait_until(f"the last event of {resource}", found)
 
     def wait_on_token(self, execution: str) -> str:
         def waiting() -> str | None:
             self._waiting |= {message["execution"]: message["token"] for message in self._received(self._tokens)}
             return self._waiting.get(execution)
 
-        return eventually(waiting) or ""
+        return wait_until(f"the token of {execution}", waiting)
 
     def end_execution(self, execution: str, token: str) -> None:
         arn = f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{execution}"
         client = self.client("stepfunctions")
-        eventually(lambda: client.describe_execution(executionArn=arn)["status"] != "RUNNING")
+        wait_until(
+            f"the end of {execution}", lambda: client.describe_execution(executionArn=arn)["status"] != "RUNNING"
+        )
 
     def make_topic(self) -> str:
         return str(self._workshop.cloud.client("sns").create_topic(Name=self.name("topic"))["TopicArn"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.backends import Backend, EmbeddedBackend, MemoryBackend
-from tests.plugins.cloud import Workshop
+from tests.support.workshop import Workshop
 
 _MARK = "local_differs"
 

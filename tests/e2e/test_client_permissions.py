@@ -8,10 +8,11 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client import Muster, RunState
+from muster import Muster, RunState
 from muster.client.errors import DeniedError
-from tests.plugins.cloud import Workshop, turn_to
-from tests.stack.deployed import Deployed, wait_for
+from tests.support.deployed import Deployed
+from tests.support.waiting import wait_until
+from tests.support.workshop import Workshop, turn_to
 
 # docs/running.md: "Who may do what".
 READ = (
@@ -58,7 +59,8 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     muster: Muster, stack: Deployed, tmp_path: Path
 ) -> None:
     (tmp_path / "own.py").write_text(
-        "from tests.stack import resuming\n\n\ndef train(context, **kwargs):\n    resuming.train(context, **kwargs)\n"
+        "from tests.support.jobs import resuming\n\n\n"
+        "def train(context, **kwargs):\n    resuming.train(context, **kwargs)\n"
     )
     run = muster.launch(
         {
@@ -78,10 +80,10 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     assert b"<html" in run.report()
     continued_by = run.rerun()
     # A job that is being born when the run is cancelled is stopped when it reports; here none is to be under way.
-    wait_for("the continuation's job", lambda: "InProgress" in stack.run(continued_by.name).statuses().values())
+    wait_until("the continuation's job", lambda: "InProgress" in stack.run(continued_by.name).statuses().values())
     continued_by.cancel()
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
     assert muster.doctor(young_seconds=0).orphans == ()
     # The records hold task tokens.
-    with pytest.raises(DeniedError, match="may not call GetObject"):
-        muster._cloud.read(f"control/{run.name}/replicas/0.json")
+    with pytest.raises(DeniedError, match="not allowed to call GetObject"):
+        muster._cloud.objects.read(f"control/{run.name}/replicas/0.json")

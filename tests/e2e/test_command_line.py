@@ -16,8 +16,9 @@ from urllib.request import urlopen
 import pytest
 
 from muster.local.faults import Crash, QuotaError, SpotInterruption
-from tests.stack.deployed import Deployed, wait_for
-from tests.stack.resuming import EACH_ENDS_ALONE
+from tests.support.deployed import Deployed
+from tests.support.jobs.resuming import EACH_ENDS_ALONE
+from tests.support.waiting import wait_until
 
 _names = itertools.count(1)
 
@@ -124,7 +125,7 @@ def test_interrupting_a_watch_leaves_the_run_alone(stack: Deployed, name: str) -
     watch.send_signal(signal.SIGINT)
     _, errors = watch.communicate(timeout=30)
     assert watch.returncode == 130
-    assert errors == f"The run {name} goes on. Cancel it with `muster cancel {name}`.\n"
+    assert errors == f"The run {name} is still running. To stop it: `muster cancel {name}`.\n"
     with serving(stack, name) as data:
         shown = data()
     assert (shown["state"], "ended_at" in shown) == ("running", False)
@@ -170,7 +171,7 @@ def test_a_run_is_listed_its_lines_and_events_are_told_and_it_goes_on(stack: Dep
     spec = {
         "name": name,
         "replicas": 2,
-        "trainer": "tests.stack.resuming:train",
+        "trainer": "tests.support.jobs.resuming:train",
         "kwargs": {"rounds": 4, "fail_after": 2},
         **EACH_ENDS_ALONE,
     }
@@ -219,9 +220,9 @@ def test_events_tell_of_waits_interruptions_and_reruns(stack: Deployed, name: st
         ("replica-launched", 0, 2, None),
         ("replica-interrupted", 1, 1, None),
     }
-    wait_for("what has happened to be told", lambda: wanted <= told())
+    wait_until("what has happened to be told", lambda: wanted <= told())
     stack.cloud.faults.add(Crash(job="*-r1-a1"))
-    wait_for("the rerun", lambda: {("replica-ended", 1, 1, "user-code"), ("replica-launched", 1, 2, None)} <= told())
+    wait_until("the rerun", lambda: {("replica-ended", 1, 1, "user-code"), ("replica-launched", 1, 2, None)} <= told())
     stack.open_gate(name)
     stack.run(name).wait()
 
@@ -235,7 +236,7 @@ def test_followed_lines_come_once_and_an_interrupt_leaves_the_run_alone(stack: D
     interrupted.send_signal(signal.SIGINT)
     _, errors = interrupted.communicate(timeout=30)
     assert interrupted.returncode == 130
-    assert errors == f"The run {name} goes on. Cancel it with `muster cancel {name}`.\n"
+    assert errors == f"The run {name} is still running. To stop it: `muster cancel {name}`.\n"
     code, _, errors = muster(stack, "rerun", name)
     assert (code, errors) == (
         2,

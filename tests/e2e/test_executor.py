@@ -12,12 +12,11 @@ import pytest
 
 from muster.client.errors import UnknownRunError
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.executor import MusterExecutor, ReplicaHandle
+from muster.executor import GpuError, MusterExecutor, ReplicaHandle
 from muster.executor.handle import HandleError
-from muster.executor.instances import GpuError
-from tests.plugins.cloud import turn_to
-from tests.stack.deployed import Deployed
-from tests.stack.resuming import EACH_ENDS_ALONE
+from tests.support.deployed import Deployed
+from tests.support.jobs.resuming import EACH_ENDS_ALONE
+from tests.support.workshop import turn_to
 
 # What another process does with handles that it was given as JSON.
 OTHER = """
@@ -54,7 +53,7 @@ def turned(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Deployed:
 def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> None:
     executor = MusterExecutor(run_id="team/digits run 7")
     trainer = {"rounds": 2, "fail_after": 9, "gate": str(turned.gates / "executor")}
-    arguments = {"trainer_module": "tests.stack.resuming", "trainer_kwargs": trainer}
+    arguments = {"trainer_module": "tests.support.jobs.resuming", "trainer_kwargs": trainer}
     handles = executor.launch_replicas(2, "ignored", arguments, timeout=600)
     # A launch whose answer was lost is the same run, and takes nothing away from the first handles.
     assert executor.launch_replicas(2, "ignored", arguments, timeout=600) == handles
@@ -86,7 +85,7 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
 def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) -> None:
     executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, **EACH_ENDS_ALONE})
     arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
-    handles = executor.launch_replicas(2, "tests.stack.resuming:train", arguments)
+    handles = executor.launch_replicas(2, "tests.support.jobs.resuming:train", arguments)
     continued_by = f"{handles[0].metadata['run']}-x2"
     for result in elsewhere(turned, handles, "executor.collect(handles)"):
         assert (result["status"], result["round"], continued_by in result["training_job_name"]) == (
@@ -101,7 +100,7 @@ def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) 
 
 def test_a_failure_is_told_with_its_reason_and_no_code_is_made_up(turned: Deployed) -> None:
     handles = MusterExecutor().launch_replicas(
-        1, "tests.stack.resuming:train", {"trainer_kwargs": {"rounds": 9, "fail_after": 1}}
+        1, "tests.support.jobs.resuming:train", {"trainer_kwargs": {"rounds": 9, "fail_after": 1}}
     )
     (result,) = elsewhere(turned, handles, "executor.collect(handles)")
     assert (result["status"], result["result"]) == ("failed", None)
@@ -113,7 +112,7 @@ def test_a_failure_is_told_with_its_reason_and_no_code_is_made_up(turned: Deploy
 def test_another_process_cancels(turned: Deployed) -> None:
     executor = MusterExecutor()
     handles = executor.launch_replicas(
-        2, "tests.stack.resuming:train", {"trainer_kwargs": {"rounds": 9**9, "fail_after": 9**9}}
+        2, "tests.support.jobs.resuming:train", {"trainer_kwargs": {"rounds": 9**9, "fail_after": 9**9}}
     )
     run = turned.run(str(handles[0].metadata["run"]))
     run.wait_for_status(1, 1, "Training")
@@ -125,7 +124,7 @@ def test_another_process_cancels(turned: Deployed) -> None:
 
 def test_what_is_wrong_is_said_before_anything_is_created(turned: Deployed) -> None:
     executor = MusterExecutor()
-    with pytest.raises(GpuError, match="gpu: found 'A1000'; one of A100"):
+    with pytest.raises(GpuError, match="gpu: found 'A1000'; choose A100"):
         executor.launch_replicas(1, "package.module:train", {}, gpu="A1000")
     with pytest.raises(SpecError, match="replicas: found 0"):
         executor.launch_replicas(0, "package.module:train", {})

@@ -14,10 +14,10 @@ import pytest
 from pydantic import BaseModel
 
 from docs.commands_reference import ANSWERS, PASSES_ON, answer_of, commands
-from muster.client.cli import answers
+from muster.client.cli import json_answers as answers
 from muster.client.cli import program as cli
-from tests.plugins.cloud import turn_to
-from tests.stack.deployed import Deployed
+from tests.support.deployed import Deployed
+from tests.support.workshop import turn_to
 
 Ask = Callable[..., list[dict[str, Any]]]
 
@@ -62,7 +62,7 @@ def test_the_commands_of_a_stack(
     (tmp_path / "run.json").write_text(json.dumps(spec))
     [plan] = ask("plan", "run.json")
     assert len(plan["requests"]) == 2
-    assert ask("launch", "run.json") == [{"run": "told"}]
+    assert ask("launch", "run.json") == [{"run": "told", "parent": None}]
     watched = ask("status --watch", "told")
     assert (watched[-1]["state"], watched[-1]["replicas"][1]["status"]) == ("succeeded", "Completed")
     assert ask("status", "told") == watched[-1:]
@@ -70,7 +70,7 @@ def test_the_commands_of_a_stack(
     assert "told" in {run["run"] for run in ask("list", "--state", "succeeded")[0]["runs"]}
     assert {line["message"] for line in ask("logs", "told")} == {"waiting for told"}
     assert ask("events", "told")[0]["events"][0]["kind"] == "run-started"
-    assert ask("cancel", "told") == [{"run": "told", "cancelled": False}]
+    assert ask("cancel", "told") == [{"run": "told", "stopped": []}]
     assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
     assert ask("doctor") == [{"orphans": [], "foreign": []}]
     assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]

@@ -19,7 +19,8 @@ from botocore.exceptions import ClientError
 from muster.local import LocalCloud
 from muster.local.cloud_errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError
 from muster.local.faults import LostInstance
-from tests.plugins.cloud import Workshop, eventually, fast_settings
+from tests.support.waiting import wait_until
+from tests.support.workshop import Workshop, fast_settings
 
 LOCAL = [sys.executable, "-m", "muster.client.cli.program", "local"]
 
@@ -166,7 +167,7 @@ def test_a_killed_service_takes_its_jobs_and_functions_with_it(tmp_path: Path) -
         assert alive(child)
         assert alive(worker)
         os.kill(cloud.state.pid, signal.SIGKILL)
-        eventually(lambda: not (alive(child) or alive(worker)))
+        wait_until("the end of both processes", lambda: not (alive(child) or alive(worker)))
         with pytest.raises(DeadCloudError, match="muster local down"):
             LocalCloud.attach(tmp_path)
         # What a dead one left is no obstacle to the next.
@@ -194,7 +195,7 @@ def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None
         "print(cloud.state.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     started = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    eventually(lambda: not alive(int(started.stdout)))
+    wait_until("the end of the process", lambda: not alive(int(started.stdout)))
 
 
 # --- what is on it --------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ def test_no_event_is_lost_when_functions_are_busy(workshop: Workshop) -> None:
         messages = (event["message"].split() for page in found for event in page["events"])
         return sorted((words[1] for words in messages if words and words[0] == "number"), key=int)
 
-    eventually(lambda: seen() == numbers)
+    wait_until("every message", lambda: seen() == numbers)
     events.remove_targets(Rule=rule, Ids=["function"])
 
 

@@ -22,7 +22,8 @@ from muster.local.faults import (
     SpotInterruption,
     throttled,
 )
-from tests.plugins.cloud import Workshop, eventually, statuses
+from tests.support.waiting import wait_until
+from tests.support.workshop import Workshop, statuses
 
 ONCE = Config(retries={"total_max_attempts": 1})
 SPOT = {
@@ -89,11 +90,11 @@ def test_a_lost_instance_fails_the_job_as_an_internal_error(workshop: Workshop, 
 def test_a_lost_instance_restarts_within_the_job_while_attempts_remain(workshop: Workshop, faults: Any) -> None:
     retry = {"MaximumRetryAttempts": 1}
     job = workshop.start("counter", CheckpointConfig=checkpoints(workshop), RetryStrategy=retry)
-    eventually(lambda: workshop.keys("checkpoints/"))
+    wait_until("a checkpoint", lambda: workshop.keys("checkpoints/"))
     workshop.until_logged(job, "count=1")
     first = faults.add(LostInstance(job=job))
     first.wait()
-    eventually(lambda: len(workshop.log(job)) == 2)
+    wait_until("the log of both attempts", lambda: len(workshop.log(job)) == 2)
     assert "Restarting" in statuses(workshop.describe(job))
     faults.add(LostInstance(job=job))
     assert workshop.end(job)["FailureReason"].startswith("InternalServerError")
@@ -268,7 +269,7 @@ def queue(workshop: Workshop) -> Iterator[Any]:
                     taken.append(event)
             return len(taken) >= count
 
-        eventually(enough)
+        wait_until(f"{count} events of {job}", enough)
         return taken
 
     yield take

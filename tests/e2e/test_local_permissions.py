@@ -11,7 +11,7 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
-from tests.plugins.cloud import Workshop
+from tests.support.workshop import Workshop
 
 ACCOUNT = "123456789012"
 JOBS = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job/"

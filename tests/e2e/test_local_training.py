@@ -15,7 +15,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.local import LocalCloud
-from tests.plugins.cloud import PROGRAMS, Workshop, eventually, fast_settings, statuses
+from tests.support.waiting import wait_until
+from tests.support.workshop import PROGRAMS, Workshop, fast_settings, statuses
 
 
 def archive(data: bytes) -> dict[str, bytes]:
@@ -207,7 +208,7 @@ def test_an_image_that_does_not_exist_fails_the_job(workshop: Workshop) -> None:
 def test_checkpoints_are_synced_while_the_job_runs_and_restored_to_the_next_one(workshop: Workshop) -> None:
     config = {"S3Uri": f"s3://{workshop.bucket}/checkpoints/shared", "LocalPath": "/opt/ml/checkpoints"}
     first = workshop.start("counter", CheckpointConfig=config)
-    eventually(lambda: workshop.keys("checkpoints/shared"))
+    wait_until("the checkpoint", lambda: workshop.keys("checkpoints/shared"))
     assert workshop.describe(first)["SecondaryStatus"] == "Training"
     workshop.sagemaker.stop_training_job(TrainingJobName=first)
     assert workshop.end(first)["TrainingJobStatus"] == "Stopped"
@@ -282,7 +283,7 @@ def test_a_process_that_ignores_the_signal_is_killed_with_its_children(tmp_path:
         workshop.sagemaker.stop_training_job(TrainingJobName=job)
         shown = workshop.end(job)
         assert shown["TrainingJobStatus"] == "Stopped"
-        eventually(lambda: not alive(pid))
+        wait_until("the end of the process", lambda: not alive(pid))
 
 
 def test_a_job_that_is_stopped_before_it_trains_never_trains(workshop: Workshop, faults: Any) -> None:

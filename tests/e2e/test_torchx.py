@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,8 +14,10 @@ import yaml
 
 from muster.local.faults import CallError, Crash
 from muster.torchx.options import FORMER, OWN
-from tests.plugins.cloud import own_calls
-from tests.stack.deployed import Deployed, wait_for
+from tests.support.command_server import CommandServer
+from tests.support.deployed import Deployed
+from tests.support.waiting import wait_until
+from tests.support.workshop import own_calls
 
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "build" / "torchx"
 IMAGE = "muster-local/python:latest"
@@ -44,7 +45,7 @@ with get_runner("api") as runner:
         while any(replica.state is not AppState.RUNNING for replica in runner.status(handle).roles[0].replicas):
             time.sleep(0.2)
         Path(gate).touch()
-        status = runner.wait(handle)
+        status = runner.wait(handle, wait_interval=0.2)
         lines = {rank: found.result() for rank, found in enumerate(reading)}
     runner.stop(handle)
     missing = [runner.status("muster://api/nobody"), runner.describe("muster://api/nobody")]
@@ -60,35 +61,35 @@ def two() -> AppDef:
     return AppDef("two", [Role(name, "", entrypoint="true") for name in ("a", "b")])
 """
 
+Server = tuple[str, CommandServer]
 DDP = ("dist.ddp", "-j", "1x1", "--script", "train.py")
 
 
 class TorchX:
     """One version, installed beside Muster by `make test`."""
 
-    def __init__(self, version: str, stack: Deployed) -> None:
-        self._program = ENVIRONMENTS / version / "bin" / "torchx"
+    def __init__(self, server: CommandServer, version: str, stack: Deployed) -> None:
+        self._server = server
+        self._folder = ENVIRONMENTS / version / "bin"
         self._environment = stack.cloud.environment(os.environ | {"NO_COLOR": "1"})
-        self._folder = stack.gates
+        self._place = stack.gates
 
-    def __call__(
-        self, *arguments: str, folder: Path | None = None, **variables: str
-    ) -> subprocess.CompletedProcess[str]:
-        return self._ended([str(self._program), *arguments], folder or self._folder, variables)
+    def __call__(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self._server.run(arguments, self._place, self._environment | variables)
 
-    def script(self, text: str, *arguments: str) -> Any:
-        """What a program in Python prints, as JSON."""
-        answer = self._ended([str(self._program.parent / "python"), "-c", text, *arguments], self._folder)
-        assert answer.returncode == 0, answer.stderr
-        return json.loads(answer.stdout)
-
-    def _ended(
-        self, command: list[str], folder: Path, variables: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        environment = {**self._environment, **(variables or {})}
-        return subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=280, check=False
+    def process(self, program: str, *arguments: str, folder: Path | None = None) -> str:
+        """What a program of this version's environment prints, as a process of its own."""
+        answer = subprocess.run(
+            [str(self._folder / program), *arguments],
+            env=self._environment,
+            cwd=folder or self._place,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
         )
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
 
     def run(self, *arguments: str) -> str:
         """Start an application; its handle."""
@@ -97,9 +98,18 @@ class TorchX:
         return answer.stdout.split()[0]
 
 
-@pytest.fixture(params=["stable", "nightly"])
-def torchx(request: pytest.FixtureRequest, stack: Deployed) -> TorchX:
-    return TorchX(request.param, stack)
+@pytest.fixture(scope="module", params=["stable", "nightly"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    python = ENVIRONMENTS / request.param / "bin" / "python"
+    loaded = ("muster.torchx.scheduler", "muster.client", "boto3")
+    with CommandServer(python, "torchx.cli.main", loaded, tmp_path_factory.mktemp("torchx")) as running:
+        yield request.param, running
+
+
+@pytest.fixture
+def torchx(server: Server, stack: Deployed) -> TorchX:
+    version, running = server
+    return TorchX(running, version, stack)
 
 
 def test_an_application_is_run_and_told_by_torchxs_own_commands(torchx: TorchX) -> None:
@@ -127,7 +137,7 @@ def test_an_application_is_run_and_told_by_torchxs_own_commands(torchx: TorchX) 
 
 
 def test_every_option_is_told(torchx: TorchX) -> None:
-    told = torchx("runopts", "muster").stdout
+    told = torchx.process("torchx", "runopts", "muster")
     assert [option.name for option in (*FORMER, *OWN) if f"    {option.name}=" not in told] == []
 
 
@@ -137,9 +147,9 @@ def test_a_dry_run_calls_nothing_and_leaves_nothing(torchx: TorchX, stack: Deplo
     before = sorted(tmp_path.rglob("*"))
     calls = own_calls(stack.cloud)
     dry = ("run", "-s", "muster", "--dryrun", "-cfg", "max_run=60,subnets=subnet-1;subnet-2,security_group_ids=sg-1")
-    answer = torchx(*dry, "utils.python", "--image", "", "--script", "train.py", folder=tmp_path)
-    assert answer.returncode == 0, answer.stderr
-    told = yaml.safe_load(answer.stdout.partition("=== SCHEDULER REQUEST ===")[2])
+    # TorchX reads where its settings are when it is imported.
+    answer = torchx.process("torchx", *dry, "utils.python", "--image", "", "--script", "train.py", folder=tmp_path)
+    told = yaml.safe_load(answer.partition("=== SCHEDULER REQUEST ===")[2])
     assert (told["max_runtime_seconds"], told["volume_gb"], told["source_dir"]) == (60, 7, ".")
     assert told["vpc_config"] == {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}
     assert (sorted(tmp_path.rglob("*")), own_calls(stack.cloud)) == (before, calls)
@@ -147,7 +157,7 @@ def test_a_dry_run_calls_nothing_and_leaves_nothing(torchx: TorchX, stack: Deplo
 
 def test_the_python_interface_does_the_same(torchx: TorchX, stack: Deployed) -> None:
     gate = stack.gates / f"api-{uuid4().hex}"
-    told = torchx.script(PYTHON_INTERFACE, IMAGE, str(gate))
+    told = json.loads(torchx.process("python", "-c", PYTHON_INTERFACE, IMAGE, str(gate)))
     assert told["again"] == told["handle"]
     assert told["lines"] == {"0": ["rank 0 0\n", "last\n"], "1": ["rank 1 1\n", "last\n"]}
     assert (told["state"], told["replicas"]) == ("SUCCEEDED", {"0": "SUCCEEDED", "1": "SUCCEEDED"})
@@ -165,7 +175,7 @@ def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:
     assert "RUNNING" in torchx("status", handle).stdout
     assert torchx("cancel", handle).returncode == 0
     stack.run(app).wait()
-    wait_for("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)
+    wait_until("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)
 
 
 def test_a_ranks_torchrun_is_its_own_and_a_rerun_has_the_same_rank(torchx: TorchX, stack: Deployed) -> None:
@@ -185,8 +195,8 @@ def test_a_ranks_torchrun_is_its_own_and_a_rerun_has_the_same_rank(torchx: Torch
     assert stack.run(handle.rpartition("/")[2]).statuses()["r1-a2"] == "Completed"
 
 
-def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(stack: Deployed) -> None:
-    torchx = TorchX("nightly", stack)  # what is held here is Muster's alone
+@pytest.mark.parametrize("server", ["nightly"], indirect=True)  # what is held here is Muster's alone
+def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(torchx: TorchX, stack: Deployed) -> None:
     mark = stack.gates / f"tried-{uuid4().hex}"
     # For some seconds the failed run has no continuation.
     late = stack.cloud.faults.add(
@@ -204,8 +214,8 @@ def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(stack:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("two_roles.py:two",), "roles: found 2; the replicas of a run are alike: run each role on its own."),
-        ((*DDP, "--mounts", "type=bind,src=/host,dst=/job"), "mounts: found /job; a training job has channels: name"),
+        (("two_roles.py:two",), "roles: found 2; the replicas of a run are all the same: run each role separately."),
+        ((*DDP, "--mounts", "type=bind,src=/host,dst=/job"), "mounts: found /job; a training job has channels: set"),
         (("-cfg", "git_config=repo:x", "utils.echo"), "git_config: found {'repo': 'x'}; name a folder of a clone"),
         (("-cfg", "max_run=0,volume_size=0", "utils.echo"), "max_runtime_seconds: found 0; at least 1; raise it"),
         (("-cfg", "stack=Nowhere", "utils.echo"), "There is no stack named Nowhere in us-east-1: deploy it"),

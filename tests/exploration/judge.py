@@ -11,7 +11,7 @@ from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_block
 from muster.replica.wire.blocks import Blocks
 from tests.exploration.world import Killed, World
 
-DECIDING = ("commits/", "amendments/", "manifests/", "claims/", "beginner")
+DECIDING = ("commits/", "amendments/", "manifests/", "claims/", "initial_state")
 
 
 def problems(world: World) -> list[str]:

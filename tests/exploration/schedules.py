@@ -1,4 +1,4 @@
-"""Who takes the next step: at random, or one of all ways with few deviations from a fair order. And what goes wrong."""
+"""Which process takes the next step: at random, or in all orders close to a fair one; and the faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Event:
 
 @contextmanager
 def small_shards() -> Iterator[None]:
-    """Models of a few blocks have as many shards as large ones, and nobody reads what is logged of them."""
+    """Models of a few blocks have as many shards as large ones, and nothing is logged."""
     before = blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX
     blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX = 1, 1, 1024
     logging.disable(logging.WARNING)
@@ -48,7 +48,7 @@ def small_shards() -> Iterator[None]:
 def explore(
     setting: Setting, choose: Choice, events: Sequence[Event] = (), loses_answer: Callable[[], bool] = lambda: False
 ) -> World:
-    """One schedule to its end; the world's problems are then the judgement."""
+    """Run one schedule to its end; returns its problems."""
     world = World(setting, loses_answer)
     try:
         for rank in range(setting.replicas):
@@ -60,7 +60,7 @@ def explore(
 
 
 def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
-    """Go on until all have ended, and judge."""
+    """Run until all processes have ended; returns the problems."""
     waiting = sorted(events, key=lambda event: event.step)
     for _ in range(STEPS_MAX):
         due = next((event for event in waiting if _is_due(world, event)), None)
@@ -90,12 +90,12 @@ def _happen(world: World, event: Event) -> None:
 
 
 def fair(world: World, living: Sequence[Process]) -> Process:
-    """Whoever is ready and has taken the fewest steps; if all wait, who wakes first."""
+    """The ready process with the fewest steps; if all wait, the one that wakes first."""
     return min(living, key=lambda process: (process.wakes_at or 0.0, process.steps))
 
 
 class Delayed:
-    """The fair order, but at some steps the one whose turn it is stands back for a while."""
+    """The fair order, but at some steps the process that is due pauses for a while."""
 
     def __init__(self, delays: Sequence[int], pause: int) -> None:
         self._delays, self._pause = frozenset(delays), pause
@@ -111,7 +111,7 @@ class Delayed:
 
 
 class Randomly:
-    """One of three ways, by lot: each step for itself, long stretches of one process, or priorities that change."""
+    """One of three ways, at random: single steps, long stretches of one process, or changing priorities."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -124,7 +124,7 @@ class Randomly:
     def __call__(self, world: World, living: Sequence[Process]) -> Process:
         ready = [process for process in living if process.wakes_at is None]
         if not ready or self._rng.random() < self._waking:
-            # Whoever waits may wake while others sleep: machines differ in speed without bound.
+            # A waiting process may wake while others sleep: machines differ in speed without bound.
             ready = list(living)
         self._last = self._pick(ready)
         return self._last

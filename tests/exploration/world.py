@@ -15,19 +15,28 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
-from muster.replica.frontends.packing import ArrayPacking
+from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import Meeting
+from muster.replica.rounds.replicated_state import ReplicatedState
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectExistsError, Part, Store
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from tests.exploration.memory_store import MemoryStore
-from tests.rendezvous_keys import is_like, of_round, round_of
+from tests.support.rendezvous_keys import is_like, of_round, round_of
 
 RUN = "explored"
-FOR_EVER = 1e9  # seconds: no schedule is that long, so whoever runs into this timeout waited in vain
+FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
+
+
+def _closed() -> threading.Lock:
+    """A gate that lets one thread pass per release; a lock is several times as fast as a semaphore."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
 
 
 class Killed(BaseException):
@@ -73,7 +82,7 @@ class Process:
         self.round = 0
         self.left_out = 0
         self._killed = False
-        self._turn = threading.Semaphore(0)
+        self._turn = _closed()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
@@ -81,7 +90,7 @@ class Process:
     # What its store and its clock call, in its own thread.
 
     def at(self, label: str, wakes_at: float | None = None) -> None:
-        """Hand the baton back, and go on when it comes again."""
+        """Hand the baton back, and continue when it returns."""
         self.label, self.wakes_at = label, wakes_at
         self.world.baton.release()
         self._turn.acquire()
@@ -107,7 +116,7 @@ class Process:
         self.world.baton.acquire()
 
     def kill(self) -> None:
-        """It does nothing any more."""
+        """End it before its next call."""
         self._killed, self.wakes_at = True, None
         self.run()
 
@@ -125,23 +134,23 @@ class Process:
     def _train(self) -> None:
         setting = self.world.setting
         quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
-        meeting = Meeting(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
-        meeting = replace(meeting, snapshot_rounds=setting.snapshot_rounds)
-        rendezvous = Rendezvous.open(meeting, self.rank, self.attempt, Metrics())
+        context = RoundContext(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
+        context = replace(context, snapshot_rounds=setting.snapshot_rounds)
+        rendezvous = Rendezvous.open(context, self.rank, self.attempt, Metrics())
         start = np.full(setting.count, self.rank, np.float32)
-        training = rendezvous.join(ArrayPacking(start), Witnessed(self))
-        while (done := training.state.round) < setting.rounds:
+        state = ReplicatedState.join(rendezvous, ArrayPacking(start), Witnessed(self))
+        while (done := state.state.round) < setting.rounds:
             self.round = done
             gradient = self.world.work(self.rank, done + 1)
-            exchange = rendezvous.advance(training, gradient, float(self.rank + 1))
+            exchange = state.advance(LocalUpdate(gradient, float(self.rank + 1)))
             if exchange is None or not exchange.took_part:
                 self.left_out += 1
-        self.round = training.state.round
-        self.world.saw_state(training.state)
+        self.round = state.state.round
+        self.world.saw_state(state.state)
 
 
 class Witnessed(Algorithm):
-    """DiLoCo; the world is told of everything that is applied."""
+    """DiLoCo that reports every applied mean to the world."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -194,7 +203,7 @@ class SteppedStore(Store):
         return self._inner.keys(folder, stop)
 
     def delete(self, keys: Sequence[str]) -> None:
-        # Not atomic: whoever deletes may die in between.
+        # Not atomic: the process may die in between.
         for key in keys:
             self._process.at(f"delete {key}")
             self._process.world.deletes(key)
@@ -205,13 +214,13 @@ class SteppedStore(Store):
 
 
 class World:
-    """The bucket, the time, the processes, and what was seen of them."""
+    """The bucket, the time, the processes, and what was observed."""
 
     def __init__(self, setting: Setting, loses_answer: Callable[[], bool] = lambda: False) -> None:
         self.setting = setting
         self.seconds = 0.0
         self.store = MemoryStore(lambda: self.seconds)
-        self.baton = threading.Semaphore(0)
+        self.baton = _closed()
         self.loses_answer = loses_answer
         self.processes: list[Process] = []
         self.means: dict[int, bytes] = {}
@@ -221,7 +230,7 @@ class World:
         self._works = 0
 
     def start(self, rank: int, attempt: int = 1) -> Process:
-        """A new process of `rank`, beside whichever there are."""
+        """A new process of `rank`, beside existing ones."""
         process = Process(self, rank, attempt)
         self.processes.append(process)
         return process
@@ -236,7 +245,7 @@ class World:
             process.kill()
 
     def work(self, rank: int, round_: int) -> Floats:
-        """What one inner phase brings: never the same twice."""
+        """The pseudo-gradient of one inner phase: never the same twice."""
         self._works += 1
         return np.random.default_rng((rank, round_, self._works)).standard_normal(self.setting.count).astype(np.float32)
 
@@ -257,7 +266,7 @@ class World:
             self.problems.append(f"two states after round {state.round}")
 
     def deletes(self, key: str) -> None:
-        """Called before `key` goes: somebody must be able to do without it."""
+        """Called before `key` is deleted: a later state must cover it."""
         folder, round_ = key.split("/", maxsplit=1)[0], round_of(key)
         least = round_ + 1 if folder == "snapshots" else round_
         if folder not in {"contributions", "reduced", "snapshots"} or not any(

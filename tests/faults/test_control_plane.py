@@ -13,8 +13,9 @@ from muster.contract.run.record import Next
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.aws.clients import TRIES
 from muster.local.faults import CallError, CapacityError, Crash, EventFault, LostInstance, QuotaError, SpotInterruption
-from tests.stack.deployed import Run, wait_for
-from tests.stack.endings import ENDINGS
+from tests.support.deployed import Run
+from tests.support.jobs.endings import ENDINGS
+from tests.support.waiting import wait_until
 
 
 def classes(run: Run, rank: int = 0) -> list[str | None]:
@@ -75,7 +76,9 @@ def test_out_of_order_event_does_not_turn_a_record_back(stack):
 
 def test_out_of_order_event_does_not_shorten_a_history(stack):
     run = stack.start(stack.gated("history"))
-    noted = wait_for("Training in the record", lambda: (r := run.record()) and r.current.secondary == "Training" and r)
+    noted = wait_until(
+        "Training in the record", lambda: (r := run.record()) and r.current.secondary == "Training" and r
+    )
     assert len(noted.current.history) > 1
     older = [{"Status": "Starting", "StartTime": 1.0}]
     stack.invoke("React", state_change(run, 0, 1, "InProgress", SecondaryStatusTransitions=older))
@@ -98,7 +101,7 @@ def test_lost_event_is_repaired_by_rearming(stack):
 def test_late_event_of_an_old_attempt_is_dropped(stack):
     stack.cloud.faults.add(LostInstance(job="*-r0-a1"))
     run = stack.start(stack.gated("late", per="attempt"))
-    before = wait_for(
+    before = wait_until(
         "attempt 2 in training",
         lambda: (r := run.record()) and r.current.attempt == 2 and r.current.secondary == "Training" and r,
     )
@@ -333,7 +336,7 @@ def test_user_code_error_is_not_rerun_and_its_reason_arrives(stack):
 
 
 def test_how_a_replica_ended_is_told_and_decides_what_follows(stack):
-    spec = {"trainer": "tests.stack.endings:train", "on_replica_failure": "continue", "min_replicas": 1}
+    spec = {"trainer": "tests.support.jobs.endings:train", "on_replica_failure": "continue", "min_replicas": 1}
     patience = {"grace_seconds": 0.0, "timeout_seconds": 60.0}
     run = stack.start({**spec, "replicas": len(ENDINGS), "rendezvous": patience})
     assert run.wait()["status"] == "SUCCEEDED"
@@ -389,13 +392,13 @@ def test_stop_execution_during_launch_leaves_no_job(stack):
     )
     struck = stack.cloud.faults.add(throttled)
     run = stack.start(stack.gated("stop-launch", replicas=4))
-    wait_for("the first call", lambda: stack.calls("CreateTrainingJob") > 0)
+    wait_until("the first call", lambda: stack.calls("CreateTrainingJob") > 0)
     stack.stepfunctions.stop_execution(executionArn=run.execution_arn)
     # What was in flight when the execution was stopped has its time to arrive.
     struck.wait(fired=6)
     result = run.result()
     assert result.verdict is Verdict.STOPPED
-    wait_for("the last job's end", lambda: not stack.cloud.running_jobs())
+    wait_until("the last job's end", lambda: not stack.cloud.running_jobs())
     assert set(run.statuses().values()) <= {"Stopped"}
     assert {replica.outcome for replica in result.replicas} <= {ReplicaOutcome.STOPPED, ReplicaOutcome.NOT_LAUNCHED}
 
@@ -438,7 +441,7 @@ def test_stop_execution_during_training_leaves_no_job(stack):
     assert {replica.attempts[-1].failure_class for replica in result.replicas} == {FailureClass.STOPPED_BY_MUSTER}
     assert run.statuses() == {"r0-a1": "Stopped", "r1-a1": "Stopped"}
     # Nobody waits on the tokens any more, and that is no error.
-    wait_for("the ends in the records", lambda: all(run.record(rank).decision for rank in (0, 1)))
+    wait_until("the ends in the records", lambda: all(run.record(rank).decision for rank in (0, 1)))
 
 
 def test_one_replica_that_cannot_be_stopped_does_not_shield_the_others(stack):
@@ -497,7 +500,7 @@ def test_expired_task_token_is_replaced_and_the_end_still_arrives(stack):
     run = stack.start(stack.gated("expired"))
     run.wait_for_status(0, 1, "Training")
     first = run.record()
-    wait_for("a fresh token", lambda: run.record().token != first.token)
+    wait_until("a fresh token", lambda: run.record().token != first.token)
     with pytest.raises(ClientError) as refused:
         stack.stepfunctions.send_task_success(taskToken=first.token, output="{}")
     assert refused.value.response["Error"]["Code"] in {"TaskTimedOut", "InvalidToken", "TaskDoesNotExist"}

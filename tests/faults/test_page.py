@@ -7,7 +7,7 @@ import re
 
 from muster.contract.document import canonical_json
 from muster.contract.run.commit import Commit, Member
-from tests.stack.deployed import Deployed
+from tests.support.deployed import Deployed
 
 
 def commit(run: str, number: int, **metrics: float) -> bytes:

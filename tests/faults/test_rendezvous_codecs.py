@@ -1,4 +1,4 @@
-"""A run in each codec: the same bits for all members, the same bytes whoever makes a shard, and few of them."""
+"""A run in each codec: the same bits for all members, the same bytes for a shard from any member, and few of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from threading import Event
 import numpy as np
 import pytest
 
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.errors import AlgorithmError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import Meeting
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, Part
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES
-from tests.unit.replica.peers import (
+from tests.support.peers import (
     RUN,
     SHARDED,
     Faults,
@@ -35,12 +36,12 @@ LOSING = ["bf16", "fp16", "int8", "int4", "topk2-64"]
 
 
 @pytest.mark.parametrize("codec", LOSING)
-def test_a_shard_has_the_same_bytes_whoever_makes_it(tmp_path: Path, codec: str) -> None:
+def test_a_shard_has_the_same_bytes_from_any_member(tmp_path: Path, codec: str) -> None:
     whole = Run(tmp_path / "whole", count=SHARDED, rounds=2, codec=codec)
     peers = whole.start_all()
     with all_ended(peers):
         finals = {peer.parameters() for peer in peers}
-    # In round 2 rank 2 owns the first shard (owners move on by one member each round), and dies with its work undone.
+    # In round 2 rank 2 owns the first shard (owners move on by one member each round), and dies before it makes it.
     broken = Run(tmp_path / "broken", count=SHARDED, rounds=2, codec=codec)
     victim = broken.start(2, faults=Faults(before_create=kill_at(keys.reduced(2, 0, 0))))
     others = broken.start_behind(victim, keys.reduced(2, 0, 0), 0, 1)
@@ -51,7 +52,7 @@ def test_a_shard_has_the_same_bytes_whoever_makes_it(tmp_path: Path, codec: str)
 
 
 @pytest.mark.parametrize("codec", LOSING)
-def test_who_replays_comes_to_the_same_bits(tmp_path: Path, codec: str) -> None:
+def test_a_replay_gives_the_same_bits(tmp_path: Path, codec: str) -> None:
     run = Run(tmp_path, count=SHARDED, rounds=4, codec=codec)
     peers = run.start_all()
     with all_ended(peers):
@@ -62,7 +63,7 @@ def test_who_replays_comes_to_the_same_bits(tmp_path: Path, codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", LOSING)
-def test_a_damaged_shard_is_made_anew_to_the_same_bits(tmp_path: Path, codec: str) -> None:
+def test_a_damaged_shard_is_computed_again_to_the_same_bits(tmp_path: Path, codec: str) -> None:
     run = Run(tmp_path, count=SHARDED, rounds=1, codec=codec)
     peers = run.start_all()
     with all_ended(peers):
@@ -77,7 +78,7 @@ def test_a_damaged_shard_is_made_anew_to_the_same_bits(tmp_path: Path, codec: st
 
 
 class CountingStore(LocalStore):
-    """Counts the bytes of values that go up and come down."""
+    """Counts the bytes of values that are uploaded and downloaded."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -98,8 +99,8 @@ class CountingStore(LocalStore):
 
 
 def test_int4_moves_at_most_0_14_of_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contributions and means together, what goes up and what comes down, headers included."""
-    # Who took a slow member's shard over would move more.
+    """Contributions and means together, uploads and downloads, headers included."""
+    # A member that took over a slow member's shard would transfer more.
     none_is_taken_for_dead(monkeypatch)
     moved = {codec: _moved(tmp_path / codec, codec) for codec in ("fp32", "int4")}
     assert moved["int4"] <= 0.14 * moved["fp32"]
@@ -122,33 +123,35 @@ def _moved(root: Path, codec: str) -> int:
     return sum(store.moved for store in stores)
 
 
-def test_a_replica_with_another_codec_is_told_so(tmp_path: Path) -> None:
+def test_a_replica_with_another_codec_is_refused(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1, rounds=1, codec="int4")
     assert run.start(0).parameters()
     other = replace(run, codec="int8").start(0, attempt=2).join()
     assert isinstance(other.error, AlgorithmError)
-    assert str(other.error) == ("All replicas of a run must train alike: codec is int8 here and int4 in the run.")
+    assert str(other.error) == (
+        "All replicas of a run must use the same settings: codec is int8 here and int4 in the run."
+    )
 
 
 def _train(root: Path, checkpoints: Path, rounds: int, attempt: int = 1) -> bytes:
-    meeting = Meeting(LocalStore(root), RUN, Quorum(1, 1, 1.0), 20.0, Event())
+    context = RoundContext(LocalStore(root), RUN, Quorum(1, 1, 1.0), 20.0, Event())
     parameters = np.zeros(1000, np.float32)
-    rendezvous = Rendezvous.open(meeting, 0, attempt, Metrics())
-    outer = DiLoCo(rendezvous, parameters, codec="int4", checkpoint_dir=checkpoints)
+    rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
+    outer = DiLoCo(rendezvous, parameters, Algorithm(codec="int4"), checkpoint_dir=checkpoints)
     while outer.round < rounds:
         parameters -= np.random.default_rng(outer.round).standard_normal(1000).astype(np.float32)
         outer.step()
     return parameters.tobytes()
 
 
-def test_what_error_feedback_owes_comes_back_with_the_replica(tmp_path: Path) -> None:
+def test_the_residual_of_error_feedback_is_restored_with_the_replica(tmp_path: Path) -> None:
     checkpoints = tmp_path / "checkpoints"
     unbroken = _train(tmp_path / "a", tmp_path / "b", rounds=5)
     _train(tmp_path / "run", checkpoints, rounds=2)
     assert _train(tmp_path / "run", checkpoints, rounds=5, attempt=2) == unbroken
 
 
-def test_topk_is_coded_sparse_for_few_and_densely_for_many() -> None:
+def test_topk_means_are_sparse_for_few_members_and_dense_for_many() -> None:
     labels = [codec_named("topk2-64").for_mean(members).label for members in (1, 4, 16, 64)]
     assert labels == ["topk8-64/1", "topk8-256/1", "topk8-1024/1", "int4/1"]
 

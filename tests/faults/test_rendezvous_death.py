@@ -1,4 +1,4 @@
-"""Replicas that die at each step of a round, and what becomes of the others and of their successors."""
+"""Replicas that die at each step of a round, and the effect on the others and on their reruns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from muster.replica.errors import FencedError, RendezvousError, StoppedError
 from muster.replica.wire import keys
-from tests.rendezvous_keys import of_round
-from tests.unit.replica.peers import (
+from tests.support.peers import (
     SHARDED,
     Faults,
     Killed,
@@ -18,8 +17,9 @@ from tests.unit.replica.peers import (
     all_ended,
     kill_at,
     missing_only_in,
-    wait_until,
 )
+from tests.support.rendezvous_keys import of_round
+from tests.support.waiting import wait_until
 
 ROUND_2 = {
     "contribute": of_round(keys.CONTRIBUTIONS, 2),
@@ -29,11 +29,11 @@ ROUND_2 = {
 
 
 @pytest.mark.parametrize("step", list(ROUND_2))
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_killed_replica_is_replaced_and_all_end_with_the_same_bits(tmp_path: Path, step: str, moment: str) -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_replica_is_replaced_and_all_end_with_the_same_bits(tmp_path: Path, step: str, when: str) -> None:
     run = Run(tmp_path, count=SHARDED)
     hook = kill_at(ROUND_2[step])
-    faults = Faults(before_create=hook) if moment == "before" else Faults(after_create=hook)
+    faults = Faults(before_create=hook) if when == "before" else Faults(after_create=hook)
     victim = run.start(1, faults=faults)
     others = run.start_behind(victim, ROUND_2[step], 0, 2)
     with all_ended([victim, *others]):
@@ -44,10 +44,10 @@ def test_a_killed_replica_is_replaced_and_all_end_with_the_same_bits(tmp_path: P
 
 
 @pytest.mark.parametrize("step", list(ROUND_2))
-def test_the_others_go_on_without_a_killed_replica_when_a_quorum_lives(
+def test_the_others_continue_without_a_killed_replica_when_a_quorum_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    # What it gave before it died counts; nothing of it does after.
+    # Its contribution from before its death counts, and no later one.
     gave = step != "contribute"
     missing_only_in(monkeypatch, 3 if gave else 2)
     run = Run(tmp_path, min_participants=2, count=SHARDED)
@@ -86,7 +86,7 @@ def test_a_process_that_is_superseded_while_it_waits_is_fenced(tmp_path: Path) -
     run = Run(tmp_path, replicas=2, min_participants=2)
     first = run.start(0)
     with all_ended([first]):
-        wait_until((run.root / keys.contribution(1, 0, 1)).exists)
+        wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
         second = run.start(0, attempt=1)
         assert isinstance(first.join().error, FencedError)
         partner = run.start(1)
@@ -104,33 +104,33 @@ def test_an_older_attempt_that_starts_late_is_fenced_at_once(tmp_path: Path) -> 
     run = Run(tmp_path, replicas=2, min_participants=2)
     newer = run.start(0, attempt=3)
     with all_ended([newer]):
-        wait_until((run.root / keys.claim(0, 1)).exists)
+        wait_until("the claim of rank 0", (run.root / keys.claim(0, 1)).exists)
         assert isinstance(run.start(0, attempt=2).join().error, FencedError)
         assert newer.thread.is_alive()
 
 
-def test_no_quorum_ends_in_a_plain_reason_that_names_who_is_missing(tmp_path: Path) -> None:
+def test_no_quorum_ends_with_a_reason_that_names_the_missing_ranks(tmp_path: Path) -> None:
     run = Run(tmp_path)
     peers = [run.start(0), run.start(1)]
     with all_ended(peers):
-        wait_until((run.root / keys.contribution(1, 0, 1)).exists)
-        wait_until((run.root / keys.contribution(1, 1, 1)).exists)
-    # What the others gave is there: who has little patience knows of it, however slow the machine is.
+        wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
+        wait_until("the contribution of rank 1", (run.root / keys.contribution(1, 1, 1)).exists)
+    # The others have contributed: the replica with the short time-out sees it, however slow the machine is.
     impatient = replace(run, timeout_seconds=0.5).start(0, attempt=2)
     assert isinstance(impatient.join().error, RendezvousError)
-    assert "round 1 has 2 of at least 3 participants; nothing came from rank 2" in str(impatient.error)
+    assert "round 1 has 2 of at least 3 participants; missing: rank 2" in str(impatient.error)
     assert "0.5 s (rendezvous.timeout_seconds)" in str(impatient.error)
 
 
 def test_a_replica_that_is_stopped_while_it_waits_returns_at_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
     peer = run.start(0)
-    wait_until((run.root / keys.contribution(1, 0, 1)).exists)
+    wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
     peer.stop.set()
     assert isinstance(peer.join().error, StoppedError)
 
 
-def test_a_run_that_died_altogether_in_mid_round_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_run_that_died_altogether_in_mid_round_continues_where_it_was(tmp_path: Path) -> None:
     run = Run(tmp_path, count=SHARDED)
     victims = [run.start(rank, faults=Faults(before_create=kill_at(of_round(keys.REDUCED, 3)))) for rank in range(3)]
     for victim in victims:

@@ -1,7 +1,7 @@
 """Every call of the store is a step, every order of steps may happen, and a process may end at any of them.
 
 The invariants (tests/exploration/judge.py): at most one commit per round; all who apply a round apply the same bytes
-and hold the same state; no contribution counts twice; nobody waits for ever while a quorum lives; nothing that is
+and hold the same state; no contribution counts twice; no replica waits for ever while a quorum lives; nothing that is
 needed is deleted. `python -m tests.exploration` runs as many schedules as one likes.
 """
 
@@ -16,7 +16,7 @@ from tests.exploration.schedules import Delayed, Event, explore, explore_randoml
 from tests.exploration.world import Killed, Setting, World
 
 RANDOM_SCHEDULES = 800
-PAUSE = 150  # steps: longer than a round takes, so that the others pass who stands back
+PAUSE = 150  # steps: longer than a round takes, so that the others pass the paused process
 
 
 @pytest.fixture(autouse=True)
@@ -46,12 +46,12 @@ def test_random_schedules_with_crashes_restarts_and_duplicates_keep_the_invarian
         ran["deleted"] += len(world.store.deleted)
         ran["amended or late"] += sum(process.attempt > 1 for process in world.processes)
     assert ran["schedules"] == RANDOM_SCHEDULES
-    # Schedules in which nothing happens would hold as well.
+    # Schedules without faults would pass as well.
     assert min(ran["left out"], ran["killed"], ran["deleted"], ran["amended or late"]) > RANDOM_SCHEDULES / 10, ran
 
 
 @pytest.mark.parametrize("replicas", [3, 4])
-def test_every_schedule_with_one_process_that_stands_back_keeps_the_invariants(replicas: int) -> None:
+def test_every_schedule_with_one_paused_process_keeps_the_invariants(replicas: int) -> None:
     setting = Setting(replicas, rounds=2, snapshot_rounds=1, grace_seconds=0.5)
     plain = Delayed((), PAUSE)
     assert explore(setting, plain).problems == []
@@ -97,11 +97,11 @@ def test_every_peer_but_the_quorum_killed_at_every_step() -> None:
         assert world.seconds < 20 * setting.grace_seconds
 
 
-def test_a_replica_that_joins_at_every_moment_of_a_round() -> None:
+def test_a_replica_that_joins_at_every_step_of_a_round() -> None:
     setting = Setting(rounds=4, snapshot_rounds=2)
     calls = steps_of(explore(setting, fair), 0)
     for step in range(calls):
-        # Rank 2 is not there at the beginning, and comes when rank 0 has taken so many steps.
+        # Rank 2 starts only when rank 0 has taken so many steps.
         absent = Event(0, 2, kills=True, starts=False)
         comes = Event(step, 2, kills=False, starts=True, counted=0)
         world = explore(setting, fair, [absent, comes])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica.rounds.claims import Seat
+from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import contribute, make_contribution
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.wire import keys
-from tests.rendezvous_keys import of_round, round_of
-from tests.unit.replica.peers import (
+from tests.support.peers import (
     PATIENT_SECONDS,
     Faults,
     Killed,
@@ -21,8 +21,9 @@ from tests.unit.replica.peers import (
     gradient_of,
     kill_at,
     missing_only_in,
-    wait_until,
 )
+from tests.support.rendezvous_keys import of_round, round_of
+from tests.support.waiting import wait_until
 
 
 def test_a_joiner_that_comes_after_the_end_only_replays(tmp_path: Path) -> None:
@@ -61,8 +62,8 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
     def wait_for_straggler(round_: int) -> None:
         if round_ == 3:
             gate.set()
-            # It reports back by a second claim.
-            wait_until((run.root / keys.claim(2, 2)).exists)
+            # It rejoins by a second claim.
+            wait_until("the claim of the new attempt", (run.root / keys.claim(2, 2)).exists)
 
     straggler = run.start(2, before_step=late_for_round_2)
     others = [run.start(rank, before_step=wait_for_straggler) for rank in (0, 1)]
@@ -76,14 +77,14 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
 
 
 def dead_in_round_2(run: Run) -> tuple[Peer, list[Peer]]:
-    """Rank 2, which dies before it gives to round 2, and the others, which give to it afterwards."""
+    """Rank 2, which dies before it contributes to round 2, and the others, which contribute afterwards."""
     gives = of_round(keys.CONTRIBUTIONS, 2)
     victim = run.start(2, faults=Faults(before_create=kill_at(gives)))
     return victim, run.start_behind(victim, gives, 0, 1)
 
 
 def test_a_dead_replica_costs_the_grace_window_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Who waited for it once more would wait for longer than this test may take.
+    # Waiting for it a second time would take longer than this test may.
     missing_only_in(monkeypatch, 2)
     run = Run(tmp_path, min_participants=2, rounds=12, timeout_seconds=2 * PATIENT_SECONDS)
     victim, others = dead_in_round_2(run)
@@ -101,9 +102,9 @@ def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path, monkeyp
         finals = {peer.parameters() for peer in others}
         assert isinstance(victim.join().error, Killed)
     before = run.commit(2)
-    late = make_contribution(run.meeting(), Seat(2, 1, 1, 1), 2, gradient_of(2, 2, run.count), weight=3.0, metrics={})
-    contribute(run.meeting(), Seat(2, 1, 1, 1), late)
-    contribute(run.meeting(), Seat(2, 1, 1, 1), late)
+    late = make_contribution(run.context(), Claim(2, 1, 1, 1), 2, LocalUpdate(gradient_of(2, 2, run.count), 3.0), {})
+    contribute(run.context(), Claim(2, 1, 1, 1), late)
+    contribute(run.context(), Claim(2, 1, 1, 1), late)
     joiner = run.start(2, attempt=2)
     assert {joiner.parameters()} == finals
     assert run.commit(2) == before

@@ -1,4 +1,4 @@
-"""Contributions that must not reach the parameters: their sender is left out of the round, and the reason is told."""
+"""Contributions that must not reach the parameters: their sender is excluded from the round, with a reason."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from muster.replica.codecs.base import Dither, Payload
 from muster.replica.codecs.plain import Fp32
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header, encode
+from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_header, encode
 from muster.replica.wire.headers import ContributionHeader
-from tests.unit.replica.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead, wait_until
+from tests.support.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead
+from tests.support.waiting import wait_until
 
 POISONED = keys.contribution(2, 1, 1)
 # The last third is reduced by the sender, from the sound values that it has in memory.
@@ -39,11 +40,11 @@ class Poisoning(Fp32):
 
 
 def with_values(value: float) -> Callable[[bytes], bytes]:
-    """Well-formed in every way but for one value."""
+    """Valid except for one value."""
 
     def rewrite(body: bytes) -> bytes:
         header = decode_header(POISONED, memoryview(body), ContributionHeader)
-        return bytes(encode(POISONED, gradient_of(1, 2, header.count), lambda _: header, Poisoning(value)))
+        return bytes(encode(POISONED, gradient_of(1, 2, header.count), lambda _: header, Encoding(Poisoning(value))))
 
     return rewrite
 
@@ -67,20 +68,20 @@ def with_weight(weight: float) -> Callable[[bytes], bytes]:
 
 
 POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda _: b"", "0 bytes where a header takes 4096"),
-    "garbage": (lambda body: b"x" * len(body), "does not begin with Muster's magic"),
+    "empty": (lambda _: b"", "it has 0 bytes, a header takes 4096"),
+    "garbage": (lambda body: b"x" * len(body), "does not start with Muster's magic"),
     "truncated": (lambda body: body[:-1], "parameters take"),
     "too long": (lambda body: body + b"\0" * 100, "parameters take"),
     "damaged header": (flipped(30), "the header's checksum does not match"),
-    "other version": (flipped(8), "format version 0"),
+    "other version": (flipped(8), "format version is 0"),
     "damaged first block": (flipped(HEADER_BYTES + 9), "the checksum of block 0 does not match"),
     "damaged later block": (flipped(THIRD + 20_000), "the checksum of block"),
     "NaN": (with_values(float("nan")), "NaN, infinity"),
     "infinity": (with_values(float("-inf")), "NaN, infinity"),
     "absurd value": (with_values(3e38), "values beyond 1e+30"),
-    "other model": (with_header(count=7), "7 parameters, where the run has"),
+    "other model": (with_header(count=7), "it has 7 parameters, the run has"),
     "other round": (with_header(round=1), "another run, round or rank"),
-    "other codec": (with_header(codec="int4/1"), "coded as int4/1, where the run has fp32/1"),
+    "other codec": (with_header(codec="int4/1"), "encoded as int4/1, the run uses fp32/1"),
     "no weight": (with_weight(0.0), "weight"),
     "absurd weight": (with_weight(1e300), "weight"),
 }
@@ -99,12 +100,12 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
 
     def after_the_poison(round_: int) -> None:
         if round_ == 2:
-            wait_until((run.root / POISONED).exists)
+            wait_until("the poisoned object", (run.root / POISONED).exists)
 
     def by_another(key: str) -> None:
-        # The sender takes its own contribution for sound: the round is not to be committed by it.
+        # The sender judges its own contribution as sound: another member must commit the round.
         if key == keys.commit(2):
-            wait_until((run.root / key).exists)
+            wait_until("the object", (run.root / key).exists)
 
     faults = Faults(before_create=by_another, rewrite=lambda key, body: poison(body) if key == POISONED else body)
     sender = run.start(1, faults=faults)
@@ -115,7 +116,7 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Pa
     assert _members(run, 2) == [0, 2]
     assert finals == {run.replayed_by_hand(lambda round_: _members(run, round_))}
     excluded = run.commit(2, _last_revision(run, 2)).excluded
-    # Who reads the commits alone, as clients do, learns of it too.
+    # A client, which reads the commits alone, sees it too.
     assert run.commit(3).excluded_before == excluded
     assert run.commit(3).excluded_total == 1
     assert [item.rank for item in excluded] == [1]
@@ -165,6 +166,6 @@ def test_a_diverged_replica_ends_the_run_at_once_when_every_one_is_needed(tmp_pa
     assert isinstance(errors[1], DivergedError)
     assert isinstance(errors[0], RendezvousError)
     for error in errors:
-        assert "Round 2 cannot have 3 participants any more (rank 1: its pseudo-gradient cannot be averaged" in str(
+        assert "Round 2 cannot reach 3 participants any more (rank 1: its pseudo-gradient cannot be averaged" in str(
             error
         )

@@ -13,14 +13,14 @@ from muster.local import LocalCloud
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import Store, StoreDeniedError
 from muster.replica.wire import keys
-from tests.plugins.cloud import Workshop, turn_to
-from tests.rendezvous_keys import of_round, round_of
-from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at
+from tests.support.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at
+from tests.support.rendezvous_keys import of_round, round_of
+from tests.support.workshop import Workshop, turn_to
 
 
 @dataclass
 class S3Run(Run):
-    """A run that meets in a bucket."""
+    """A run whose rendezvous is in a bucket."""
 
     bucket: str = ""
     prefix: str = ""
@@ -65,7 +65,7 @@ def test_replicas_meet_in_s3_and_one_that_dies_is_replaced(bucket: str, workshop
     assert found == [(0, 1, 0.5), (1, 2, 0.5), (2, 1, 0.5)]
 
 
-def test_a_role_that_may_not_write_there_is_told_so_at_once(bucket: str, tmp_path: Path) -> None:
+def test_a_role_that_may_not_write_there_is_refused_at_once(bucket: str, tmp_path: Path) -> None:
     run = S3Run(tmp_path, bucket=bucket, prefix="control/run/")
     peer = run.start(0).join()
     assert isinstance(peer.error, StoreDeniedError)

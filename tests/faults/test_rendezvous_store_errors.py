@@ -12,14 +12,14 @@ from muster.replica.store import s3_store
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import Store, StoreUnavailableError
 from muster.replica.wire import keys
-from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.moody_s3 import Mood, moody_s3
-from tests.unit.replica.peers import Faults, Run, all_ended, missing_only_in
+from tests.support.moody_s3 import Mood, moody_s3
+from tests.support.peers import Faults, Run, all_ended, missing_only_in
+from tests.support.rendezvous_keys import is_like, of_round
 
 
 @dataclass
 class S3Run(Run):
-    """A run that meets in the bucket that the environment names."""
+    """A run whose rendezvous is in the bucket that the environment names."""
 
     @property
     def store(self) -> Store:
@@ -57,7 +57,7 @@ def test_a_store_that_fails_at_every_call_changes_nothing(
         assert s3.failed["PUT"] >= len(s3.objects)
 
 
-def test_a_store_that_is_gone_ends_the_replica_with_that_reason_and_the_others_go_on(
+def test_a_store_that_is_gone_ends_the_replica_with_that_reason_and_the_others_continue(
     tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
     missing_only_in(environment, 2)

@@ -1,4 +1,4 @@
-"""A replica that is killed comes back with its inner state, and no data enter the model twice or never."""
+"""A killed replica restarts with its inner state, and every item enters the model exactly once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.frontends.checkpoints import KEPT, Checkpoints
 from muster.replica.frontends.plain_state import pack_plain, unpack_plain
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.wire import keys
-from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.peers import Faults, FaultyStore, Killed, Run, run_all
+from tests.support.peers import Faults, FaultyStore, Killed, Run, run_all
+from tests.support.rendezvous_keys import is_like, of_round
 
 ROUNDS = 8
 ITEMS = 3  # drawn by a replica in one round
@@ -25,7 +27,7 @@ VICTIM = 1
 
 
 class Reader:
-    """Draws one item after the other, and notes everything that any process drew."""
+    """Draws one item after the other."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -43,15 +45,13 @@ class Reader:
 
 def train(run: Run, rank: int, attempt: int, folder: Path, *, faults: Faults, drawn: list[int]) -> np.ndarray[Any, Any]:
     """Every item that is drawn moves an element of its own by 1: the global model counts what entered it."""
-    rendezvous = Rendezvous.open(run.meeting(FaultyStore(run.store, faults)), rank, attempt, Metrics())
+    rendezvous = Rendezvous.open(run.context(FaultyStore(run.store, faults)), rank, attempt, Metrics())
     counts = np.zeros((run.replicas, ROUNDS * ITEMS), np.float32)
     reader = Reader()
     outer = DiLoCo(
         rendezvous,
         counts,
-        sync_every=ITEMS,
-        learning_rate=1.0,
-        momentum=0.0,
+        Algorithm(sync_every=ITEMS, learning_rate=1.0, momentum=0.0),
         trainer_state={"reader": reader},
         checkpoint_dir=folder,
     )
@@ -107,8 +107,8 @@ def test_a_killed_replica_repeats_and_loses_no_data(
     assert (results[0] == 1).all()
     again = drawn[VICTIM, 2]
     assert again == list(range(again[0], ROUNDS * ITEMS))
-    # Drawn again is at most what was drawn for that round: all of it if it counts under the successor's name. What the
-    # first attempt gave may still be committed after the successor drew the same; then the successor is left out.
+    # Drawn again is at most what was drawn for that round: all of it if the successor contributes it. The
+    # first attempt's contribution may still be committed after that; then the successor is left out.
     attempt = {member.rank: member.attempt for member in run.commit(round_).members}[VICTIM]
     assert again[0] in {(round_ - 1) * ITEMS, round_ * ITEMS}
     assert attempt == 1 or again[0] == (round_ - 1) * ITEMS
@@ -120,7 +120,7 @@ def test_states_are_kept_by_round_and_few_of_them(tmp_path: Path) -> None:
         checkpoints.save(round_, b"state of %d" % round_)
     assert len(list(tmp_path.iterdir())) == KEPT
     assert checkpoints.load(6) == (6, b"state of 6")
-    # What was ahead of the run never was.
+    # A state ahead of the run was deleted.
     assert checkpoints.load(9) == (6, b"state of 6")
     assert checkpoints.load(4) is None
 
@@ -128,7 +128,7 @@ def test_states_are_kept_by_round_and_few_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda body: body[:-1], lambda body: body[:-1] + b"x", lambda _: b"", lambda b: b[5:]]
 )
-def test_a_damaged_state_is_passed_over(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_state_is_skipped(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     checkpoints = Checkpoints(tmp_path, "trainer")
     checkpoints.save(1, b"old")
     checkpoints.save(2, b"new")
@@ -140,16 +140,16 @@ def test_a_damaged_state_is_passed_over(tmp_path: Path, damage: Callable[[bytes]
 def test_plain_states_come_back_as_they_were() -> None:
     rng = np.random.default_rng(3)
     state = {
-        "moments": {"a": rng.standard_normal((2, 3)).astype(np.float32), "b": [np.arange(3), 1.5]},
+        "averages": {"a": rng.standard_normal((2, 3)).astype(np.float32), "b": [np.arange(3), 1.5]},
         "rng": rng.bit_generator.state,  # whole numbers of 128 bits
         "epoch": np.int64(4),
         "name": "Grüße",
         "none": None,
     }
     found = unpack_plain(pack_plain(state))
-    np.testing.assert_array_equal(found["moments"]["a"], state["moments"]["a"])
-    assert found["moments"]["a"].dtype == np.float32
-    assert found["moments"]["b"][0].tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(found["averages"]["a"], state["averages"]["a"])
+    assert found["averages"]["a"].dtype == np.float32
+    assert found["averages"]["b"][0].tolist() == [0, 1, 2]
     assert (found["rng"], found["epoch"], found["name"], found["none"]) == (state["rng"], 4, "Grüße", None)
-    with pytest.raises(TypeError, match="a trainer's state holds a object"):
+    with pytest.raises(ParametersError, match="trainer_state holds the type object; allowed: dicts, lists, numbers"):
         pack_plain({"strange": object()})

@@ -10,7 +10,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from tests.infra.template import ROOT, Statement, Template, app_environment, run_app
+from tests.support.template import ROOT, Statement, Template, app_environment, run_app
 
 PAGE = ROOT / "docs" / "security.md"
 BEGIN = "<!-- access: made by tests/infra/access_table.py -->"

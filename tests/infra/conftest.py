@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.template import Template, app_environment, run_app
-
-REARM_SECONDS = 10_800
+from tests.support.once import once
+from tests.support.template import REARM_SECONDS, Template, app_environment, run_app
 
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cloud assembly's folder."""
-    folder = tmp_path_factory.mktemp("assembly")
-    outcome = run_app(app_environment({"rearm_seconds": REARM_SECONDS, "replica_image": "example/image:1"}, folder))
-    assert outcome.returncode == 0, outcome.stderr
-    return folder
+
+    def synthesize(folder: Path) -> None:
+        context = {"rearm_seconds": REARM_SECONDS, "replica_image": "example/image:1"}
+        outcome = run_app(app_environment(context, folder))
+        assert outcome.returncode == 0, outcome.stderr
+
+    return once(tmp_path_factory, "assembly", synthesize)
 
 
 @pytest.fixture(scope="session")

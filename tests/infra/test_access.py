@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.infra.access_table import BEGIN, END, PAGE, access_table
-from tests.infra.template import Template, app_environment, run_app
+from tests.support.template import FUNCTIONS, Template, synthesized
 
 BUCKET = "arn:aws:s3:::BUCKET"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Timer", "Admit")
 ROLES = (*FUNCTIONS, "Workflow", "Replica", "TimerScheduler")
 CONTROL_KEYS = [
     "control/run/plan.json",
@@ -159,12 +157,6 @@ def with_defaults(tmp_path_factory: pytest.TempPathFactory) -> Template:
         replica_kms_key_arn=KEY,
         bucket_name="team-rendezvous",
     )
-
-
-def synthesized(folder: Path, **context: object) -> Template:
-    outcome = run_app({**app_environment({"target": "local", **context}, folder), "CDK_VALIDATION": "false"})
-    assert outcome.returncode == 0, outcome.stderr
-    return Template(json.loads((folder / "Muster.template.json").read_text(encoding="utf-8")))
 
 
 def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(

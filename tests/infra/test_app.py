@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.template import app_environment, run_app
+from tests.support.template import app_environment, run_app
 
 
 def test_without_node_there_is_one_line(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from infra.deploy.bundle import build_bundle, build_replica_package
 from infra.deploy.function_dependencies import BundleError
 from infra.settings.stack_settings import Platform
 from muster.contract.run.exits import ReplicaExit
-from tests.infra.template import ROOT
+from tests.support.template import ROOT
 
 MIB = 1024 * 1024
 ELF_AARCH64 = b"\xb7\x00"  # e_machine of an ELF header, at offset 18
@@ -160,7 +160,7 @@ def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_source
     before = first.read_bytes()
     with zipfile.ZipFile(first) as archive:
         names = set(archive.namelist())
-    assert {"__main__.py", "requirements.txt", "muster/replica/entry/main.py", "muster/contract/run/plan.py"} <= names
+    assert {"__main__.py", "requirements.txt", "muster/torch.py", "muster/replica/entry/main.py"} <= names
     assert not [name for name in names if name.startswith(("muster/control", "muster/client", "muster/local"))]
     os.utime(tmp_path / "muster" / "__init__.py", (1, 1))
     assert build_replica_package(tmp_path).read_bytes() == before
@@ -171,7 +171,7 @@ def test_the_replica_package_starts_without_a_single_package_and_says_what_is_wr
     command = [sys.executable, "-I", "-S", str(package)]
     outcome = subprocess.run(command, env={"SAGEMAKER_BASE_DIR": str(tmp_path)}, capture_output=True, check=False)
     assert outcome.returncode == ReplicaExit.BAD_INPUT, outcome.stderr
-    assert "source_dir names 0 archives" in (tmp_path / "output" / "failure").read_text()
+    assert "source_dir has 0 archives" in (tmp_path / "output" / "failure").read_text()
 
 
 def test_what_the_replica_package_asks_of_an_image_is_what_is_tested() -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from infra.workflow.workflow_definition import MAP_LABEL
 from muster.contract.spec.spec_reader import parse_spec
-from tests.infra.template import ROOT, Template
-from tests.infra.test_access import synthesized
-from tests.infra.test_resources import FUNCTIONS
+from tests.support.template import FUNCTIONS, ROOT, Template, synthesized
 
 MACHINE = "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
 Metric = tuple[str, ...]

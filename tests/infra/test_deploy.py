@@ -14,9 +14,9 @@ from infra.deploy.cdk_tools import DeployError, NodeMissingError
 from infra.deploy.deployment import deploy
 from infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
-from tests.infra.template import ROOT
 from tests.plugins.stack import REARM_SECONDS
-from tests.stack.deployed import Deployed
+from tests.support.deployed import Deployed
+from tests.support.template import ROOT
 
 
 @pytest.fixture

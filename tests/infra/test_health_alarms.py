@@ -10,9 +10,7 @@ import pytest
 
 from infra.monitoring.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
 from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR
-from tests.infra.template import ROOT, Template
-from tests.infra.test_access import synthesized
-from tests.infra.test_resources import FUNCTIONS, function
+from tests.support.template import FUNCTIONS, ROOT, Template, function, synthesized
 
 PEOPLE = "arn:aws:sns:REGION:ACCOUNT:Notify"
 MACHINE = "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"

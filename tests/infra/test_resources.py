@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
 
 import pytest
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.source_delivery import REFRESH_DAYS
-from tests.infra.template import Template, construct_name, matches
-
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Timer", "Admit")
-
-
-def function(template: Template, name: str) -> dict[str, Any]:
-    found = template.of_type("AWS::Lambda::Function")
-    return template.resolve(next(f["Properties"] for key, f in found.items() if construct_name(key) == name))
+from tests.support.template import FUNCTIONS, Template, construct_name, function, matches
 
 
 def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Template) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from moto.events.models import EventPattern
 
-from tests.infra.template import Template, construct_name
+from tests.support.template import Template, construct_name
 
 EVENTS = Path(__file__).parent / "events"
 

@@ -14,8 +14,7 @@ import pytest
 from jsonata import Jsonata
 
 from infra.workflow.workflow_definition import armed_definition
-from tests.infra.conftest import REARM_SECONDS
-from tests.infra.template import ROOT, Template
+from tests.support.template import REARM_SECONDS, ROOT, Template
 
 DEFINITION = ROOT / "statemachine" / "run.asl.json"
 

@@ -12,6 +12,8 @@
 It does exactly what the control plane and the client ask of AWS, no more: an operation or a parameter that it does not
 have raises NotImplementedError. Every request and every answer is held against botocore's models. Where AWS does not
 document its behaviour, the stricter reading is built. tests/conformance holds it to the embedded cloud.
+
+`tests.memory.harness` puts the control plane over it: functions are called as Lambda, the workflow and events do.
 """
 
 from __future__ import annotations

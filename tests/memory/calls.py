@@ -88,7 +88,7 @@ class Fault:
     skip: int = 0
     count: int | None = 1
     delay_seconds: float = 0.0
-    action: Callable[[], None] | None = None
+    action: Callable[[], object] | None = None
     fired: int = field(default=0, init=False)
 
 

@@ -19,7 +19,7 @@ from muster.contract.run.attempt import Attempt
 from muster.report.make import PageInput, make_page
 from muster.report.page_model import ReplicaView
 from muster.report.render import render
-from tests.plugins.cloud import eventually
+from tests.support.waiting import wait_until
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 Open = Callable[..., Page]
@@ -324,7 +324,7 @@ def test_a_page_follows_a_change_of_the_colour_scheme(show: Open, small: PageInp
     page.emulate_media(color_scheme="dark")
     page.wait_for_function("getComputedStyle(document.body).backgroundColor === 'rgb(20, 23, 26)'")
     # The charts are drawn anew in one of the next frames.
-    eventually(lambda: ink(page, "#metric-chart canvas").get("231,233,235", 0) > 50)
+    wait_until("the dark chart", lambda: ink(page, "#metric-chart canvas").get("231,233,235", 0) > 50)
 
 
 def test_every_control_has_a_name_and_every_section_a_heading(show: Open, large: PageInput) -> None:

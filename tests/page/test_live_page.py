@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from bench.browser import chromium
 from muster.client.errors import UnreachableError
-from tests.page.live_run import LiveRun, served
-from tests.plugins.cloud import eventually
+from tests.support.live_run import LiveRun, served
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_live_page_says_what_keeps_it_from_news_and_keeps_what_it_shows(page: 
         page.goto(server.url)
         page.wait_for_selector("html[data-ready]")
         # It has asked before: after the trouble there is nothing new for it.
-        eventually(lambda: run.looks >= 2)
+        wait_until("the second request", lambda: run.looks >= 2)
         run.trouble = UnreachableError("Nothing answers at https://states")
         expect(page.get_by_role("status")).to_contain_text("Nothing answers at https://states.")
         run.trouble = None

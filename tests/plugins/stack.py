@@ -11,8 +11,8 @@ import pytest
 from infra.deploy.deployment import deploy
 from infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
-from tests.plugins.cloud import fast_settings
-from tests.stack.deployed import Deployed
+from tests.support.deployed import Deployed
+from tests.support.workshop import fast_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stack.deployed import Deployed
-from tests.stack.resuming import EACH_ENDS_ALONE
-from tests.terminal.terminal import Terminal
+from tests.support.deployed import Deployed
+from tests.support.jobs.resuming import EACH_ENDS_ALONE
+from tests.support.terminal import Terminal
 
 BIN = Path(sys.executable).parent
 NARROW, WIDE = 60, 140
@@ -78,7 +78,7 @@ def test_a_run_from_its_spec_to_its_page(
         terminal.press("C-c")
         answer = terminal.answer()
         assert answer.code == 130
-        assert "The run seen goes on. Cancel it with `muster cancel seen`." in answer.text.replace("\n", "")
+        assert "The run seen is still running. To stop it: `muster cancel seen`." in answer.text.replace("\n", "")
         assert "Traceback" not in answer.text
 
     # Its lines come merged, each rank in a colour of its own.
@@ -91,7 +91,7 @@ def test_a_run_from_its_spec_to_its_page(
     assert "   2 | " not in coloured
     one.press("C-c")
     assert one.answer()[0] == 130
-    assert one.text().endswith("^C\nThe run seen goes on. Cancel it with `muster cancel seen`.\n$")
+    assert one.text().endswith("^C\nThe run seen is still running. To stop it: `muster cancel seen`.\n$")
 
     # The shell knows its name.
     assert one.run('eval "$(muster --show-completion bash)"').code == 0
@@ -108,7 +108,7 @@ def test_a_run_from_its_spec_to_its_page(
     assert (code, text.splitlines()[1]) == (0, f"{'run':<4}  state      started                   time")
     assert re.search(r"^seen  running    20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ  +\d+:\d\d$", text, re.MULTILINE)
     # Who waits for the cloud sees that; a file does not.
-    one.wait_for("what was asked", lambda: "Asking for the runs …" in one.written())
+    one.wait_until("what was asked", lambda: "Asking for the runs …" in one.written())
     assert one.run("muster list 2>told | cat; wc -c <told").text.endswith("\n0")
     assert one.run("muster doctor") == (0, "muster doctor\nNothing has outlived its run.")
     assert one.run("muster result seen").code == 2
@@ -148,7 +148,7 @@ def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
     terminal, plain = open_terminal(shell, WIDE), open_terminal({**shell, "NO_COLOR": "1"}, WIDE)
     write_spec(
         terminal,
-        "name: half\nreplicas: 2\ntrainer: tests.stack.resuming:train\nkwargs: {rounds: 4, fail_after: 2}\n"
+        "name: half\nreplicas: 2\ntrainer: tests.support.jobs.resuming:train\nkwargs: {rounds: 4, fail_after: 2}\n"
         + yaml.safe_dump(EACH_ENDS_ALONE),
     )
     code, text = terminal.run("muster launch run.yaml --watch")
@@ -161,7 +161,7 @@ def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
     assert not re.search(r"\x1b\[[\d;]*3[0-7]m", plain.text(styled=True)), "a colour in spite of NO_COLOR"
     assert plain.run("muster logs half --rank 1 --regex broken").text.splitlines()[1].startswith("   1 | ")
     assert terminal.run("muster rerun half --watch").code == 0
-    assert re.search(r"^half-x2: succeeded, \d+:\d\d, round 4, resumes half$", terminal.text(), re.MULTILINE)
+    assert re.search(r"^half-x2: succeeded, \d+:\d\d, round 4, continues half$", terminal.text(), re.MULTILINE)
 
 
 def test_faults_and_the_cloud_itself(

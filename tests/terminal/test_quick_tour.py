@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.terminal.terminal import Terminal
+from tests.support.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 # What `make setup` makes, in this order, and how it remembers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import ReplicaOutcome
 from muster.local.faults import CallError, LostInstance
-from tests.stack.deployed import wait_for
+from tests.support.waiting import wait_until
 
 NEVER = {"max_reruns": 0}
 
@@ -61,7 +61,7 @@ def test_a_run_shrinks_and_grows_back_while_a_replica_is_replaced(stack):
     budget = {"infrastructure": {"max_reruns": 1, "delay_seconds": 3}}
     run = stack.start(stack.gated("grows", replicas=3, on_replica_failure="continue", min_replicas=2, reruns=budget))
     run.wait_for_training(0, 1)
-    wait_for("the end of the lost one", lambda: (found := run.record(2)) and found.attempts[0].ended_at)
+    wait_until("the end of the lost one", lambda: (found := run.record(2)) and found.attempts[0].ended_at)
     # The others are enough, and go on.
     assert {name: status for name, status in run.statuses().items() if name[1] != "2"} == {
         "r0-a1": "InProgress",
@@ -71,4 +71,4 @@ def test_a_run_shrinks_and_grows_back_while_a_replica_is_replaced(stack):
     stack.open_gate("grows")
     assert run.wait()["status"] == "SUCCEEDED"
     assert [replica.outcome for replica in run.result().replicas] == [ReplicaOutcome.SUCCEEDED] * 3
-    wait_for("every job's end", lambda: set(run.statuses().values()) == {"Completed", "Failed"})
+    wait_until("every job's end", lambda: set(run.statuses().values()) == {"Completed", "Failed"})

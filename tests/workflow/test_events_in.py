@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from muster.contract.run.run_events import RUN_REQUESTED
-from tests.stack.deployed import Deployed, wait_for
-from tests.stack.listening import Listener
+from tests.support.deployed import Deployed
+from tests.support.listening import Listener
+from tests.support.waiting import wait_until
 
 SPEC = {"replicas": 1, "entrypoint": ["python", "-c", "pass"]}
 
@@ -37,7 +38,7 @@ def executions(stack, beginning: str) -> list[dict[str, Any]]:
 
 def ended(stack, beginning: str) -> dict[str, Any]:
     """The only execution whose name begins so, once it has ended."""
-    [execution] = wait_for(
+    [execution] = wait_until(
         f"the end of {beginning}", lambda: [e for e in executions(stack, beginning) if e["status"] != "RUNNING"]
     )
     return execution
@@ -104,7 +105,7 @@ def test_a_spec_in_the_inbox_is_started_once_however_often_s3_says_so(stack):
 
 def test_what_is_wrong_with_a_spec_lies_beside_it_until_it_is_right(stack, listener):
     put(stack, "inbox/broken.json", '{"replicas": "4", "trainer": "no colon"}')
-    complaint = wait_for("the complaint", lambda: read(stack, "inbox/broken.json.error.txt"))
+    complaint = wait_until("the complaint", lambda: read(stack, "inbox/broken.json.error.txt"))
     for problem in ("replicas: found '4'; write a whole number", "trainer: found 'no colon'"):
         assert problem in complaint
     refused = listener.wait("Run Refused", request=f"s3://{stack.bucket}/inbox/broken.json")
@@ -112,7 +113,7 @@ def test_what_is_wrong_with_a_spec_lies_beside_it_until_it_is_right(stack, liste
     assert executions(stack, "broken-") == []
     put(stack, "inbox/broken.json", json.dumps(SPEC))
     assert ended(stack, "broken-")["status"] == "SUCCEEDED"
-    wait_for("the complaint's end", lambda: read(stack, "inbox/broken.json.error.txt") is None)
+    wait_until("the complaint's end", lambda: read(stack, "inbox/broken.json.error.txt") is None)
 
 
 def test_an_event_that_asks_for_a_run_gets_it(stack):

@@ -8,8 +8,9 @@ import pytest
 
 from muster.contract.run.run_events import EVENT_VERSION
 from muster.local.faults import CallError, LostInstance
-from tests.stack.deployed import Deployed, wait_for
-from tests.stack.listening import Listener
+from tests.support.deployed import Deployed
+from tests.support.listening import Listener
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +88,11 @@ def test_people_are_told_in_words(stack):
             subjects[body["Subject"]] = body["Message"]
         return {f"Muster: {run.name} {end}" for end in ("has failed", "is being stopped")} <= subjects.keys()
 
-    wait_for("both messages to people", told)
+    wait_until("both messages to people", told)
     text = subjects[f"Muster: {run.name} has failed"]
     assert text.startswith(f"{run.name} failed.\n\nReason: ")
     assert f"`muster result {run.name}`" in text
     # An alarm of the stack, as CloudWatch rings it, reaches the same people.
     cloudwatch = stack.cloud.client("cloudwatch")
     cloudwatch.set_alarm_state(AlarmName="Muster-run-failed", StateValue="ALARM", StateReason="one was greater than 0")
-    wait_for("the alarm", lambda: told() and any("Muster-run-failed" in subject for subject in subjects))
+    wait_until("the alarm", lambda: told() and any("Muster-run-failed" in subject for subject in subjects))

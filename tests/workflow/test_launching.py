@@ -7,13 +7,14 @@ from datetime import datetime
 from itertools import pairwise
 
 from infra.settings.stack_settings import StackSettings
-from muster.client import Muster
+from muster import Muster
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.timers import Fired
 from muster.local.faults import CapacityError, LostInstance, QuotaError, SlowStart
-from tests.plugins.cloud import turn_to
-from tests.stack.deployed import Run, wait_for
+from tests.support.deployed import Run
+from tests.support.waiting import wait_until
+from tests.support.workshop import turn_to
 
 PASS = {"entrypoint": ["python", "-c", "pass"]}
 RATE = StackSettings().launches_per_second
@@ -39,7 +40,7 @@ def test_a_replica_that_waits_for_quota_is_seen_waiting_and_launched_in_the_end(
     run = stack.start(stack.gated("quota", replicas=2, reruns=budget))
     turn_to(monkeypatch, stack.cloud)
     seen = Muster().run(run.name)
-    wait_for("the wait in the status", lambda: seen.status().replicas[1].waiting_for is FailureClass.QUOTA)
+    wait_until("the wait in the status", lambda: seen.status().replicas[1].waiting_for is FailureClass.QUOTA)
     page = seen.live_page().look()
     assert page.replicas[1].state == "waiting for quota"
     assert "1 waits for quota" in page.verdict

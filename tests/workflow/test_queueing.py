@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from muster.client import Muster
+from muster import Muster
 from muster.contract.run.run_queue import QUEUE_KEY
-from tests.plugins.cloud import turn_to
-from tests.stack.deployed import Deployed, Run, wait_for
+from tests.support.deployed import Deployed, Run
+from tests.support.waiting import wait_until
+from tests.support.workshop import turn_to
 
 CAP = 2
 VARIABLE = "MUSTER_MAX_CONCURRENT_REPLICAS"
@@ -40,9 +41,9 @@ def test_runs_wait_for_their_turn_in_the_order_in_which_they_came(stack, monkeyp
     first = stack.start(stack.gated("first"))
     first.wait_for_status(0, 1, "Training")
     large = stack.start(stack.gated("large", replicas=2))
-    wait_for("the large run in the queue", lambda: waits(large))
+    wait_until("the large run in the queue", lambda: waits(large))
     small = stack.start(stack.gated("small"))
-    wait_for("the small run in the queue", lambda: waits(small))
+    wait_until("the small run in the queue", lambda: waits(small))
     turn_to(monkeypatch, stack.cloud)
     assert Muster().run(large.name).status().behind == (first.name,)
     assert Muster().run(small.name).status().behind == (first.name, large.name)
@@ -60,7 +61,7 @@ def test_runs_wait_for_their_turn_in_the_order_in_which_they_came(stack, monkeyp
     assert set(large.statuses().values()) == {"Stopped"}
     stack.open_gate("small")
     assert small.wait()["status"] == "SUCCEEDED"
-    wait_for("an empty queue", lambda: not any(map(waits, (first, large, small))))
+    wait_until("an empty queue", lambda: not any(map(waits, (first, large, small))))
 
 
 def test_a_run_that_was_settled_and_could_not_say_so_is_cleared_away(stack):

@@ -7,15 +7,16 @@ import re
 
 import pytest
 
-from muster.client import Muster
+from muster import Muster
 from muster.contract.run.result import Verdict
 from muster.control.aws.clients import TRIES
 from muster.local.faults import CallError
-from tests.plugins.cloud import turn_to
-from tests.stack.deployed import Deployed, wait_for
-from tests.stack.listening import Listener
+from tests.support.deployed import Deployed
+from tests.support.listening import Listener
+from tests.support.waiting import wait_until
+from tests.support.workshop import turn_to
 
-TRAINER = "tests.stack.resuming:train"
+TRAINER = "tests.support.jobs.resuming:train"
 # A snapshot every second round: the continuation has a round to replay.
 MEETING = {"grace_seconds": 20.0, "timeout_seconds": 60.0, "snapshot_rounds": 2}
 
@@ -52,13 +53,13 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     assert first.wait()["status"] == "FAILED"
     assert first.result().verdict is Verdict.FAILED
     continued_by = stack.run("resumed-x2")
-    wait_for("the continuation", lambda: executions(stack, "resumed-x2"))
+    wait_until("the continuation", lambda: executions(stack, "resumed-x2"))
     # Whoever settles the run again starts nothing: the workflow's own way, and that of the event of its end.
     stack.invoke("Settle", {"run": "resumed"})
     ended = {"executionArn": first.execution_arn, "name": "resumed", "status": "FAILED"}
     stack.invoke("Stop", {"detail": ended})
     # Nor does anybody take its jobs for those of the first.
-    wait_for("the continuation's jobs", lambda: list(continued_by.statuses().values()) == ["InProgress"] * 2)
+    wait_until("the continuation's jobs", lambda: list(continued_by.statuses().values()) == ["InProgress"] * 2)
     swept = stack.invoke("Sweep", {"young_seconds": 0})
     assert not [job for job in (*swept["stopped"], *swept["foreign"]) if "resumed" in job]
     stack.open_gate("resumed-x2")
@@ -92,7 +93,7 @@ def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack, 
     occupied = stack.start({**failing, "rerun": {"on": ["failed"], "max": 1}}, "occupied")
     stack.start({**failing, "rerun": {"on": ["failed"], "max": 2}}, "chain")
     other = stack.start({**failing, "rerun": {"on": ["spot"], "max": 2}}, "otherwise")
-    third = wait_for("the last of the chain", lambda: executions(stack, "chain-x3"))
+    third = wait_until("the last of the chain", lambda: executions(stack, "chain-x3"))
     assert stack.run(third[0]).wait()["status"] == "FAILED"
     assert stack.run("chain-x3").result().verdict is Verdict.FAILED
     assert other.wait()["status"] == "FAILED"
@@ -125,14 +126,14 @@ def test_a_continuation_whose_start_went_wrong_is_started_once(stack, after_effe
     first = stack.start({**failing, "rerun": {"on": ["failed"], "max": 1}}, name)
     assert first.wait()["status"] == "FAILED"
     assert placed.fired == count
-    wait_for("the continuation", lambda: executions(stack, f"{name}-x2"))
+    wait_until("the continuation", lambda: executions(stack, f"{name}-x2"))
     stack.run(f"{name}-x2").wait()
     assert executions(stack, name) == [name, f"{name}-x2"]
 
 
 def test_what_cannot_be_resumed_is_refused(stack):
     going = stack.start(stack.gated("going"), "going")
-    wait_for("the plan", lambda: going.document(going.layout.plan))
+    wait_until("the plan", lambda: going.document(going.layout.plan))
     for run, problem in (("nobody", "is not a run of this stack"), ("going", "has not ended")):
         refused = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"], "resume_from": run}).wait()
         assert f"found '{run}', {problem}" in refused["cause"]

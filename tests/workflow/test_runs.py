@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
-from muster.client import Muster
+from muster import Muster
 from muster.client.aws.reported import Execution
 from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.local.faults import CapacityError
-from tests.plugins.cloud import turn_to
 from tests.plugins.stack import ROOT
-from tests.stack.deployed import wait_for
+from tests.support.waiting import wait_until
+from tests.support.workshop import turn_to
 
 PASS = {"entrypoint": ["python", "-c", "pass"]}
 
@@ -91,7 +91,7 @@ def test_an_error_of_muster_itself_is_told_as_such(stack):
     def failed(failure):
         started = stack.stepfunctions.start_execution(stateMachineArn=machine, input=json.dumps(failure))
         arn = started["executionArn"]
-        wait_for("its end", lambda: stack.stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
+        wait_until("its end", lambda: stack.stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
         return stack.stepfunctions.describe_execution(executionArn=arn)
 
     # A timeout has no cause.
@@ -156,14 +156,14 @@ def test_a_rerun_waits_as_long_as_its_budget_says(stack):
         found = [json.loads(line) for line in lines if "RerunsWithinHour" in line]
         return {(line["service"], *line["RerunsWithinHour"]) for line in found}
 
-    wait_for("the measure", lambda: ("muster", 1.0) in measured())
+    wait_until("the measure", lambda: ("muster", 1.0) in measured())
 
 
 def test_a_rerun_that_is_asked_for_too_early_is_not_launched(stack):
     stack.cloud.faults.add(CapacityError(job="*-r0-a1"))
     budget = {"capacity": {"max_reruns": 1, "delay_seconds": 600}}
     run = stack.start({**PASS, "replicas": 1, "reruns": budget})
-    wait_for("the decision", lambda: (record := run.record()) and record.decision)
+    wait_until("the decision", lambda: (record := run.record()) and record.decision)
     request = {"run": run.name, "rank": 0, "attempt": 2, "token": "any", "entered_at": "2100-01-01T00:00:00.000Z"}
     assert stack.invoke("Attempt", request) == {"launch": "too early for the rerun"}
     assert run.statuses() == {"r0-a1": "Failed"}
@@ -177,7 +177,10 @@ def test_what_a_spec_leaves_out_is_the_stacks_and_a_dry_run_shows_just_that(stac
     dry = Muster().plan(spec)
     # The embedded cloud has no Price List API.
     usd = SHIPPED_PRICES.usd_per_hour
-    assert (dry.prices, dry.cost.per_hour) == (SHIPPED_PRICES, usd["ml.c5.xlarge"] + usd["ml.m5.large"])
+    assert (dry.cost.prices.as_of, dry.cost.per_hour) == (
+        SHIPPED_PRICES.as_of,
+        usd["ml.c5.xlarge"] + usd["ml.m5.large"],
+    )
     assert "the Price List API could not be asked" in dry.remarks[0]
     run = stack.start(spec)
     assert run.wait()["status"] == "SUCCEEDED"

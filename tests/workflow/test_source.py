@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from muster.contract.aws.failures import FailureClass
-from tests.plugins.cloud import own_calls
+from tests.support.workshop import own_calls
 
 TRAIN = """
 import json, pathlib

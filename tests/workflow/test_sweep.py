@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from muster.client import Muster
+from muster import Muster
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import Verdict
-from tests.plugins.cloud import turn_to
+from tests.support.workshop import turn_to
 
 NOW = {"young_seconds": 0}
 

@@ -1,4 +1,4 @@
-"""The deployed stack, as its outputs tell it."""
+"""The deployed stack, read from its outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_STACK = "Muster"
 
 @dataclass(frozen=True)
 class Stack:
-    """What a client must know of a stack."""
+    """What a client needs to know of a stack."""
 
     name: str
     state_machine_arn: str

@@ -1,4 +1,4 @@
-"""botocore's errors in our terms. The one place that knows both."""
+"""Translates botocore's errors into Muster's. The one place that knows both."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _BAD_CREDENTIALS = {
 # An answer without a body, as to HeadObject, has the HTTP status alone.
 _DENIED = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _THROTTLED = {"RequestLimitExceeded", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException"}
-_SERVERS_FAULT = 500  # HTTP: from here on it is not the request
+_SERVER_ERROR = 500  # HTTP: from here on the fault is not the request's
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what botocore raises inside as a `muster.client.errors.ClientError`."""
+    """Raise botocore's errors as a `muster.client.errors.ClientError`."""
     try:
         yield
     except aws.ClientError as error:
@@ -70,5 +70,5 @@ def _refusal(error: aws.ClientError) -> ClientError:
     if code in _DENIED:
         return DeniedError(error.operation_name, detail)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    kind = BusyError if code in _THROTTLED or status >= _SERVERS_FAULT else RefusedError
+    kind = BusyError if code in _THROTTLED or status >= _SERVER_ERROR else RefusedError
     return kind(f"{error.operation_name}: {code}", detail)

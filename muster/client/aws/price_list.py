@@ -1,11 +1,11 @@
-"""What an hour of an instance costs now and here, by the AWS Price List API."""
+"""What an hour of an instance costs today in a region, from the AWS Price List API."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 
 import boto3
 from botocore.config import Config
@@ -13,9 +13,29 @@ from botocore.config import Config
 from muster.client.aws.error_translation import translated
 from muster.contract.aws.prices import PriceTable
 
-# The API has few endpoints, each of which knows the prices of all regions.
+# The API has few endpoints; each knows the prices of all regions.
 _ENDPOINT_REGION = "us-east-1"
 _CONFIG = Config(connect_timeout=3, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
+
+
+class _Dimension(TypedDict):
+    unit: str
+    pricePerUnit: dict[str, str]
+
+
+class _Term(TypedDict):
+    priceDimensions: dict[str, _Dimension]
+
+
+class _Product(TypedDict):
+    attributes: dict[str, str]
+
+
+class _Offer(TypedDict):
+    """The parts that are read of an offer of GetProducts."""
+
+    product: _Product
+    terms: dict[str, dict[str, _Term]]
 
 
 def listed_prices(session: boto3.Session, region: str, instance_types: Iterable[str]) -> PriceTable:
@@ -38,14 +58,15 @@ def listed_prices(session: boto3.Session, region: str, instance_types: Iterable[
             ]
             if prices:
                 found[name] = max(prices)
-    return PriceTable(f"{datetime.now(UTC):%Y-%m-%d}", region, "AWS Price List API", found)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return PriceTable(as_of=today, region=region, source="AWS Price List API", usd_per_hour=found)
 
 
-def _training(offer: dict[str, Any], instance_type: str) -> Iterator[float]:
-    """The prices of an offer if it is for training: the same instance has others for notebooks and endpoints."""
+def _training(offer: _Offer, instance_type: str) -> Iterator[float]:
+    """The prices of an offer if it is for training: notebooks and endpoints have other prices."""
     if not offer["product"]["attributes"].get("usagetype", "").endswith(f"Train:{instance_type}"):
         return
-    for term in offer.get("terms", {}).get("OnDemand", {}).values():
+    for term in offer["terms"].get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             price = float(dimension["pricePerUnit"].get("USD", 0))
             if dimension["unit"] == "Hrs" and price > 0:

@@ -7,69 +7,78 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
-from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
+from muster.contract import timestamps
+from muster.contract.aws.failures import JobEnd, classify_end, explained
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Transition, granted_type
+from muster.contract.run.attempt import Attempt, Transition, granted_type
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef, TrainingJobSummaryTypeDef
+    from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef, ExecutionListItemTypeDef
+    from pydantic import JsonValue
 
 _ENDS = frozenset(status for status in JobStatus if status.is_terminal)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One line of ListTrainingJobs that belongs to the run."""
+    """A training job of a run: an attempt of the replica with this rank.
 
-    name: JobName
-    status: str
-    secondary: str
-    created_at: datetime | None = None
-    ended_at: datetime | None = None
+    The attempt holds what ListTrainingJobs says of it, and what DescribeTrainingJob adds where it was asked.
+    """
+
+    rank: int
+    attempt: Attempt
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.attempt.job
 
     @property
     def has_ended(self) -> bool:
-        """Whether it can never change again; a status that we do not know is no end."""
-        return self.status in _ENDS
+        """Whether it can never change again; an unknown status does not count as an end."""
+        return self.attempt.status in _ENDS
 
     @classmethod
-    def from_summary(cls, summary: Mapping[str, Any], prefix: str, run: str) -> Job | None:
-        """The job of a TrainingJobSummary, or None when it is another run's: NameContains also finds those."""
+    def from_summary(cls, summary: TrainingJobSummaryTypeDef, prefix: str, run: str) -> Job | None:
+        """The job of a TrainingJobSummary, or None when it is another run's: NameContains finds those, too."""
         name = JobName.parse(summary["TrainingJobName"], prefix)
         if name is None or name.run != run:
             return None
-        return cls(
-            name,
-            summary["TrainingJobStatus"],
-            summary.get("SecondaryStatus", ""),
-            summary["CreationTime"],
-            summary.get("TrainingEndTime"),
+        ended_at = summary.get("TrainingEndTime")
+        attempt = Attempt(
+            attempt=name.attempt,
+            job=str(name),
+            launched_at=timestamps.text(summary["CreationTime"]),
+            ended_at=timestamps.text(ended_at) if ended_at else None,
+            status=summary["TrainingJobStatus"],
+            secondary=summary.get("SecondaryStatus", ""),
         )
+        return cls(name.rank, attempt)
 
+    def listed_as(self, latest: Job) -> Job:
+        """This job with the status of a later listing."""
+        listed = latest.attempt.model_dump(include={"launched_at", "ended_at", "status", "secondary"})
+        return Job(self.rank, self.attempt.model_copy(update=listed))
 
-@dataclass(frozen=True)
-class JobDetail:
-    """What only DescribeTrainingJob says of a job."""
-
-    reason: str
-    failure_class: FailureClass | None
-    instance_type: str | None
-    history: tuple[Transition, ...]
-
-    @classmethod
-    def from_description(cls, answer: Mapping[str, Any]) -> JobDetail:
-        """The detail in an answer of DescribeTrainingJob."""
+    def described(self, answer: DescribeTrainingJobResponseTypeDef) -> Job:
+        """This job with what only DescribeTrainingJob says of it."""
         status, reason = answer["TrainingJobStatus"], answer.get("FailureReason", "")
         end = JobEnd(JobStatus(status), answer["SecondaryStatus"], reason) if status in _ENDS else None
-        return cls(
-            reason=explained(end) if end else reason,
-            failure_class=classify_end(end) if end else None,
-            instance_type=granted_type(answer.get("ResourceConfig", {})),
-            history=tuple(
-                Transition(at=step["StartTime"].isoformat(), secondary=step["Status"])
+        update = {
+            "reason": explained(end) if end else reason,
+            "failure_class": classify_end(end) if end else None,
+            "instance_type": granted_type(answer.get("ResourceConfig", {})),
+            "history": tuple(
+                Transition(at=timestamps.text(step["StartTime"]), secondary=step["Status"])
                 for step in answer.get("SecondaryStatusTransitions", [])
             ),
-        )
+        }
+        return Job(self.rank, self.attempt.model_copy(update=update))
 
 
 class ExecutionStatus(StrEnum):
@@ -98,21 +107,21 @@ class Execution:
     restarts: bool = False
     """Whether its jobs may restart by themselves: on spot, or by a retry strategy of SageMaker's."""
     reruns: bool = False
-    """Whether it has a policy by which another run may go on after it."""
+    """Whether its rerun policy may start a continuation."""
 
     @classmethod
-    def from_description(cls, answer: Mapping[str, Any]) -> Execution:
+    def from_description(cls, answer: DescribeExecutionOutputTypeDef) -> Execution:
         """The execution in an answer of DescribeExecution."""
-        asked = read_input(answer.get("input", ""))
+        spec = read_input(answer.get("input", ""))
         return cls(
             name=answer["name"],
             status=ExecutionStatus(answer["status"]),
             started_at=answer["startDate"],
             ended_at=answer.get("stopDate"),
-            replicas=_replicas(asked),
-            parent=_parent(asked),
-            restarts=_restarts(asked),
-            reruns=asked.get("rerun") is not None,
+            replicas=_replicas(spec),
+            parent=_parent(spec),
+            restarts=_restarts(spec),
+            reruns=spec.get("rerun") is not None,
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
@@ -128,48 +137,48 @@ class ExecutionSummary:
     ended_at: datetime | None
 
     @classmethod
-    def from_item(cls, item: Mapping[str, Any]) -> ExecutionSummary:
+    def from_item(cls, item: ExecutionListItemTypeDef) -> ExecutionSummary:
         """The execution of an ExecutionListItem."""
         return cls(item["name"], ExecutionStatus(item["status"]), item["startDate"], item.get("stopDate"))
 
 
-def read_input(document: str) -> dict[str, Any]:
-    """What an execution was started with; empty where that is no mapping (a spec that was refused)."""
+def read_input(document: str) -> dict[str, JsonValue]:
+    """The input of an execution; empty where it is not a mapping (a spec that was refused)."""
     try:
-        asked = json.loads(document)
+        found: JsonValue = json.loads(document)
     except ValueError:
         return {}
-    return asked if isinstance(asked, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
-def _replicas(asked: Mapping[str, Any]) -> int:
-    """How many replicas are asked for; 0 when it cannot be read (a spec that was refused)."""
-    replicas = asked.get("replicas")
+def _replicas(spec: Mapping[str, JsonValue]) -> int:
+    """How many replicas the input asks for; 0 when it cannot be read (a spec that was refused)."""
+    replicas = spec.get("replicas")
     return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
 
 
-def _parent(asked: Mapping[str, Any]) -> str | None:
-    """The run from which this one wants to go on."""
-    parent = asked.get("resume_from")
+def _parent(spec: Mapping[str, JsonValue]) -> str | None:
+    """The run that this one continues."""
+    parent = spec.get("resume_from")
     return parent if isinstance(parent, str) else None
 
 
-def _restarts(asked: Mapping[str, Any]) -> bool:
-    overrides = asked.get("overrides")
+def _restarts(spec: Mapping[str, JsonValue]) -> bool:
+    overrides = spec.get("overrides")
     each = list(overrides.values()) if isinstance(overrides, dict) else []
-    spot = [asked.get("spot"), *(item.get("spot") for item in each if isinstance(item, dict))]
-    return any(spot) or asked.get("retry_strategy") is not None
+    spot = [spec.get("spot"), *(item.get("spot") for item in each if isinstance(item, dict))]
+    return any(spot) or spec.get("retry_strategy") is not None
 
 
 def _message(cause: str) -> str:
-    """What a cause says has happened: where to look follows a blank line, and is for those who read it in a console.
+    """What happened, out of a cause: the links for readers of the console follow a blank line and are left out.
 
-    The cause of a failed function ends with JSON that has the message inside.
+    The cause of a failed function ends with JSON that holds the message.
     """
-    told, _, _ = cause.partition("\n\n")
-    words, brace, rest = told.partition("{")
+    said, _, _ = cause.partition("\n\n")
+    words, brace, rest = said.partition("{")
     try:
         value = json.loads(brace + rest)
     except ValueError:
-        return told
+        return said
     return f"{words}{value.get('errorMessage', brace + rest)}"

@@ -22,10 +22,10 @@ MEANINGS = {
     ExitCode.OK: "done; a run that was watched, or whose status or result was asked for, has not failed",
     ExitCode.RUN_FAILED: "that run ended as `failed` or `stopped`",
     ExitCode.BAD_INPUT: "bad input: a spec, a name or an option",
-    ExitCode.TROUBLE: "trouble with the cloud or the way to it: credentials, permissions, network, no stack",
-    ExitCode.INTERRUPTED: "interrupted; a run that was watched goes on",
+    ExitCode.TROUBLE: "AWS cannot be reached or refuses: credentials, permissions, network, no stack",
+    ExitCode.INTERRUPTED: "interrupted; a run that was watched continues",
 }
-"""What a script may conclude."""
+"""What each code means."""
 
 
 def exit_code(error: MusterError) -> ExitCode:

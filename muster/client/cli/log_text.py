@@ -10,10 +10,8 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
-from muster.client.cli.answers import LoggedLine
 from muster.client.cli.output import print_answer, visible
 from muster.client.logs.log_lines import LogLine
-from muster.client.runs.timestamps import utc_text
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PLAIN = "\x1b[0m"
@@ -21,9 +19,9 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright
 
 
 def printer(*, as_json: bool) -> Callable[[LogLine], None]:
-    """Gives what prints a line: the rank in a colour of its own where the terminal has colours, then the text."""
+    """The function that prints a line: the rank, in its own colour if the terminal has colours, then the text."""
     if as_json:
-        return lambda line: print_answer(_document(line))
+        return print_answer
     coloured = Console().color_system is not None
     heads: dict[tuple[int, int], str] = {}
 
@@ -31,7 +29,7 @@ def printer(*, as_json: bool) -> Callable[[LogLine], None]:
         who = (line.rank, line.attempt)
         if who not in heads:
             heads[who] = _head(line, coloured)
-        # A progress bar's carriage returns are line breaks, too: each part is shown, and with the rank before it.
+        # A progress bar's carriage returns are line breaks, too: each part is shown, after the rank.
         for part in line.message.splitlines() or [""]:
             sys.stdout.write(f"{heads[who]}{text_of(part, coloured=coloured)}\n")
         sys.stdout.flush()
@@ -39,12 +37,8 @@ def printer(*, as_json: bool) -> Callable[[LogLine], None]:
     return show
 
 
-def _document(line: LogLine) -> LoggedLine:
-    return LoggedLine(at=utc_text(line.at), rank=line.rank, attempt=line.attempt, job=line.job, message=line.message)
-
-
 def text_of(part: str, *, coloured: bool) -> str:
-    """A line as a terminal may have it: its own colours where there are colours; nothing else steers the terminal."""
+    """A line that is safe for a terminal: of its control characters only colours remain, where there are colours."""
     if not coloured:
         return visible(_COLOUR.sub("", part))
     pieces = _COLOUR.split(part)
@@ -55,7 +49,7 @@ def text_of(part: str, *, coloured: bool) -> str:
 
 
 def _head(line: LogLine, coloured: bool) -> str:
-    # From the second attempt on it says which: one rank has one colour through all of them.
+    # From the second attempt on the number is shown; a rank keeps its colour through all of them.
     name = str(line.rank) if line.attempt == 1 else f"{line.rank}.{line.attempt}"
     text = f"{name:>4} | "
     if not coloured:

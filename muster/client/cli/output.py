@@ -1,10 +1,10 @@
-"""What commands print: documents for scripts, lines for people, and while both wait a sign of life."""
+"""What commands print: JSON for scripts, lines for people, and a progress message while they wait."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -14,53 +14,61 @@ if TYPE_CHECKING:
     from muster.contract.document import Document
 
 
-# What moves a terminal's cursor, its title or its direction of writing: C0 but for the tab, DEL, C1, bidi controls.
+# Characters that steer a terminal or the direction of writing: C0 except the tab, DEL, C1, bidi controls.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def visible(text: str) -> str:
-    """`text` from a container, as it may be shown on a terminal: its control characters are spelled out."""
+    """`text` from a container, safe to show on a terminal: its control characters are spelled out."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def print_answer(answer: Document) -> None:
-    """`answer` as JSON on one line of standard output, without a raw control character in it."""
+    """Print `answer` as one line of JSON, without a raw control character in it."""
     sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", answer.to_line()) + "\n")
     sys.stdout.flush()
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether `arguments` hold --json; behind -- they are another program's."""
+    """Whether `arguments` hold --json; after -- they are another program's."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in own
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print each line, safe for a terminal."""
+    for line in lines:
+        sys.stdout.write(visible(line) + "\n")
+
+
+def print_text(text: str) -> None:
+    """Print a text of Muster's own, unwrapped."""
+    sys.stdout.write(text + "\n")
+
+
 def _lines(text: str) -> str:
-    """`text` of several lines of ours, with `visible` done to each."""
+    """A text of several lines, each of them safe for a terminal."""
     return "\n".join(map(visible, text.split("\n")))
 
 
 def print_error(error: MusterError, *, as_json: bool) -> None:
-    """The error for people on standard error; with `as_json` also as a document on standard output."""
+    """Print the error on standard error; with `as_json` also as a document on standard output."""
     sys.stderr.write(f"muster: {_lines(str(error))}\n")
     if as_json:
-        from muster.client.cli.answers import ErrorDetail, Failed, SpecProblem  # noqa: PLC0415
+        from muster.client.cli.json_answers import ErrorDetail, Failed  # noqa: PLC0415
 
-        found = error.problems if isinstance(error, SpecError) else ()
-        problems = tuple(
-            SpecProblem(field=item.field, found=item.found, allowed=item.allowed, remedy=item.remedy) for item in found
-        )
+        problems = error.problems if isinstance(error, SpecError) else ()
         print_answer(Failed(error=ErrorDetail(code=error.code, message=str(error), problems=problems)))
 
 
 def busy(what: str) -> AbstractContextManager[object]:
-    """Say `what` is being done while it is, on a terminal's standard error; elsewhere nothing."""
+    """Show `what` is being done, on standard error if that is a terminal."""
     from rich.console import Console  # noqa: PLC0415
 
     return Console(stderr=True).status(f"{what} …")
 
 
 def after_interrupt() -> None:
-    """Begin a new line where the terminal has just shown ^C."""
+    """Start a new line after the ^C that a terminal shows."""
     if sys.stderr.isatty():
         sys.stderr.write("\n")

@@ -1,4 +1,4 @@
-"""A run's page, served to the browser of this machine and kept up to date."""
+"""Serves a run's page to a browser on this machine, and keeps it up to date."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from muster.client.errors import PortError, os_reason
 from muster.client.runs.live_page import PageSource
@@ -14,7 +14,7 @@ from muster.contract.errors import MusterError
 from muster.report.page_model import Page
 from muster.report.render import page_json, render
 
-# However many windows are open, the cloud is asked once in this time.
+# However many windows are open, AWS is asked once in this time.
 LOOK_SECONDS = 2.0
 _HOST = "127.0.0.1"
 
@@ -30,13 +30,13 @@ class _Look(NamedTuple):
 class PageServer(ThreadingHTTPServer):
     """Serves `/` and `/data.json` on the loopback interface alone.
 
-    A name that a foreign site has turned to this address is refused, so that no other page can read this one.
+    Refuses other host names: a foreign site that resolves its own name to this address (DNS rebinding) reads nothing.
     """
 
     daemon_threads = True
 
     def __init__(self, source: PageSource, port: int = 0) -> None:
-        """Port 0 is a free one.
+        """Port 0 is any free port.
 
         Raises:
             PortError: the port is taken.
@@ -101,5 +101,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
-        """Requests are not worth a line on the terminal."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+        """Print nothing for a request."""

@@ -1,29 +1,64 @@
-"""The command `muster`. Imports nothing heavy: every command loads what it needs when it runs."""
+"""The command `muster`. Imports nothing heavy: a command is imported when it runs."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, ClassVar, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
-from muster.client.cli import commands
 from muster.client.cli.exit_codes import exit_code
-from muster.client.cli.mounts import MountingGroup
+from muster.client.cli.lazy_group import LazyGroup, Row
 from muster.client.cli.output import asks_for_json, print_error
 from muster.client.errors import UsageError
 from muster.contract.errors import MusterError
 
+_LAUNCH, _WATCH, _INSPECT = (f"muster.client.cli.{name}_commands" for name in ("launch", "watch", "inspect"))
+_LOCAL = "muster.local.commands"
+
+
+class Commands(LazyGroup):
+    """The commands in the order of a run's life, then those of the embedded cloud."""
+
+    table: ClassVar[dict[str, Row]] = {
+        "init": Row(f"{_LAUNCH}:init", "Write a spec to start with: every field, with its default and what it means."),
+        "plan": Row(
+            f"{_LAUNCH}:plan",
+            "Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing.",
+        ),
+        "launch": Row(f"{_LAUNCH}:launch", "Start a run."),
+        "status": Row(f"{_WATCH}:status", "Show a run's status."),
+        "list": Row(f"{_INSPECT}:list_", "Show the runs of the stack, the newest first."),
+        "logs": Row(f"{_WATCH}:logs", "Show what the replicas have written, merged in time order."),
+        "events": Row(f"{_INSPECT}:events", "Show the events of a run, oldest first."),
+        "cancel": Row(f"{_LAUNCH}:cancel", "Stop a run and its jobs, or the run that continues it."),
+        "rerun": Row(f"{_LAUNCH}:rerun", "Continue a run that has ended, as a new run from its last committed round."),
+        "result": Row(f"{_INSPECT}:result", "Show the result of a run that has ended."),
+        "report": Row(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
+        "ui": Row(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
+        "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),
+        "faults": Row(
+            "muster.local.commands.fault_commands:app", "Faults on demand, on the embedded cloud.", extra="local"
+        ),
+        "local": Row(
+            f"{_LOCAL}.cloud_commands:app",
+            "The embedded cloud: AWS on this machine.",
+            extra="local",
+        ),
+    }
+
+
 app = typer.Typer(
-    cls=MountingGroup,
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 trouble with the cloud, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 AWS cannot be reached or refuses, "
+    "130 interrupted.",
 )
 
 
-def _tell_version(asked: bool) -> None:
+def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version  # noqa: PLC0415
 
@@ -35,24 +70,17 @@ def _tell_version(asked: bool) -> None:
 def _top(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version, and end.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Train one model with many SageMaker jobs that meet in a bucket."""
-
-
-for command in (
-    *(commands.init, commands.plan, commands.launch, commands.status, commands.list_, commands.logs, commands.events),
-    *(commands.cancel, commands.rerun, commands.result, commands.report, commands.ui, commands.doctor),
-):
-    app.command(command.__name__.rstrip("_"))(command)
 
 
 def main() -> None:
     """Run the command line. A user's mistake is one line, never a traceback."""
     as_json = asks_for_json(sys.argv[1:])
     try:
-        # Typer draws a box around what it cannot read and ends; with --json we get its error, and the exit code.
+        # Typer draws a box around a usage error and exits; with --json it raises the error, and returns the exit code.
         sys.exit(app(standalone_mode=not as_json))
     except TyperException as error:
         _end(UsageError(error.format_message()), as_json=as_json)

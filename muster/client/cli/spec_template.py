@@ -1,4 +1,4 @@
-"""A spec to begin with: every field of the model with its words and its default, most of them commented out."""
+"""A spec to start with: every field with its description and default, most of them commented out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -17,18 +17,18 @@ from muster.contract.spec.spec_reader import parse_spec
 
 _WIDTH = 100
 _HEAD = """\
-## A run of Muster. What is commented out stands with its default, or empty where there is none.
+## A run of Muster. Commented lines show each field's default, or nothing where there is none.
 ## Check it with `muster plan {file}`, start it with `muster launch {file} --watch`.
 """
 
 
 def spec_template(file: str, trainer: str) -> str:
-    """The text of a spec that is to lie in `file`; `trainer` names the function that trains.
+    """The text of a spec for `file`; `trainer` names the function that trains.
 
     Raises:
-        SpecError: `trainer` is no such name.
+        SpecError: `trainer` is not written as module:function.
     """
-    # What is not commented out: the shortest spec that can be run.
+    # The fields that are not commented out: the shortest spec that can be run.
     first = {"replicas": 4, "trainer": trainer}
     parse_spec(first)
     fields = Spec.model_fields
@@ -51,8 +51,8 @@ def _commented(name: str, field: FieldInfo) -> Iterator[str]:
         yield f"#   {inner}: {_default(inner_field)}".rstrip()
 
 
-def _section(annotation: Any) -> type[Document] | None:
-    """The mapping that a field is, if it is one of fixed fields; not a list or a mapping of such."""
+def _section(annotation: object) -> type[Document] | None:
+    """The section that a field holds, if any; not a list or a mapping of sections."""
     choices = get_args(annotation) if get_origin(annotation) in {types.UnionType, typing.Union} else (annotation,)
     return next((item for item in choices if isinstance(item, type) and issubclass(item, Document)), None)
 

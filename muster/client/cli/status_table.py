@@ -1,21 +1,27 @@
-"""A status drawn with Rich."""
+"""A run's status as a table for the terminal."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from muster.client.cli.columns import HEADINGS, lay_out
 from muster.client.cli.output import visible
-from muster.client.cli.view import Row, headline, select
 from muster.client.runs.run_status import RunState, RunStatus
+from muster.client.runs.status_text import Row, headline, select
+
+HEADINGS = Row("rank", "attempt", "status", "round", "metrics", "note", alert=False)
+_GAP = "  "
+_STATUS_WIDTH = 12  # the longest usual status: a table that jumps is hard to read
+_METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make room for the notes
 
 _COLOURS = {RunState.SUCCEEDED: "green", RunState.FAILED: "red", RunState.STOPPED: "yellow"}
-_FRAME_LINES = 6  # headline, headings, the word on the others, the reason, and room for the prompt
+_FRAME_LINES = 6  # headline, headings, the line on the others, the reason, and the prompt
 
 
 def status_table(status: RunStatus, console: Console) -> RenderableType:
-    """The run's headline over a table of its replicas, no larger than the terminal."""
+    """The run's headline above a table of its replicas, no larger than the terminal."""
     limit = max(3, console.height - _FRAME_LINES) if console.is_terminal else len(status.replicas)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
     heading, *lines = lay_out([HEADINGS, *rows], console.width)
@@ -36,3 +42,32 @@ def _style(row: Row) -> str:
     if row.alert:
         return "yellow"
     return "green" if row.status == "Completed" else ""
+
+
+def lay_out(rows: Sequence[Row], width: int) -> list[str]:
+    """One line for each of `rows`, at most `width` characters long unless a note is longer."""
+    rank, attempt, status, round_, note = (
+        max(len(cell) for cell in cells)
+        for cells in zip(*((row.rank, row.attempt, row.status, row.round, row.note) for row in rows), strict=True)
+    )
+    status = max(status, _STATUS_WIDTH)
+    left = width - (rank + attempt + status + round_ + note + 5 * len(_GAP))
+    metrics = max(_METRICS_WIDTH, min(left, max(len(row.metrics) for row in rows)))
+    shows_metrics = left >= _METRICS_WIDTH
+    return [
+        _GAP.join(
+            (
+                row.rank.rjust(rank),
+                row.attempt.rjust(attempt),
+                row.status.ljust(status),
+                row.round.rjust(round_),
+                *((_shorten(row.metrics, metrics).ljust(metrics),) if shows_metrics else ()),
+                row.note,
+            )
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -4,19 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
+import typer
 from rich.console import Console
 from rich.live import Live
 
+from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.output import print_answer, visible
 from muster.client.cli.status_table import status_table
-from muster.client.cli.view import changes, elapsed
-from muster.client.runs.run_status import RunStatus
+from muster.client.runs.run_status import RunState, RunStatus
+from muster.client.runs.status_text import changes, elapsed
+
+if TYPE_CHECKING:
+    from muster.client.sdk import Run
+
+
+def watch_run(run: Run, *, as_json: bool) -> None:
+    """Show the run until it ends, and exit with its code. Ctrl-C does not stop the run."""
+    try:
+        if as_json:
+            now = run.wait(progress=json_lines())
+        else:
+            with watching(Console()) as progress:
+                now = run.wait(progress=progress)
+    except KeyboardInterrupt:
+        leave(run)
+    exit_with(now.state)
+
+
+def show_status(now: RunStatus) -> None:
+    """Print the run's headline and the table of its replicas."""
+    console = Console()
+    console.print(status_table(now, console))
+
+
+def leave(run: Run) -> NoReturn:
+    """Exit after Ctrl-C; the run continues."""
+    typer.echo(f"The run {run.name} is still running. To stop it: `muster cancel {run.name}`.", err=True)
+    raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def exit_with(state: RunState) -> None:
+    """Exit with 1 if the run has ended otherwise than succeeded."""
+    if state.is_terminal and state is not RunState.SUCCEEDED:
+        raise typer.Exit(ExitCode.RUN_FAILED)
 
 
 @contextmanager
 def watching(console: Console) -> Iterator[Callable[[RunStatus], None]]:
-    """Gives what to call with every new status: the `progress` of `Run.wait`."""
+    """Yields the function that shows each new status: the `progress` of `Run.wait`."""
     if not console.is_terminal:
         yield _Lines(console)
         return
@@ -41,7 +78,7 @@ class _Lines:
 
 
 def json_lines() -> Callable[[RunStatus], None]:
-    """The same for scripts: a JSON document on a line of its own for every status that differs from the last."""
+    """The same for scripts: a line of JSON for every status that differs from the last."""
     before: RunStatus | None = None
 
     def show(status: RunStatus) -> None:

@@ -1,121 +1,154 @@
-"""What a spec would send, need and cost, without a cloud."""
+"""What a spec would send, need and cost; without a cloud, or for the stack that a launch would use."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from muster.client.aws.instance_types import unknown_types
-from muster.client.cli.answers import CostEstimate, Forecast, NeededQuota, PriceSource, RankGroup, SourceArchive
+import botocore.session
+from pydantic import Field, JsonValue
+
+from muster.client.aws.cloud import Cloud
+from muster.client.aws.price_list import listed_prices
+from muster.client.errors import ClientError
 from muster.client.launch.estimate import Cost, Quota, cost, quotas
 from muster.client.launch.source_archive import PackedSource, pack
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
+from muster.contract.document import Document
 from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.timestamps import Timestamp
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
 
-# What is known only at the launch. Angle brackets: nobody can take them for real values.
+# Values that only a launch knows. The angle brackets keep them from being taken for real ones.
 _RUN = "<run>"
+_START = Timestamp("<start>")
 _PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster", package_uri="<replica-package>")
 _IMAGE = "<image-of-the-stack>"
 
 
-@dataclass(frozen=True)
-class Group:
-    """Ranks whose requests differ in nothing but the rank."""
-
-    ranks: tuple[int, ...]
-    instance_types: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The ranks as a spec names them."""
-        return show_ranks(self.ranks)
+Request = dict[str, JsonValue]
+"""A CreateTrainingJob request as JSON."""
 
 
-@dataclass(frozen=True)
-class DryRun:
-    """Everything that can be said of a run before it starts."""
+class RankGroup(Document):
+    """Ranks whose requests differ only in the rank."""
 
-    requests: list[dict[str, Any]]  # CreateTrainingJob of every replica's first attempt, by rank
-    groups: list[Group]
-    quotas: list[Quota]
+    ranks: str = Field(description="as in a spec: 0-2,5")
+    instance_types: tuple[str, ...] = Field(description="the first choice, then the others in order")
+
+
+class SourceArchive(Document):
+    """A folder of source code as a launch would pack it."""
+
+    key: str = Field(description="its key in the stack's bucket")
+    files: int
+    bytes: int = Field(description="size before compression")
+
+
+class DryRun(Document):
+    """What a spec would send, need and cost."""
+
+    requests: tuple[Request, ...] = Field(description="CreateTrainingJob of every replica's first attempt, by rank")
+    groups: tuple[RankGroup, ...]
+    quotas: tuple[Quota, ...]
     cost: Cost
-    prices: PriceTable
-    source: PackedSource | None  # packed as a launch would pack it, and not uploaded
-    remarks: list[str]
-
-    def document(self) -> Forecast:
-        """For programs."""
-        return Forecast(
-            requests=tuple(self.requests),
-            groups=tuple(RankGroup(ranks=group.text, instance_types=group.instance_types) for group in self.groups),
-            quotas=tuple(NeededQuota(**asdict(quota)) for quota in self.quotas),
-            cost=CostEstimate(
-                **asdict(self.cost),
-                currency="USD",
-                estimate=True,
-                prices=PriceSource(as_of=self.prices.as_of, region=self.prices.region, source=self.prices.source),
-            ),
-            source=None if self.source is None else _archive(self.source),
-            remarks=tuple(self.remarks),
-        )
-
-
-def _archive(source: PackedSource) -> SourceArchive:
-    return SourceArchive(key=source.key, files=source.files, bytes=len(source.tar))
+    source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
+    remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a spec is completed with and priced by. `remarks` say what could not be learnt of them."""
+class DeploymentContext:
+    """The stack that completes and prices a spec. `remarks` say what could not be found out about it."""
 
     place: Place
     defaults: StackDefaults
     prices: PriceTable
     remarks: tuple[str, ...] = ()
 
+    @classmethod
+    def placeholders(cls) -> DeploymentContext:
+        """No stack: its values are placeholders in angle brackets."""
+        return cls(_PLACE, StackDefaults(image=_IMAGE), SHIPPED_PRICES)
 
-def nowhere() -> Surroundings:
-    """No stack is asked: its values stand in brackets."""
-    return Surroundings(_PLACE, StackDefaults(image=_IMAGE), SHIPPED_PRICES)
+    @classmethod
+    def of(cls, cloud: Cloud, spec: Spec) -> DeploymentContext:
+        """The stack as a launch of `spec` would find it. Without the Price List API the shipped prices are used.
+
+        Raises:
+            ClientError: the stack cannot be found.
+        """
+        stack = cloud.stack
+        place = Place(
+            bucket=stack.bucket,
+            role_arn=stack.role_arn,
+            job_prefix=stack.job_prefix,
+            package_uri=stack.package_uri or None,
+        )
+        defaults = StackDefaults.from_json(stack.defaults, f"the output ReplicaDefaults of {stack.name}")
+        complete = defaults.complete(spec)
+        types = {name for rank in range(spec.replicas) for name in complete.of_rank(rank).instance_types}
+        try:
+            return cls(place, defaults, listed_prices(cloud.session, stack.region, types))
+        except ClientError as error:
+            remark = f"the Price List API did not answer ({error}); the shipped price table is used"
+            return cls(place, defaults, SHIPPED_PRICES, (remark,))
 
 
-def dry_run(spec: Spec, at: Surroundings | None = None) -> DryRun:
-    """What a launch of `spec` would send, need and cost; with the values of a stack where one was asked.
+def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
+    """What a launch of `spec` would send, need and cost; `at` is the stack to use, if any.
 
     Raises:
-        SpecError: the spec does not go together with the stack, or its source cannot be packed.
+        SpecError: the spec contradicts the stack's defaults, or its source cannot be packed.
     """
-    around = at or nowhere()
-    if problems := around.defaults.problems(spec):
+    context = at or DeploymentContext.placeholders()
+    if problems := context.defaults.problems(spec):
         raise SpecError(problems)
-    complete = around.defaults.complete(spec)
+    complete = context.defaults.complete(spec)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
     if source is not None:
-        complete = complete.model_copy(update={"source_dir": s3_uri(around.place.bucket, source.key)})
-    plan = Plan.make(spec.name or _RUN, "<execution>", "<start>", around.place, complete)
+        complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
+    plan = Plan.make(spec.name or _RUN, "<execution>", _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     return DryRun(
-        requests=[training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)],
-        groups=_groups(plan.spec),
-        quotas=quotas(ranks),
-        cost=cost(ranks, around.prices.usd_per_hour),
-        prices=around.prices,
-        source=source,
-        remarks=[*around.remarks, *unknown_types(name for item in ranks for name in item.instance_types)],
+        requests=tuple(training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)),
+        groups=tuple(_groups(plan.spec)),
+        quotas=tuple(quotas(ranks)),
+        cost=cost(ranks, context.prices),
+        source=None if source is None else _archive(source),
+        remarks=(*context.remarks, *unknown_types(name for item in ranks for name in item.instance_types)),
     )
 
 
-def _groups(spec: Spec) -> list[Group]:
+def _archive(source: PackedSource) -> SourceArchive:
+    return SourceArchive(key=source.key, files=source.files, bytes=len(source.tar))
+
+
+def _groups(spec: Spec) -> list[RankGroup]:
     found: dict[bytes, list[int]] = {}
     for rank in range(spec.replicas):
         override = override_of(rank, spec.overrides)
         found.setdefault(override.to_json() if override else b"", []).append(rank)
-    return [Group(tuple(ranks), spec.of_rank(ranks[0]).instance_types) for ranks in found.values()]
+    return [
+        RankGroup(ranks=show_ranks(ranks), instance_types=spec.of_rank(ranks[0]).instance_types)
+        for ranks in found.values()
+    ]
+
+
+def unknown_types(names: Iterable[str]) -> list[str]:
+    """A remark on every instance type that this release of botocore does not list; it may be newer, so no error."""
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    known: list[str] = model.shape_for("TrainingInstanceType").metadata["enum"]
+    remarks = []
+    for name in sorted(set(names) - set(known)):
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        remarks.append(f"{name} is not among the instance types of this botocore release{hint}")
+    return remarks

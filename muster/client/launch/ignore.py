@@ -1,4 +1,4 @@
-"""What of a folder is not packed: a few names always, and what its `.musterignore` lists, by the rules of git."""
+"""The files of a folder that are not packed: a few names always, and those that its `.musterignore` excludes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALWAYS = (".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "*.pyc", ".DS_
 
 @dataclass(frozen=True)
 class Ignored:
-    """The patterns for one folder. The last one that matches decides."""
+    """The patterns for one folder, as in .gitignore. The last one that matches decides."""
 
     patterns: GitIgnoreSpec
 

@@ -1,4 +1,4 @@
-"""Packing a folder of source code: the same files give the same archive, whoever packs them, where and when."""
+"""Packing a folder of source code. Reproducible: the same files give the same archive on every machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVEL = 6
 
 @dataclass(frozen=True)
 class PackedSource:
-    """An archive of source code, named by the digest of its tar stream: compressors differ, what they hold does not."""
+    """An archive of source code, named by the digest of its tar stream, because compressors differ."""
 
     files: int
     tar: bytes
@@ -33,7 +33,7 @@ class PackedSource:
 
     @property
     def key(self) -> str:
-        """Where the archive lies in the stack's bucket."""
+        """The archive's key in the stack's bucket."""
         return source_key(self.digest)
 
     def compressed(self) -> bytes:
@@ -45,11 +45,11 @@ def pack(folder: Path) -> PackedSource:
     """Pack the files below `folder`, sorted, without owners and times.
 
     Raises:
-        SpecError: it is no folder, is empty or too large, or holds what is no file; names what to do.
+        SpecError: it is not a folder, is empty or too large, or holds something other than files.
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
-        remedy = "name a folder; it is looked for beside the spec's file"
+        remedy = "name a folder, relative to the spec's file"
         raise _refused(remedy, f"{found} at {folder}")
     files = list(_files(folder))
     _check_size(folder, files)
@@ -80,16 +80,17 @@ def _files(folder: Path) -> Iterator[str]:
                 continue
             path = Path(place, name)
             if not path.is_file() or not path.resolve().is_relative_to(root):
-                remedy = f"remove it, copy what it points to, or list it in {IGNORE_FILE}"
-                raise _refused(remedy, f"{relative}, no file of this folder")
+                remedy = f"remove it, copy its target into the folder, or exclude it in {IGNORE_FILE}"
+                raise _refused(remedy, f"{relative}, which is not a file of this folder")
             found.append(relative)
     yield from sorted(found)
 
 
 def _check_size(folder: Path, files: list[str]) -> None:
-    remedy = f"list in {IGNORE_FILE} what is no code; bring data through input_data_config"
     if not files:
-        raise _refused(remedy, f"no file in {folder} but what is left out")
+        remedy = "name a folder with code"
+        raise _refused(remedy, f"no file in {folder} that {IGNORE_FILE} does not exclude")
+    remedy = f"exclude everything that is not code in {IGNORE_FILE}, and pass data through input_data_config"
     if len(files) > SOURCE_FILES_MAX:
         raise _refused(remedy, f"{len(files):,} files", f"at most {SOURCE_FILES_MAX:,}")
     sizes = {relative: (folder / relative).stat().st_size for relative in files}

@@ -1,4 +1,4 @@
-"""The lines that a run's replicas write: which are asked for, in one order. Pure; reading is elsewhere."""
+"""The lines that a run's replicas write: selected, and merged in order of time. Pure; log_reader reads them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from muster.contract import names
+from pydantic import Field, field_serializer
+
+from muster.client.errors import OptionError
+from muster.contract import names, timestamps
+from muster.contract.document import Document
 
 DEEP_SECONDS = 300
-"""A line that CloudWatch Logs delivers later than this behind newer ones is no longer looked for while following."""
+"""While following, a line is missed that CloudWatch Logs delivers later than this behind newer ones."""
 
 
 class LogEvent(NamedTuple):
@@ -23,23 +27,26 @@ class LogEvent(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One line, and who wrote it when."""
+class LogLine(Document):
+    """One line that a replica has written."""
 
-    at: datetime
+    at: datetime = Field(description="ISO 8601 in UTC")
     rank: int
     attempt: int
     job: str
     message: str
 
+    @field_serializer("at", when_used="json")
+    def _at(self, at: datetime) -> str:
+        return timestamps.text(at)
+
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Which lines of a run are asked for; everything that is left out asks for all."""
+    """Which lines of a run are asked for; a filter that is left out lets all pass."""
 
     prefix: str
-    """Of the stack's jobs."""
+    """The prefix of the names of the stack's jobs."""
     run: str
     ranks: Collection[int] | None = None
     since: datetime | None = None
@@ -48,23 +55,23 @@ class LogQuery:
 
     @property
     def stream_prefix(self) -> str:
-        """What the names of all streams begin with in which such a line can be; those of other runs may, too."""
+        """The prefix of the names of all streams with such lines; streams of other runs may have it, too."""
         head = names.run_job_prefix(self.prefix, self.run)
         return f"{head}{next(iter(self.ranks))}-a" if self.ranks is not None and len(self.ranks) == 1 else head
 
     @property
     def since_ms(self) -> int | None:
-        """The beginning, in milliseconds since 1970."""
+        """The start, in milliseconds since 1970."""
         return None if self.since is None else _milliseconds(self.since)
 
     @property
     def until_ms(self) -> int | None:
-        """The end, in milliseconds since 1970; the service counts it in."""
+        """The end, inclusive, in milliseconds since 1970."""
         return None if self.until is None else _milliseconds(self.until)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it ends before it begins, which the service refuses."""
+        """Whether it ends before it starts, which the service refuses."""
         return self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms
 
     def lines(self, events: Iterable[LogEvent]) -> Iterator[LogLine]:
@@ -77,14 +84,14 @@ class LogQuery:
             message = event.message.rstrip("\n")
             if self.regex is None or self.regex.search(message):
                 at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
-                yield LogLine(at, job.rank, job.attempt, str(job), message)
+                yield LogLine(at=at, rank=job.rank, attempt=job.attempt, job=str(job), message=message)
 
 
 class Merge:
     """Puts events in time order, each once, however often it is added.
 
-    The newest ones are held back for `hold_ms`, because another replica's older one may still be on its way. One that
-    comes later than that is given out when it comes: late is better than lost.
+    The newest events are held for `hold_ms`, because an older one of another replica may still arrive. An event that
+    arrives later than that is released at once, out of order.
     """
 
     def __init__(self, hold_ms: int) -> None:
@@ -94,7 +101,7 @@ class Merge:
         self.newest_ms: int | None = None
 
     def add(self, events: Iterable[LogEvent]) -> int:
-        """Take `events` in; how many of them are new."""
+        """Add `events`; returns how many of them are new."""
         fresh = []
         for event in events:
             if event.id not in self._known:
@@ -106,7 +113,7 @@ class Merge:
         return len(fresh)
 
     def release(self, *, everything: bool = False) -> list[LogEvent]:
-        """What need not be held any longer, in time order."""
+        """The events that need not be held any longer, in time order."""
         if not self._held:
             return []
         self._held.sort(key=lambda event: event.at_ms)
@@ -116,10 +123,22 @@ class Merge:
         return ready
 
     def forget(self, before_ms: int) -> None:
-        """Drop the memory of events that will not be asked for again."""
+        """Forget events that will not be read again."""
         self._known = {id_: at_ms for id_, at_ms in self._known.items() if at_ms >= before_ms}
 
 
-def _milliseconds(moment: datetime) -> int:
-    """A moment without a zone is meant in local time, as everywhere in Python."""
-    return int(moment.timestamp() * 1000)
+def read_regex(text: str, option: str) -> re.Pattern[str]:
+    """`text` as a regular expression.
+
+    Raises:
+        OptionError: it is not one.
+    """
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise OptionError(text, f"not a valid regular expression: {error}", option) from None
+
+
+def _milliseconds(at: datetime) -> int:
+    """Milliseconds since 1970. A time without a zone is local, as everywhere in Python."""
+    return int(at.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Runs that go on as others: which of them a name stands for now."""
+"""Runs and their continuations: which of them a name stands for now."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from muster.client.sdk import POLL_SECONDS, Muster, Run
 
 
 class Latest(NamedTuple):
-    """The run as which another one goes on, or that one itself."""
+    """The last continuation of a run, or the run itself."""
 
     run: Run
     status: RunStatus
-    """Never an end while the rerun policy is about to start another run."""
+    """`stopping`, never an end, while the rerun policy is about to start another continuation."""
     restarts: int
-    """How often a replica or the whole run has begun again, all runs together."""
+    """How often a replica or the whole run was started again, in all these runs together."""
 
 
 def latest(muster: Muster, name: str) -> Latest:
-    """The last of the runs that began as `name` and failed but for it.
+    """The last continuation of the run `name`; a run that has not failed has none here.
 
     Raises:
         UnknownRunError: there is no such run.
-        ClientError: the cloud cannot be reached or refuses.
+        ClientError: AWS cannot be reached or refuses.
     """
     run, before = muster.run(name), 0
     while True:
@@ -39,13 +39,13 @@ def latest(muster: Muster, name: str) -> Latest:
 
 
 def generations(muster: Muster, name: str, *, wait: bool) -> Iterator[Run]:
-    """The run `name` and those as which it goes on, in their order.
+    """The run `name` and its continuations, in order.
 
-    With `wait` each is to have ended before the next is asked for, which is waited for where it is about to start.
+    With `wait`, each must have ended before the next is asked for, and one that is about to start is waited for.
 
     Raises:
         UnknownRunError: there is no such run.
-        ClientError: the cloud cannot be reached or refuses.
+        ClientError: AWS cannot be reached or refuses.
     """
     run: Run | None = muster.run(name)
     while run is not None:
@@ -55,17 +55,3 @@ def generations(muster: Muster, name: str, *, wait: bool) -> Iterator[Run]:
             time.sleep(POLL_SECONDS)
             status = run.status()
         run = None if status.continued_by is None else muster.run(status.continued_by)
-
-
-def cancel(muster: Muster, name: str) -> None:
-    """Stop the last of the runs that began as `name`; one that is about to start is waited for.
-
-    Raises:
-        UnknownRunError: there is no such run.
-        ClientError: the cloud cannot be reached or refuses.
-    """
-    found = latest(muster, name)
-    while found.status.awaits_continuation:
-        time.sleep(POLL_SECONDS)
-        found = latest(muster, name)
-    found.run.cancel()

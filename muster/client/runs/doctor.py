@@ -1,29 +1,28 @@
-"""What has outlived its run, seen with the eyes of a client: it looks, and stops nothing."""
+"""Training jobs without a run, as a client sees them. It stops nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic import Field
+
 from muster.client.aws.cloud import Cloud
+from muster.contract.document import Document
 from muster.contract.run.orphans import YOUNG_SECONDS, is_own, suspects
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """Training jobs under the stack's names whose run has no running execution."""
+class Diagnosis(Document):
+    """Running training jobs under the stack's names whose run has no running execution."""
 
-    orphans: tuple[str, ...]
-    """Muster made them: the stack's next sweep stops them."""
-    foreign: tuple[str, ...]
-    """Somebody else made them: nobody touches them."""
+    orphans: tuple[str, ...] = Field(description="Muster created them; the stack's next sweep stops them")
+    foreign: tuple[str, ...] = Field(description="Muster did not create them, and will not stop them")
 
 
 def examine(cloud: Cloud, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
-    """Look at every running job; one that is younger than `young_seconds` is not judged."""
-    # Jobs before executions: a run that begins in between has no job in the list.
-    active = cloud.active_jobs()
-    found = suspects(active, cloud.live_runs(), datetime.now(UTC), young_seconds)
-    own = [job for job in found if is_own(job.name, cloud.tags(job.arn))]
+    """Look at every running job, except those younger than `young_seconds`."""
+    # Jobs before executions: a run that starts in between has no job in the list.
+    active = cloud.jobs.active()
+    found = suspects(active, cloud.executions.live_runs(), datetime.now(UTC), young_seconds)
+    own = [job for job in found if is_own(job.name, cloud.jobs.tags(job.arn))]
     foreign = [job for job in found if job not in own]
-    return Diagnosis(tuple(str(job.name) for job in own), tuple(str(job.name) for job in foreign))
+    return Diagnosis(orphans=tuple(str(job.name) for job in own), foreign=tuple(str(job.name) for job in foreign))

@@ -1,4 +1,4 @@
-"""What has happened to a run, in the order of time: made of what a client may see, by a pure function."""
+"""The event log of a run, in order of time: a pure function of what a client may read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from pydantic import Field
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
 from muster.client.runs.run_status import is_failure
-from muster.client.runs.timestamps import utc_text
+from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass
 from muster.contract.document import Document
 from muster.contract.run.attempt import Transition
 from muster.contract.run.result import Result
 from muster.contract.run.waiting import Waiting
+from muster.contract.timestamps import Timestamp
 
 
 class EventKind(StrEnum):
-    """What can happen. Those that are events of Muster's bus, too, go by the same words there."""
+    """The kinds of events. Those that Muster also puts on its bus have the same names there."""
 
     RUN_STARTED = "run-started"
     REPLICA_WAITS = "replica-waits"
@@ -34,17 +35,17 @@ class EventKind(StrEnum):
 
 
 _ENDED = {
-    ExecutionStatus.SUCCEEDED: "has succeeded",
-    ExecutionStatus.FAILED: "has failed",
-    ExecutionStatus.TIMED_OUT: "has timed out",
+    ExecutionStatus.SUCCEEDED: "succeeded",
+    ExecutionStatus.FAILED: "failed",
+    ExecutionStatus.TIMED_OUT: "timed out",
     ExecutionStatus.ABORTED: "was stopped",
 }
 
 
 class EventLogEntry(Document):
-    """One thing that has happened."""
+    """One event of a run."""
 
-    at: str = Field(description="ISO 8601 in UTC, by the service that told it")
+    at: Timestamp = Field(description="ISO 8601 in UTC, as the service reported it")
     kind: EventKind
     text: str = Field(description="in words")
     rank: int | None = None
@@ -52,73 +53,78 @@ class EventLogEntry(Document):
     job: str | None = None
     round: int | None = None
     failure_class: FailureClass | None = Field(
-        default=None, description="why an attempt did not succeed or was refused, where known"
+        default=None, description="why an attempt did not succeed or was refused, when known"
     )
 
 
-# The secondary statuses of a job whose process is taken from it, in words.
+# The secondary statuses of an interrupted job, in words.
 _INTERRUPTIONS = {
-    "Interrupted": "is interrupted: its instance is taken",
-    "Restarting": "is started again, in the same job",
+    "Interrupted": "was interrupted: SageMaker took the instance back",
+    "Restarting": "restarts in the same job",
 }
 
 
 @dataclass(frozen=True)
 class Traces:
-    """What a run has left where a client may see it."""
+    """What a client may read of a run."""
 
     execution: Execution
     jobs: Sequence[Job] = ()
     failures: Mapping[str, FailureClass | None] = field(default_factory=dict)
-    """Why each job that is named did not succeed."""
+    """The failure class of jobs that did not succeed, by name."""
     histories: Mapping[str, Sequence[Transition]] = field(default_factory=dict)
-    """The secondary statuses of the jobs that may have been interrupted."""
+    """The secondary statuses of the jobs that may have been interrupted, by name."""
     waits: Iterable[tuple[Waiting, datetime]] = ()
     rounds: Iterable[tuple[int, datetime]] = ()
     result: Result | None = None
     continued_by: tuple[str, datetime] | None = None
-    """The run as which this one goes on, and since when."""
+    """The run that continues this one, and since when."""
 
 
 def event_log(traces: Traces) -> list[EventLogEntry]:
-    """Everything that `traces` tell, oldest first. The rounds before the last snapshot are not told any more."""
-    result = traces.result
-    told = [
+    """The events that `traces` show, oldest first. Rounds before the last snapshot are no longer known."""
+    entries = [
         *_of_execution(traces.execution),
         *(_of_wait(*wait) for wait in traces.waits),
         *(entry for job in traces.jobs for entry in _of_job(job, traces)),
-        *(
-            EventLogEntry(
-                at=utc_text(at), kind=EventKind.ROUND_COMMITTED, round=number, text=f"round {number} is committed"
-            )
-            for number, at in traces.rounds
-        ),
+        *(_of_round(*committed) for committed in traces.rounds),
+        *_of_end(traces),
     ]
-    if result is not None:
-        words = f"{result.verdict}: {result.reason}" if result.reason else str(result.verdict)
-        settled_at = utc_text(datetime.fromisoformat(result.settled_at))
-        told.append(EventLogEntry(at=settled_at, kind=EventKind.RUN_SETTLED, text=f"the run {words}"))
-    if traces.continued_by is not None:
-        continued_by, at = traces.continued_by
-        told.append(EventLogEntry(at=utc_text(at), kind=EventKind.RUN_RERUN, text=f"the run goes on as {continued_by}"))
     order = list(EventKind)
-    return sorted(told, key=lambda item: (datetime.fromisoformat(item.at), order.index(item.kind), item.rank or 0))
+    return sorted(entries, key=lambda item: (timestamps.parse(item.at), order.index(item.kind), item.rank or 0))
 
 
 def _of_execution(execution: Execution) -> Iterator[EventLogEntry]:
-    asked = f"{execution.replicas} replicas" if execution.replicas != 1 else "1 replica"
-    resumed = f", going on from {execution.parent}" if execution.parent else ""
-    started = f"the run is started with {asked}{resumed}"
-    yield EventLogEntry(at=utc_text(execution.started_at), kind=EventKind.RUN_STARTED, text=started)
+    replicas = f"{execution.replicas} replicas" if execution.replicas != 1 else "1 replica"
+    resumed = f", continuing {execution.parent}" if execution.parent else ""
+    started = f"the run started with {replicas}{resumed}"
+    yield EventLogEntry(at=timestamps.text(execution.started_at), kind=EventKind.RUN_STARTED, text=started)
     if execution.ended_at is not None:
         cause = ": ".join(part for part in (execution.error, execution.cause) if part)
-        words = f"the execution {_ENDED.get(execution.status, 'has ended')}{f': {cause}' if cause else ''}"
-        yield EventLogEntry(at=utc_text(execution.ended_at), kind=EventKind.RUN_ENDED, text=words)
+        words = f"the execution {_ENDED.get(execution.status, 'ended')}{f': {cause}' if cause else ''}"
+        yield EventLogEntry(at=timestamps.text(execution.ended_at), kind=EventKind.RUN_ENDED, text=words)
+
+
+def _of_round(number: int, at: datetime) -> EventLogEntry:
+    text = f"round {number} was committed"
+    return EventLogEntry(at=timestamps.text(at), kind=EventKind.ROUND_COMMITTED, round=number, text=text)
+
+
+def _of_end(traces: Traces) -> Iterator[EventLogEntry]:
+    result = traces.result
+    if result is not None:
+        words = f"{result.verdict}: {result.reason}" if result.reason else str(result.verdict)
+        settled_at = timestamps.text(timestamps.parse(result.settled_at))
+        yield EventLogEntry(at=settled_at, kind=EventKind.RUN_SETTLED, text=f"the run {words}")
+    if traces.continued_by is not None:
+        continued_by, since = traces.continued_by
+        text = f"the run is continued by {continued_by}"
+        yield EventLogEntry(at=timestamps.text(since), kind=EventKind.RUN_RERUN, text=text)
 
 
 def _of_wait(mark: Waiting, at: datetime) -> EventLogEntry:
     return EventLogEntry(
-        at=utc_text(at),
+        at=timestamps.text(at),
         kind=EventKind.REPLICA_WAITS,
         text=f"replica {mark.rank} attempt {mark.attempt} waits for {mark.failure_class}",
         rank=mark.rank,
@@ -128,32 +134,27 @@ def _of_wait(mark: Waiting, at: datetime) -> EventLogEntry:
 
 
 def _of_job(job: Job, traces: Traces) -> Iterator[EventLogEntry]:
-    name = job.name
-    who = f"replica {name.rank} attempt {name.attempt}"
+    attempt = job.attempt
+    number = attempt.attempt
 
-    def entry(kind: EventKind, at: str, words: str, failure: FailureClass | None = None) -> EventLogEntry:
+    def entry(kind: EventKind, at: Timestamp, words: str, failure: FailureClass | None = None) -> EventLogEntry:
         return EventLogEntry(
             at=at,
             kind=kind,
-            text=f"{who} {words}",
-            rank=name.rank,
-            attempt=name.attempt,
-            job=str(name),
+            text=f"replica {job.rank} attempt {number} {words}",
+            rank=job.rank,
+            attempt=number,
+            job=job.name,
             failure_class=failure,
         )
 
-    if job.created_at is not None:
-        words = "is launched" if name.attempt == 1 else "is launched: a rerun"
-        yield entry(EventKind.REPLICA_LAUNCHED, utc_text(job.created_at), words)
-    for step in traces.histories.get(str(name), ()):
+    if attempt.launched_at is not None:
+        words = "was launched" if number == 1 else "was launched: a rerun"
+        yield entry(EventKind.REPLICA_LAUNCHED, attempt.launched_at, words)
+    for step in traces.histories.get(job.name, ()):
         if step.secondary in _INTERRUPTIONS:
             yield entry(EventKind.REPLICA_INTERRUPTED, step.at, _INTERRUPTIONS[step.secondary])
-    if job.has_ended and job.ended_at is not None:
-        failure = traces.failures.get(str(name)) if is_failure(job) else None
-        words = f"{job.status.lower()}{f': {failure}' if failure else ''}"
-        yield entry(EventKind.REPLICA_ENDED, utc_text(job.ended_at), words, failure)
-
-
-def event_line(entry: EventLogEntry) -> str:
-    """One line for people: when, in UTC, and what."""
-    return f"{entry.at[:23]}Z  {entry.text}"
+    if job.has_ended and attempt.ended_at is not None:
+        failure = traces.failures.get(job.name) if is_failure(job) else None
+        words = f"{attempt.status.lower()}{f': {failure}' if failure else ''}"
+        yield entry(EventKind.REPLICA_ENDED, attempt.ended_at, words, failure)

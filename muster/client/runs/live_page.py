@@ -1,4 +1,4 @@
-"""What a client can see of a run, as its page shows it."""
+"""The page of a run as a client sees it now."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.reported import Job
-from muster.client.cli.view import status_word, turn_text
 from muster.client.errors import NoPlanError
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import ReplicaStatus, RunStatus, is_failure
-from muster.client.runs.timestamps import utc_text
+from muster.client.runs.status_text import queue_text, status_word
+from muster.contract import timestamps
 from muster.contract.document import canonical_json
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
@@ -26,20 +26,20 @@ from muster.report.make import PageInput, make_page
 from muster.report.page_model import Page, ReplicaView
 from muster.report.rounds import RoundTable, chosen
 
-# A look stays cheap however many jobs change at once; the next looks learn of the rest.
+# A look stays cheap however many jobs change at once; the next looks ask about the rest.
 _DETAILS_PER_LOOK = 100
 _PARALLEL = 8
-# So old may a look be that is told again for its tag's sake: times and costs go on in a run in which nothing happens.
+# The tag changes this often even when nothing happens, because times and costs on the page grow.
 _TAG_SECONDS = 30
 
 
 def read_page(cloud: Cloud, run: str) -> bytes | None:
     """The page that the control plane has written of a settled run, or None while there is none."""
-    return cloud.read(RunLayout(run).page)
+    return cloud.objects.read(RunLayout(run).page)
 
 
 class PageSource:
-    """One run, looked at again and again; what cannot change any more is asked for once."""
+    """Makes the pages of one run. Looking again asks AWS only for what may have changed."""
 
     def __init__(self, cloud: Cloud, execution: str) -> None:
         self._cloud = cloud
@@ -49,12 +49,13 @@ class PageSource:
         self._rounds: RoundTable | None = None
         self._last = ""
         self.tag = ""
+        """Changes with the page: an entity tag for HTTP."""
 
     def look(self) -> Page:
-        """The page now. `tag` is another one afterwards if anything has happened.
+        """The page now; `tag` changes with it.
 
         Raises:
-            NoPlanError: the run has none.
+            NoPlanError: the run has no plan.
             UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
@@ -62,18 +63,18 @@ class PageSource:
         plan = self._plan = self._plan or self._read_plan(status)
         result = self._observer.result
         jobs = sorted(self._observer.jobs, key=lambda job: not is_failure(job))
-        self._observer.details.learn(jobs, _DETAILS_PER_LOOK)
+        self._observer.details.fetch(jobs, _DETAILS_PER_LOOK)
         replicas = self._replicas(plan, status, result)
         table = self._read_rounds(plan)
-        told = [status.model_dump(mode="json"), [one.model_dump(mode="json") for one in replicas], table.latest]
+        content = [status.model_dump(mode="json"), [one.model_dump(mode="json") for one in replicas], table.latest]
         age = 0 if status.ended_at else int(time.monotonic() / _TAG_SECONDS)
-        self.tag = hashlib.sha256(canonical_json([*told, age])).hexdigest()[:32]
+        self.tag = hashlib.sha256(canonical_json([*content, age])).hexdigest()[:32]
         return make_page(
             PageInput(
                 plan=plan,
                 state=status.state,
-                reason=status.reason if status.behind is None else turn_text(status),
-                made_at=utc_text(datetime.now(UTC)),
+                reason=status.reason if status.behind is None else queue_text(status),
+                made_at=timestamps.text(datetime.now(UTC)),
                 ended_at=(result.settled_at if result else status.ended_at) if status.state.is_terminal else None,
                 replicas=replicas,
                 rounds=table.view(),
@@ -84,7 +85,7 @@ class PageSource:
 
     def _read_plan(self, status: RunStatus) -> Plan:
         key = RunLayout(run_name(self._execution)).plan
-        body = self._cloud.read(key)
+        body = self._cloud.objects.read(key)
         if body is None:
             raise NoPlanError(self._execution, status.reason)
         return Plan.from_json(body, key)
@@ -92,7 +93,7 @@ class PageSource:
     def _replicas(self, plan: Plan, status: RunStatus, result: Result | None) -> list[ReplicaView]:
         jobs: dict[int, dict[int, Job]] = {}
         for job in self._observer.jobs:
-            jobs.setdefault(job.name.rank, {})[job.name.attempt] = job
+            jobs.setdefault(job.rank, {})[job.attempt.attempt] = job
         settled = {replica.rank: replica for replica in result.replicas} if result else {}
         return [self._replica(plan, one, jobs.get(one.rank, {}), settled.get(one.rank)) for one in status.replicas]
 
@@ -105,7 +106,9 @@ class PageSource:
         for number in range(1, max([*jobs, *known], default=0) + 1):
             name = JobName(plan.place.job_prefix, plan.run, replica.rank, number)
             job = jobs.get(number)
-            attempt = self._of_job(job) if job else Attempt(attempt=number, job=str(name), secondary=NOT_CREATED)
+            attempt = Attempt(attempt=number, job=str(name), secondary=NOT_CREATED)
+            if job is not None:
+                attempt = self._observer.details.get(job).attempt
             if number in known:
                 attempt = attempt.merged(known[number])
             if attempt.was_created and attempt.instance_type is None:
@@ -128,31 +131,16 @@ class PageSource:
             problem=settled.problem if settled else None,
         )
 
-    def _of_job(self, job: Job) -> Attempt:
-        detail = self._observer.details.get(job)
-        return Attempt(
-            attempt=job.name.attempt,
-            job=str(job.name),
-            instance_type=detail.instance_type if detail else None,
-            launched_at=job.created_at.isoformat() if job.created_at else None,
-            ended_at=job.ended_at.isoformat() if job.ended_at else None,
-            status=job.status,
-            secondary=job.secondary,
-            failure_class=detail.failure_class if detail else None,
-            reason=detail.reason if detail else "",
-            history=detail.history if detail else (),
-        )
-
     def _read_rounds(self, plan: Plan) -> RoundTable:
         table = self._rounds = self._rounds or RoundTable(plan.spec.replicas, plan.created_at)
         prefix = plan.shared_layout.commits
-        keys = chosen(list(self._cloud.keys_after(prefix, self._last or prefix)))
+        keys = chosen(list(self._cloud.objects.keys_after(prefix, self._last or prefix)))
         with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-            for key, body in zip(keys, pool.map(self._cloud.read, keys), strict=True):
+            for key, body in zip(keys, pool.map(self._cloud.objects.read, keys), strict=True):
                 self._last = key
                 try:
                     table.add(Commit.from_json(body or b"", key))
                 except DocumentError:
-                    # One that cannot be read is left out of the page; the others tell enough.
+                    # A commit that cannot be read is left out of the page.
                     continue
         return table

@@ -1,4 +1,4 @@
-"""How far a run has come, read from its newest commit."""
+"""A run's progress, read from its newest commit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class ProgressReader:
         self._progress = Progress()
 
     def read(self) -> Progress:
-        """What the commits up to the newest one tell: one LIST, and one GET when there is a new commit.
+        """The progress up to the newest commit: one LIST, and one GET when there is a new commit.
 
         Raises:
             DocumentError: the newest commit cannot be read.
         """
-        newest = max(self._cloud.keys_after(self._prefix, self._last), default=None)
-        body = None if newest is None else self._cloud.read(newest)
+        newest = max(self._cloud.objects.keys_after(self._prefix, self._last), default=None)
+        body = None if newest is None else self._cloud.objects.read(newest)
         if newest is not None and body is not None:
             commit = Commit.from_json(body, s3_uri(self._cloud.stack.bucket, newest))
             self._progress = advance(self._progress, commit)
@@ -36,10 +36,10 @@ class ProgressReader:
         return self._progress
 
     def rounds(self) -> list[tuple[int, datetime]]:
-        """Every round whose commit is still there, and when it was made: one LIST for each 1,000."""
+        """Every round whose commit still exists, and when it was made: one LIST for each 1,000."""
         # A later revision of a commit sorts behind it.
         times: dict[int, datetime] = {}
-        for key, at in self._cloud.objects_after(self._prefix, self._prefix):
+        for key, at in self._cloud.objects.items_after(self._prefix, self._prefix):
             times.setdefault(int(key.removeprefix(self._prefix)[:_ROUND_DIGITS]), at)
         return list(times.items())
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from muster.client.aws.cloud import Cloud
+from pydantic import Field
+
 from muster.client.aws.reported import ExecutionStatus, ExecutionSummary
-from muster.client.cli.view import elapsed
 from muster.client.runs.run_status import RunState, execution_state
-from muster.client.runs.timestamps import utc_text
+from muster.contract import timestamps
 from muster.contract.document import Document
+from muster.contract.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from muster.client.aws.cloud import Cloud
 
 LIST_MAX = 50
 
 
 class RunSummary(Document):
-    """A run as a list shows it: by its execution alone."""
+    """A run as a list shows it, from its execution alone."""
 
     run: str
     state: RunState
-    started_at: str
-    ended_at: str | None = None
+    started_at: Timestamp
+    ended_at: Timestamp | None = Field(default=None, description="none while it runs")
 
 
 def list_runs(cloud: Cloud, state: RunState | None, limit: int) -> list[RunSummary]:
@@ -31,8 +36,8 @@ def list_runs(cloud: Cloud, state: RunState | None, limit: int) -> list[RunSumma
 
 def _executions(cloud: Cloud, state: RunState | None) -> Iterator[ExecutionSummary]:
     wanted = [status for status in ExecutionStatus if state in {None, execution_state(status)}]
-    # ListExecutions takes one status or none: of several, what else it tells is passed over.
-    for item in cloud.executions(wanted[0] if len(wanted) == 1 else None):
+    # ListExecutions filters by one status at most; of several, the others are filtered here.
+    for item in cloud.executions.list(wanted[0] if len(wanted) == 1 else None):
         if item.status in wanted:
             yield item
 
@@ -41,18 +46,6 @@ def _summary(item: ExecutionSummary) -> RunSummary:
     return RunSummary(
         run=item.name,
         state=execution_state(item.status),
-        started_at=utc_text(item.started_at),
-        ended_at=utc_text(item.ended_at) if item.ended_at else None,
+        started_at=timestamps.text(item.started_at),
+        ended_at=timestamps.text(item.ended_at) if item.ended_at else None,
     )
-
-
-def summary_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """A table for people: each run, when it was started (UTC), how long it took or has gone on."""
-    if not runs:
-        yield "There is no such run. Start one with `muster launch SPEC`."
-        return
-    width = max(len(run.run) for run in runs)
-    yield f"{'run':<{width}}  {'state':<9}  {'started':<20}  {'time':>8}"
-    for run in runs:
-        time = elapsed(run.started_at, run.ended_at)
-        yield f"{run.run:<{width}}  {run.state:<9}  {run.started_at[:19]}Z  {time:>8}"

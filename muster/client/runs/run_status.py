@@ -1,4 +1,4 @@
-"""What a run looks like at one moment: a closed document, made of what the cloud reported by pure functions."""
+"""The status of a run: a closed document, made by pure functions of what AWS reported."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from enum import StrEnum
 from pydantic import Field
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.contract import timestamps
 from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.document import Document
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.waiting import Waiting
+from muster.contract.timestamps import Timestamp
 
-# Secondary statuses in which the container does not run yet, or, after an interruption of spot, not any more.
+# Secondary statuses in which the container does not run yet, or no longer after a spot interruption.
 _NOT_TRAINING = {*BEFORE_TRAINING, "Interrupted", "Restarting"}
-# None says that a replica's own work went wrong: a user, or Muster with the rest of the run, stopped it.
+# The causes of a replica that was stopped by a user, or by Muster with the rest of the run: its own work did not fail.
 _STOPS = {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
 
 
@@ -38,7 +40,7 @@ class RunState(StrEnum):
 
 
 class ReplicaState(StrEnum):
-    """Where a replica stands, in the words that schedulers and executors have in common."""
+    """Where a replica stands, in the words that schedulers and executors share."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -61,7 +63,7 @@ class ReplicaStatus(Document):
     status: str | None = Field(default=None, description="of the latest attempt's job; none before the first")
     secondary: str = ""
     waiting_for: FailureClass | None = Field(
-        default=None, description="what the next attempt waits for, where its launch was refused for now"
+        default=None, description="what the next attempt waits for, when SageMaker refused its launch for now"
     )
     round: int | None = Field(default=None, description="the latest round it took part in")
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -71,15 +73,15 @@ class ReplicaStatus(Document):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether, in a run that goes on, no program of it runs: before its launch, its start, or its next attempt."""
+        """Whether, while the run has not ended, no program of it runs: it waits for a launch, a start or an attempt."""
         between = {None, JobStatus.FAILED, JobStatus.STOPPED}
         return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _NOT_TRAINING)
 
     def state_in(self, run: RunState) -> ReplicaState:
         """Where it stands in a run that is in this state.
 
-        A failure is one only once the run has ended: until then another attempt may follow. A job that a limit of its
-        own has stopped has failed.
+        Until the run has ended a failed attempt is no failure of the replica: another attempt may follow. A job that
+        reached a time limit has failed.
         """
         if self.status == JobStatus.COMPLETED:
             return ReplicaState.SUCCEEDED
@@ -91,31 +93,31 @@ class ReplicaStatus(Document):
 
 
 class RunStatus(Document):
-    """A run at one moment."""
+    """A run as it is now."""
 
     run: str
     state: RunState
     reason: str = ""
-    started_at: str
-    ended_at: str | None = None
+    started_at: Timestamp
+    ended_at: Timestamp | None = None
     behind: tuple[str, ...] | None = Field(
         default=None, description="the runs ahead of it in the run queue; none when it is not queued"
     )
     round: int | None = Field(default=None, description="the latest round that was committed")
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
-    parent: str | None = Field(default=None, description="the run that ended, and from whose last round this goes on")
-    continued_by: str | None = Field(default=None, description="the run that goes on where this one has ended")
+    parent: str | None = Field(default=None, description="the run that this one continues")
+    continued_by: str | None = Field(default=None, description="the run that continues this one")
     awaits_continuation: bool = Field(
-        default=False, description="whether the rerun policy asks for a run that goes on, which is about to start"
+        default=False, description="whether the rerun policy is about to start a continuation"
     )
-    page: str | None = Field(default=None, description="where the page of the settled run lies, s3://…")
+    page: str | None = Field(default=None, description="the URI of the settled run's page, s3://…")
     replicas: tuple[ReplicaStatus, ...]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the commits seen so far tell: the latest round, and each replica's own latest with its metrics."""
+    """What the commits seen so far say: the latest round, and each replica's own latest one with its metrics."""
 
     round: int | None = None
     excluded: int = 0
@@ -124,57 +126,61 @@ class Progress:
 
 
 def settled_progress(progress: Progress, result: Result) -> Progress:
-    """`progress` with the last word: what the replicas' manifests say of the end."""
-    told = [replica for replica in result.replicas if replica.round is not None]
+    """`progress` completed from the result, which has read the replicas' manifests."""
+    known = [replica for replica in result.replicas if replica.round is not None]
     return Progress(
         round=progress.round,
         excluded=progress.excluded,
-        rounds={**progress.rounds, **{replica.rank: replica.round for replica in told if replica.round is not None}},
-        metrics={**progress.metrics, **{replica.rank: replica.metrics for replica in told if replica.metrics}},
+        rounds={**progress.rounds, **{replica.rank: replica.round for replica in known if replica.round is not None}},
+        metrics={**progress.metrics, **{replica.rank: replica.metrics for replica in known if replica.metrics}},
     )
 
 
-def run_status(
-    run: str,
-    *,
-    execution: Execution,
-    jobs: Sequence[Job],
-    failures: Mapping[str, FailureClass | None],
-    progress: Progress,
-    result: Result | None,
-    now: datetime,
-    waiting: Iterable[Waiting] = (),
-    behind: tuple[str, ...] | None = None,
-    continued_by: str | None = None,
-    awaits_continuation: bool = False,
-    page: str | None = None,
-) -> RunStatus:
-    """The status of `run` at `now`.
+@dataclass(frozen=True)
+class Observation:
+    """Everything that a look at a run found."""
 
-    `failures` holds the class of each ended job that is known, by the job's name; `waiting` the marks of attempts whose
-    launch was refused at some time.
-    """
-    waits = {mark.rank: mark for mark in sorted(waiting)}
+    run: str
+    execution: Execution
+    jobs: Sequence[Job]
+    now: datetime
+    failures: Mapping[str, FailureClass | None] = field(default_factory=dict)
+    """The failure class of each ended job where it is known, by the job's name."""
+    progress: Progress = field(default_factory=Progress)
+    result: Result | None = None
+    waiting: Iterable[Waiting] = ()
+    """The marks of attempts whose launch was refused at some time."""
+    behind: tuple[str, ...] | None = None
+    continued_by: str | None = None
+    awaits_continuation: bool = False
+    page: str | None = None
+
+
+def run_status(seen: Observation) -> RunStatus:
+    """The status of a run."""
+    execution = seen.execution
+    waits = {mark.rank: mark for mark in sorted(seen.waiting)}
     by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
-    for job in sorted(jobs, key=lambda job: job.name.attempt):
-        by_rank.setdefault(job.name.rank, []).append(job)
+    for job in sorted(seen.jobs, key=lambda job: job.attempt.attempt):
+        by_rank.setdefault(job.rank, []).append(job)
     replicas = tuple(
-        _replica(rank, attempts, failures, progress, waits.get(rank)) for rank, attempts in sorted(by_rank.items())
+        _replica(rank, attempts, seen.failures, seen.progress, waits.get(rank))
+        for rank, attempts in sorted(by_rank.items())
     )
     return RunStatus(
-        run=run,
-        state=_state(execution, jobs, result, now),
-        reason=_reason(execution, result),
-        started_at=execution.started_at.isoformat(),
-        ended_at=execution.ended_at.isoformat() if execution.ended_at else None,
-        behind=behind,
-        round=progress.round,
-        excluded=progress.excluded,
+        run=seen.run,
+        state=_state(execution, seen.jobs, seen.result, seen.now),
+        reason=_reason(execution, seen.result),
+        started_at=timestamps.text(execution.started_at),
+        ended_at=timestamps.text(execution.ended_at) if execution.ended_at else None,
+        behind=seen.behind,
+        round=seen.progress.round,
+        excluded=seen.progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
-        continued_by=continued_by,
-        awaits_continuation=awaits_continuation,
-        page=page,
+        continued_by=seen.continued_by,
+        awaits_continuation=seen.awaits_continuation,
+        page=seen.page,
         replicas=replicas,
     )
 
@@ -186,25 +192,25 @@ def _replica(
     progress: Progress,
     mark: Waiting | None,
 ) -> ReplicaStatus:
-    latest = attempts[-1] if attempts else None
-    # A mark stays; the job that it waited for is later than it.
-    waits = mark is not None and (latest is None or latest.name.attempt < mark.attempt)
+    latest = attempts[-1].attempt if attempts else None
+    # A mark is never deleted; it no longer holds once there is a job of its attempt.
+    waits = mark is not None and (latest is None or latest.attempt < mark.attempt)
     return ReplicaStatus(
         rank=rank,
-        attempt=latest.name.attempt if latest else 0,
-        job=str(latest.name) if latest else None,
+        attempt=latest.attempt if latest else 0,
+        job=latest.job if latest else None,
         status=latest.status if latest else None,
         secondary=latest.secondary if latest else "",
         waiting_for=mark.failure_class if mark is not None and waits else None,
         round=progress.rounds.get(rank),
         metrics=progress.metrics.get(rank, {}),
-        ends=tuple(failures.get(str(job.name)) for job in attempts if is_failure(job)),
+        ends=tuple(failures.get(job.name) for job in attempts if is_failure(job)),
     )
 
 
 def is_failure(job: Job) -> bool:
     """Whether the job ended otherwise than completed."""
-    return job.has_ended and job.status != JobStatus.COMPLETED
+    return job.has_ended and job.attempt.status != JobStatus.COMPLETED
 
 
 _OF_VERDICT = {
@@ -217,12 +223,12 @@ _OF_EXECUTION = {
     ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
     ExecutionStatus.ABORTED: RunState.STOPPED,
 }
-# Lambda: an asynchronous invocation lasts 15 minutes and is retried twice; a settlement later than that has failed.
+# Lambda: an asynchronous invocation lasts up to 15 minutes and is retried twice; after that the settlement has failed.
 _SETTLED_WITHIN = timedelta(minutes=50)
 
 
 def execution_state(status: ExecutionStatus) -> RunState:
-    """The state of a run of which no more is known than its execution's status; `stopping` then shows as its end."""
+    """The state of a run of which only the execution's status is known; `stopping` then shows as the end."""
     return _OF_EXECUTION.get(status, RunState.FAILED)
 
 
@@ -233,7 +239,7 @@ def _state(execution: Execution, jobs: Sequence[Job], result: Result | None, now
         return RunState.STOPPING
     if result is not None:
         return _OF_VERDICT[result.verdict]
-    # An execution that was cut off is settled once its jobs have ended; one that never had a job never is.
+    # A run whose execution was aborted is settled once its jobs have ended; one that never had a job never is.
     if jobs and now - execution.ended_at < _SETTLED_WITHIN:
         return RunState.STOPPING
     return execution_state(execution.status)

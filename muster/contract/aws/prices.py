@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from typing import Self
+
+from pydantic import Field
+
+from muster.contract.document import Document
 
 
-@dataclass(frozen=True)
-class PriceTable:
+class PriceTable(Document):
     """On-demand prices of SageMaker training, in dollars per hour."""
 
-    as_of: str
+    as_of: str = Field(description="the day, YYYY-MM-DD")
     region: str
     source: str
-    usd_per_hour: Mapping[str, float]
+    usd_per_hour: dict[str, float] = Field(description="by instance type")
+
+    def of(self, instance_types: Collection[str]) -> Self:
+        """The table with only the rows of these types."""
+        rows = {name: price for name, price in self.usd_per_hour.items() if name in instance_types}
+        return self.model_copy(update={"usd_per_hour": rows})
 
 
 SHIPPED_PRICES = PriceTable(

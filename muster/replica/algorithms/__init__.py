@@ -1,1 +1,1 @@
-"""What replicas exchange and what they do with it. Pure."""
+"""The algorithm of a run and its outer optimizer. Pure."""

@@ -1,6 +1,6 @@
-"""How replicas train together: when they exchange what, and what they do with it. Pure; the same for all replicas.
+"""How replicas train together: when they exchange what, and how they apply the result. Pure; the same on all replicas.
 
-| algorithm | what to set |
+| algorithm | settings |
 |---|---|
 | DiLoCo (arXiv 2311.08105) | `sync_every` |
 | local SGD: plain averaging (arXiv 1805.09767) | `learning_rate=1, momentum=0` |
@@ -21,8 +21,8 @@ from muster.replica.errors import AlgorithmError
 from muster.replica.wire.binary_format import Floats
 
 
-class Turn(Enum):
-    """What is to be done after an inner step."""
+class Action(Enum):
+    """What to do after an inner step."""
 
     NOTHING = auto()
     GIVE = auto()
@@ -32,91 +32,106 @@ class Turn(Enum):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The settings of a run's training.
+    """How a run trains: DiLoCo by default. All replicas of a run use the same settings.
 
-    Attributes:
-        sync_every: inner steps between two exchanges of the same parameter (H).
-        learning_rate: of the outer Nesterov optimizer.
-        momentum: of the outer Nesterov optimizer.
-        fragments: into how many parts the parameters are cut; one is exchanged every `sync_every / fragments` steps.
-        delay: inner steps that go on between giving a pseudo-gradient and taking over what came of it (τ).
-        alpha: the share of the local parameters when the global ones are taken over (0: none).
-        eager: exchange during the whole next inner phase, which begins from an estimate of the exchange's outcome.
-        codec: what the values are exchanged in: fp32, bf16, fp16, int8, int4 or topk2-K, all that lose something with
-            error feedback (which takes as much memory as the parameters).
+        Algorithm(sync_every=500)                                   # DiLoCo
+        Algorithm(sync_every=500, fragments=4, delay=5, alpha=0.5)  # Streaming DiLoCo
+        Algorithm(sync_every=500, codec="int4")                     # 4 bits per value instead of 32
+
+    Raises:
+        AlgorithmError: lists every setting that is invalid, with what is allowed.
     """
 
     sync_every: int = 1
+    """Inner steps between two exchanges of the same parameter (H in the papers); a multiple of `fragments`."""
+
     learning_rate: float = 0.7
+    """Learning rate of the outer Nesterov optimizer, above 0."""
+
     momentum: float = 0.9
+    """Momentum of the outer Nesterov optimizer, from 0 to below 1."""
+
     fragments: int = 1
+    """Number of parts into which the parameters are cut; one is exchanged every `sync_every / fragments` steps."""
+
     delay: int = 0
+    """Inner steps between sending a pseudo-gradient and merging the result (τ), below `sync_every / fragments`."""
+
     alpha: float = 0.0
+    """Share of the local parameters when the global ones are merged, from 0 (none) to below 1."""
+
     eager: bool = False
+    """Exchange during the whole next inner phase, which starts from an estimate of the exchange's outcome."""
+
     codec: str = "fp32"
+    """Encoding of the values: fp32, bf16, fp16, int8, int4 or topk2-K.
+
+    Codecs other than fp32 use error feedback, which takes as much memory as the parameters.
+    """
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
         if problems:
-            raise AlgorithmError("This is no way to train: " + "; ".join(problems) + ".")
+            raise AlgorithmError("The algorithm's settings are invalid: " + "; ".join(problems) + ".")
 
     def _problems(self) -> list[str]:
         checks = {
-            f"sync_every is {self.sync_every}, not a positive number of inner steps": self.sync_every >= 1,
-            f"fragments is {self.fragments}, not a positive number": self.fragments >= 1,
-            f"learning_rate is {self.learning_rate}, not a positive number": 0 < self.learning_rate < np.inf,
-            f"momentum is {self.momentum}, not from 0 to below 1": 0 <= self.momentum < 1,
-            f"alpha is {self.alpha}, not from 0 to below 1": 0 <= self.alpha < 1,
-            f"delay is {self.delay}, not from 0 inner steps": self.delay >= 0,
+            f"sync_every is {self.sync_every}; allowed: 1 or more inner steps": self.sync_every >= 1,
+            f"fragments is {self.fragments}; allowed: 1 or more": self.fragments >= 1,
+            f"learning_rate is {self.learning_rate}; allowed: a number above 0": 0 < self.learning_rate < np.inf,
+            f"momentum is {self.momentum}; allowed: from 0 to below 1": 0 <= self.momentum < 1,
+            f"alpha is {self.alpha}; allowed: from 0 to below 1": 0 <= self.alpha < 1,
+            f"delay is {self.delay}; allowed: 0 or more inner steps": self.delay >= 0,
         }
         problems = [problem for problem, passed in checks.items() if not passed]
         if problems:
             return problems
         if self.sync_every % self.fragments:
-            problems.append(f"sync_every is {self.sync_every}, not a multiple of the {self.fragments} fragments")
+            problems.append(f"sync_every is {self.sync_every}; allowed: a multiple of the {self.fragments} fragments")
         elif self.delay >= self.interval:
-            problems.append(f"delay is {self.delay}, not below the {self.interval} inner steps between two exchanges")
+            problems.append(f"delay is {self.delay}; allowed: below {self.interval}, the steps between two exchanges")
         try:
             codec_named(self.codec)
         except ValueError as error:
             problems.append(str(error).rstrip("."))
         if self.eager and (self.fragments, self.delay, self.alpha) != (1, 0, 0.0):
-            problems.append("eager goes without fragments, delay and alpha")
+            problems.append("eager cannot be combined with fragments, delay or alpha")
         return problems
 
     @property
     def interval(self) -> int:
-        """Inner steps from one exchange to the next, of whichever fragment."""
+        """Inner steps from one exchange to the next, of any fragment."""
         return self.sync_every // self.fragments
 
     @property
     def outer(self) -> Outer:
-        """What is done with the means."""
+        """The outer optimizer, which applies the means."""
         return Outer(Nesterov(self.learning_rate, self.momentum), self.fragments)
 
-    def turn(self, steps: int) -> Turn:
-        """What follows the `steps`-th inner step since the last exchange was merged."""
+    def action_after(self, steps: int) -> Action:
+        """What to do after the `steps`-th inner step since the last exchange was merged."""
         give, merge = steps == self.interval - self.delay, steps == self.interval
         if give and merge:
-            return Turn.GIVE_AND_MERGE
+            return Action.GIVE_AND_MERGE
         if give:
-            return Turn.GIVE
-        return Turn.MERGE if merge else Turn.NOTHING
+            return Action.GIVE
+        return Action.MERGE if merge else Action.NOTHING
 
 
 def mixed(local: Floats, shared: Floats, alpha: float) -> Floats:
-    """The parameters after a fragment was taken over: α of the local ones, the rest of the global ones."""
+    """A fragment's parameters after merging: the share α of the local ones, the rest of the global ones."""
     if alpha == 0:
         return shared
     return shared + np.float32(alpha) * (local - shared)
 
 
 def eager_estimate(own: Floats, previous: tuple[Floats, Floats, float] | None) -> Floats:
-    """What a round's mean may come to, while it is exchanged: the last mean with one's own part in it renewed.
+    """An estimate of a round's mean while it is exchanged: the last mean, with this replica's part replaced.
 
     Args:
-        own: the pseudo-gradient just given.
-        previous: the last round's mean, what this replica gave to it, and its weight's share in it; None before any.
+        own: the pseudo-gradient just sent.
+        previous: the last round's mean, this replica's contribution to it, and its share of the weight; None before
+            the first round.
     """
     if previous is None:
         return own

@@ -1,4 +1,4 @@
-"""The outer optimizer: what all replicas do, identically, with a round's mean pseudo-gradient. Pure."""
+"""The outer optimizer: applies a round's mean pseudo-gradient identically on all replicas. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.replica.wire.binary_format import Floats
 
 @dataclass
 class GlobalState:
-    """What every replica holds after `round` rounds, bit for bit: flat float32 arrays of the same length."""
+    """The state of every replica after `round` rounds, bit for bit: flat float32 arrays of the same length."""
 
     round: int
     parameters: Floats
@@ -23,7 +23,7 @@ class Nesterov:
     """SGD with Nesterov momentum as in DiLoCo (arXiv 2311.08105): m = μm + g, θ = θ - η(g + μm).
 
     Element by element in float32, one operation at a time: the same bits on any machine. With η = 1 and μ = 0 the
-    replicas' weighted average takes the place of the parameters.
+    parameters become the replicas' weighted average.
     """
 
     learning_rate: float = 0.7
@@ -42,32 +42,32 @@ class Nesterov:
 
 @dataclass(frozen=True)
 class Outer:
-    """From a round's mean to the global state after it.
+    """Computes the global state after a round from its mean.
 
-    With `fragments` > 1 a round carries one of as many runs of the flat buffer, in turn (Streaming DiLoCo,
-    arXiv 2501.18512): round 1 the first.
+    With `fragments` > 1 each round carries one of as many parts of the flat buffer, in turn (Streaming DiLoCo,
+    arXiv 2501.18512); round 1 carries the first.
     """
 
     optimizer: Nesterov = Nesterov()
     fragments: int = 1
 
     def estimated(self, state: GlobalState, gradient: Floats, optimized: int) -> Floats:
-        """The parameters after a round whose mean were `gradient`; `state` stays as it is."""
+        """The parameters after a round with the mean `gradient`; `state` is not changed."""
         ahead = GlobalState(state.round, state.parameters.copy(), state.momentum.copy())
         self.apply(ahead, gradient, optimized)
         return ahead.parameters
 
     def part(self, round_: int, count: int) -> slice:
-        """The elements, of `count`, that `round_` carries: a function of these numbers alone."""
-        turn = (round_ - 1) % self.fragments
-        return slice(count * turn // self.fragments, count * (turn + 1) // self.fragments)
+        """The elements, of `count`, that `round_` carries."""
+        index = (round_ - 1) % self.fragments
+        return slice(count * index // self.fragments, count * (index + 1) // self.fragments)
 
     def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
         """Advance `state` by one round, in place.
 
         Args:
-            mean: covers the part that is the round's.
-            optimized: elements from here on are statistics, which are averaged (None: all are parameters).
+            mean: of the round's part.
+            optimized: elements from this one on are statistics, which are averaged (None: all are parameters).
         """
         count = state.parameters.size
         part = self.part(state.round + 1, count)

@@ -1,4 +1,4 @@
-"""The codecs, by the names under which users ask for them."""
+"""The codecs by name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TOPK = re.compile(r"topk2-([1-9][0-9]{1,2})")
 
 
 def codec_named(name: str) -> Codec:
-    """The codec that a user asks for.
+    """The codec `name`.
 
     Raises:
-        ValueError: there is no such codec; says which there are.
+        ValueError: there is no such codec; lists those that exist.
     """
     if name in _CODECS:
         return _CODECS[name]
@@ -26,7 +26,7 @@ def codec_named(name: str) -> Codec:
     kept = int(match[1]) if match else 0
     if not KEPT_MIN <= kept <= KEPT_MAX or kept & (kept - 1):
         message = (
-            f"There is no codec {name!r}; there are {', '.join(_CODECS)}, "
+            f"codec is {name!r}; allowed: {', '.join(_CODECS)}, "
             f"and topk2-K with K a power of two from {KEPT_MIN} to {KEPT_MAX}."
         )
         raise ValueError(message)

@@ -1,40 +1,41 @@
-"""What every codec promises: how blocks of float32 values become bytes of a fixed number, and come back."""
+"""What every codec does: encodes blocks of float32 values into a fixed number of bytes, and decodes them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Payload = NDArray[np.uint8]
+N = TypeVar("N", bound=np.generic)
 
-# Far above any gradient or parameter, far enough below float32's limit (3.4e38) that sums of thousands stay finite.
+# Far above any gradient or parameter; sums of thousands stay below float32's limit (3.4e38).
 MAGNITUDE_MAX = np.float32(1e30)
-# Codecs that round do so below this: no rounding upwards takes a value beyond MAGNITUDE_MAX.
+# The limit of codecs that round: rounding up never exceeds MAGNITUDE_MAX.
 ROUNDED_MAX = np.float32(9.9e29)
 
 
 class CodecError(ValueError):
-    """Bytes that are not what they should be, or values that cannot be coded; says what is wrong with them."""
+    """Bytes that cannot be decoded, or values that cannot be encoded; says what is wrong with them."""
 
 
 class Codec(ABC):
-    """Codes blocks of values, each into `payload_bytes` bytes whatever the values are, so that any block can be found.
+    """Encodes each block of values into `payload_bytes` bytes, whatever the values, so that any block can be located.
 
-    A codec has no state. Blocks come as the rows of a matrix, a few at a time: what a call touches fits into a core's
-    cache. `encode` is deterministic: the same bytes on every machine.
+    A codec has no state. Blocks are the rows of a matrix, a few at a time, so that a call's data fit into the cache.
+    `encode` is deterministic: the same bytes on every machine.
     """
 
     name: str
-    """How a user asks for it."""
+    """The name in `Algorithm` and the docs."""
     version: ClassVar[int] = 1
     grain: ClassVar[int] = 256
     """A block's elements are a multiple of this."""
     limit: ClassVar[np.float32] = ROUNDED_MAX
-    """The largest magnitude that can be coded."""
+    """The largest magnitude that can be encoded."""
     loses: ClassVar[bool] = True
     """Whether the decoded values may differ from the encoded ones."""
 
@@ -45,16 +46,16 @@ class Codec(ABC):
 
     @abstractmethod
     def payload_bytes(self, elements: int) -> int:
-        """Bytes of a coded block of `elements` values, a multiple of 4."""
+        """Bytes of an encoded block of `elements` values, a multiple of 4."""
 
     @abstractmethod
     def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:
-        """Code the rows of `values` into the rows of `payload`.
+        """Encode the rows of `values` into the rows of `payload`.
 
         Args:
             values: C-contiguous, (blocks, elements).
             payload: (blocks, payload_bytes(elements)), its rows contiguous and aligned to 4 bytes; overwritten.
-            dither: round up or down by chance, so that the mean over many is the value itself; None: to the nearest.
+            dither: round up or down at random, so that the expected result is the value itself; None: to the nearest.
 
         Raises:
             CodecError: values that are NaN, infinite or beyond `limit`.
@@ -65,42 +66,43 @@ class Codec(ABC):
         """The reverse of `encode`.
 
         Raises:
-            CodecError: bytes that `encode` never gives. What is NaN or infinite the caller finds in the values.
+            CodecError: bytes that `encode` never writes. The caller checks the values for NaN and infinity.
         """
 
-    def for_mean(self, members: int) -> Codec:  # noqa: ARG002 - what a sparse codec depends on
+    def for_mean(self, members: int) -> Codec:  # noqa: ARG002 - sparse codecs depend on it
         """The codec for the mean of `members` vectors in this codec."""
         return self
 
 
 def refuse_unusable(values: Floats, limit: np.float32) -> None:
-    """Return if every value lies within ±limit.
+    """Return if every value is within ±limit.
 
     Raises:
-        CodecError: one does not, or is NaN.
+        CodecError: one is not, or is NaN.
     """
-    # Reducing carries NaN along, and NaN fails every comparison.
+    # max and min propagate NaN, and NaN fails every comparison.
     if values.size and not (values.max() <= limit and values.min() >= -limit):
         message = f"it holds NaN, infinity or values beyond {limit:.0e}"
         raise CodecError(message)
 
 
 class Dither:
-    """Numbers that look random and are the same for whoever codes the same object.
+    """Pseudo-random numbers that follow from the object's key: every process that encodes it uses the same ones.
 
-    A shard of a mean is coded without error feedback: whoever makes it must write the same bytes. Rounding to the
-    nearest would then drop, round after round, much of what is small beside its neighbours; and what error feedback
-    sends at last, one step of one member, is always small in a mean of many. Rounded by chance, it passes on average.
+    A shard of a mean is encoded without error feedback, because every member must write the same bytes. Rounding to the
+    nearest would drop, round after round, values that are small beside their neighbours; and the residual that error
+    feedback finally sends, one step of one member, is always small in a mean of many. Random rounding keeps it on
+    average.
     """
 
     PERIOD = 65_536
 
     def __init__(self, seed: int, block: int) -> None:
-        """For the blocks from `block` on of the object that `seed` stands for."""
+        """For the blocks from `block` on of the object with `seed`."""
         self._start = int(_mixed(np.array([(seed << 32) ^ block], np.uint64))[0] % self.PERIOD)
 
     def offsets(self, count: int) -> Floats:
-        """Up to PERIOD numbers within ±0.5, for what is rounded to whole numbers."""
+        """Up to PERIOD numbers within ±0.5, to be added before rounding to whole numbers."""
         return _OFFSETS[self._start : self._start + count]
 
     def bytes(self, count: int) -> NDArray[np.uint8]:
@@ -116,11 +118,12 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _twice(numbers: NDArray[Any]) -> NDArray[Any]:
+def _twice(numbers: NDArray[N]) -> NDArray[N]:
     return np.concatenate([numbers, numbers])
 
 
 _RANDOM = _mixed(np.arange(1, Dither.PERIOD + 1, dtype=np.uint64))
-# The middles of 65,536 equal parts of (-0.5, 0.5): never an end, which could round beyond the largest code.
-_OFFSETS: Floats = _twice(((_RANDOM >> np.uint64(48)).astype(np.float32) + np.float32(0.5)) / 65_536 - np.float32(0.5))
+# The centres of 65,536 equal parts of (-0.5, 0.5): never an end, which could round beyond the largest code.
+_PARTS = (_RANDOM >> np.uint64(48)).astype(np.float32)
+_OFFSETS: Floats = _twice((_PARTS + np.float32(0.5)) / np.float32(65_536) - np.float32(0.5))
 _BYTES: NDArray[np.uint8] = _twice((_RANDOM & np.uint64(255)).astype(np.uint8))

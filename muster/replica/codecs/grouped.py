@@ -1,4 +1,4 @@
-"""Codecs whose values share a scale, group by group: int8 and int4.
+"""Codecs with a scale for each group of values: int8 and int4.
 
 A block's payload is its groups' scales (2 bytes each, see `scales`), then the codes. A group is a run of neighbours.
 """
@@ -52,7 +52,7 @@ class _Grouped(Codec):
 
     @abstractmethod
     def _peaks(self, most: Floats, least: Floats) -> Floats:
-        """What a group's scale must reach, from its largest and its least value."""
+        """The value that a group's scale must reach, from its largest and its smallest value."""
 
     @abstractmethod
     def _codes(self, whole: NDArray[np.int8], dither: Dither | None) -> Payload:
@@ -60,13 +60,13 @@ class _Grouped(Codec):
 
     @abstractmethod
     def _whole(self, codes: Payload, values: Floats) -> None:
-        """The whole numbers that codes stand for."""
+        """The whole numbers of the codes."""
 
 
 class Int8(_Grouped):
     """Whole numbers from -127 to 127, times a scale per 128 values: 8.125 bits per value.
 
-    |error| <= 0.004 times the group's largest magnitude (a half of 1/127, and what the scale was rounded up),
+    |error| <= 0.004 times the group's largest magnitude (half of 1/127, plus the rounding of the scale),
     0.008 with dither.
     """
 
@@ -77,33 +77,33 @@ class Int8(_Grouped):
     def _peaks(self, most: Floats, least: Floats) -> Floats:
         return np.maximum(most, -least)
 
-    def _codes(self, whole: NDArray[np.int8], dither: Dither | None) -> Payload:  # noqa: ARG002 - was applied already
+    def _codes(self, whole: NDArray[np.int8], dither: Dither | None) -> Payload:  # noqa: ARG002 - applied already
         return whole.view(np.uint8)
 
     def _whole(self, codes: Payload, values: Floats) -> None:
         values[...] = codes.view(np.int8)
 
 
-# The 16 values that a 4-bit code stands for, in 127ths of the group's scale, and what lies nearest to each int8.
+# The 16 levels of a 4-bit code, in 127ths of the group's scale, and the nearest level of each int8.
 LEVELS = np.array([-108, -82, -63, -47, -33, -20, -10, 0, 9, 19, 31, 44, 58, 76, 97, 127], np.float32)
-_INT8 = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float32)  # by the code read as a byte without sign
+_INT8 = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float32)  # by the code read as an unsigned byte
 _NEAREST = np.abs(_INT8[:, None] - LEVELS).argmin(axis=1)
 _BELOW = np.clip(np.searchsorted(LEVELS, _INT8, side="right") - 1, 0, None)
-# Of 256 random bytes, how many take it to the next level. What is below the lowest level has to come to that.
+# Of 256 random bytes, how many round up to the next level. Values below the lowest level always round to it.
 _GAPS = np.append(np.diff(LEVELS), np.float32(1))
 _SHARES = np.clip(np.rint((_INT8 - LEVELS[_BELOW]) / _GAPS[_BELOW] * 256), 0, 255)
 _NEAREST_TABLE, _BELOW_TABLE, _SHARES_TABLE = (
     table.astype(np.uint8).tobytes() for table in (_NEAREST, _BELOW, _SHARES)
 )
-# A byte holds two codes: one look gives two values.
+# A byte holds two codes: one lookup gives two values.
 _PAIRS = LEVELS[np.arange(256)[:, None] >> np.array([0, 4]) & 15].astype(np.float32).view(np.uint64).reshape(-1)
 
 
 class Int4(_Grouped):
     """One of 16 levels, times a scale per 64 values: 4.25 bits per value.
 
-    The scale is the group's extreme value with its sign, so that the extreme itself is always the topmost level and
-    the lowest may be spent otherwise. The levels are a Lloyd-Max quantizer for values so scaled, fitted half to normal
+    The scale is the group's extreme value with its sign: the extreme is always the topmost level, which frees the
+    lowest one. The levels are a Lloyd-Max quantizer for values so scaled, fitted half to normal
     and half to Laplace noise, with an exact zero, rounded to 127ths. Candidates were measured on 2^20 values with a
     bfloat16 scale per 64; the mean squared error in % of the mean square (rows t5: Student's t of 5 degrees in rows
     of 1024 whose scales are log-normal):

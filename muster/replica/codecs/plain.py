@@ -1,8 +1,8 @@
-"""Codecs that code each value for itself: fp32, bf16, fp16."""
+"""Codecs that encode each value separately: fp32, bf16, fp16."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,16 +10,16 @@ from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither, Floats, Pay
 
 
 class _Plain(Codec):
-    """Values one after another, each in a float type; nothing depends on a neighbour."""
+    """Values one after another, each in a float type, independent of its neighbours."""
 
-    dtype: ClassVar[np.dtype[Any]]
+    dtype: ClassVar[np.dtype[np.generic]]
 
     def payload_bytes(self, elements: int) -> int:
         """The values alone."""
         return elements * self.dtype.itemsize
 
-    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - fine enough
-        """Convert to the type, which rounds to the nearest."""
+    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - not needed at this precision
+        """Convert to the type, rounding to the nearest."""
         refuse_unusable(values, self.limit)
         payload.view(self.dtype)[...] = values
 
@@ -51,8 +51,8 @@ class Bf16(_Plain):
     name = "bf16"
     dtype = np.dtype("<u2")
 
-    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - fine enough
-        """Round the upper half by what the lower one holds."""
+    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - not needed at this precision
+        """Round the upper half by the lower one."""
         refuse_unusable(values, self.limit)
         bits = values.view(np.uint32)
         rounded = bits >> np.uint32(16)
@@ -63,7 +63,7 @@ class Bf16(_Plain):
         payload.view(self.dtype)[...] = rounded
 
     def decode(self, payload: Payload, values: Floats) -> None:
-        """A lower half of zeros."""
+        """Append a lower half of zeros."""
         bits = values.view(np.uint32)
         bits[...] = payload.view(self.dtype)
         bits <<= np.uint32(16)

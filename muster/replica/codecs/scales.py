@@ -1,4 +1,4 @@
-"""Scales: the upper half of a float32, rounded away from zero, within bounds that a reader checks."""
+"""Scales: the upper half of a float32, rounded away from zero, within bounds that are checked when read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster.replica.codecs.base import MAGNITUDE_MAX, CodecError, Floats
 Scales = NDArray[np.uint16]
 
 SCALE_BYTES = 2
-# Below this a scale is zero, and so are all its values: its inverse times a code must stay far from float32's limits.
+# A smaller scale becomes zero, with all its values: its inverse times a code must stay far from float32's limits.
 SCALE_MIN = np.float32(2.0**-100)
 
 _SIGN = np.uint16(0x8000)
@@ -39,5 +39,5 @@ def decode_scales(scales: Scales) -> Floats:
 
 
 def inverse(scales: Floats, top: int) -> Floats:
-    """What brings values of these scales to ±top; 0 where the scale is 0."""
+    """Factors that bring values of these scales to ±top; 0 where the scale is 0."""
     return np.divide(np.float32(top), scales, out=np.zeros_like(scales), where=scales != 0)

@@ -1,7 +1,7 @@
-"""Codecs that keep the largest values of each chunk: top-k with 2 bits per value, and what their means are coded in.
+"""Codecs that keep the largest values of each chunk: top-k with 2 bits per value, and the codec of their means.
 
-As in SparseLoCo (arXiv 2508.15706): chunks of 4096 values, of which k are kept, with 2 bits each. k is fixed, and so is
-a chunk's size: any block is found without an index of the object.
+As in SparseLoCo (arXiv 2508.15706): chunks of 4096 values, of which k are kept, with 2 bits each. k and a chunk's size
+are fixed: any block can be located without an index.
 
 | part of a chunk | bytes |
 |---|---|
@@ -54,7 +54,7 @@ class _Sparse(Codec):
         """All parts of all chunks, and up to 3 zeros behind them."""
         return -(-elements // CHUNK * int(self._ends[-1]) // 4) * 4
 
-    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - fine enough
+    def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - not needed at this precision
         """Choose each chunk's places, and code places and values."""
         refuse_unusable(values, self.limit)
         chunks = values.reshape(-1, CHUNK)
@@ -120,7 +120,7 @@ class TopK(_Sparse):
     bits = 2
 
     def for_mean(self, members: int) -> Codec:
-        """Sparse as long as that is smaller: the places of all members, or else int4."""
+        """Sparse, with the places of all members, if that is smaller; int4 otherwise."""
         places = -(-self.kept * members // 8) * 8
         if places >= CHUNK:
             return Int4()
@@ -157,9 +157,9 @@ class _Mean(_Sparse):
 
 
 def _largest(chunks: Floats, kept: int) -> Places:
-    """The places of the `kept` largest magnitudes of each row, ascending; of equal ones the first count.
+    """The places of the `kept` largest magnitudes of each row, ascending; of equal ones the first are kept.
 
-    By value and not by argpartition, whose choice among equals depends on the machine.
+    Selected by value: the choice of argpartition among equal values depends on the machine.
     """
     magnitudes = np.abs(chunks)
     least = np.partition(magnitudes, CHUNK - kept, axis=1)[:, CHUNK - kept, None]

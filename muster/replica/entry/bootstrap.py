@@ -1,8 +1,8 @@
-"""The first program of a container without an image of its own: brings the user's source and the replica together.
+"""The first program of a container that runs a stock image: installs the user's source and the replica.
 
-It runs from the package's zip file, in whatever Python the image has, before anything is installed: the standard
-library only. What the image has stays untouched: packages are installed into an environment of their own, laid over
-the image's.
+It runs from the package's zip file, in the image's Python, before anything is installed: it uses the standard library
+alone. The image's packages are not changed: missing ones are installed into a virtual environment that also sees the
+image's.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _REPLICA = ("-P", "-m", "muster.replica")
 
 
 class DeliveryError(Exception):
-    """What was delivered cannot be run."""
+    """The delivered source cannot be run."""
 
 
 def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
-    """Become the program in `arguments`, the replica when there is none; `package` is the zip file that runs this."""
+    """Replace this process by the program in `arguments`, or the replica; `package` is the zip file that runs this."""
     base = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     try:
         _become(base, Path(package), arguments, variables)
@@ -51,7 +51,7 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
 
 def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     place = base / "muster"
-    # A container that is restarted on its instance finds what the process before it has made.
+    # A restarted container finds the folder of the process before it.
     shutil.rmtree(place, ignore_errors=True)
     source = place / "source"
     _unpack(base / "input" / "data" / SOURCE_CHANNEL, source)
@@ -71,7 +71,7 @@ def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapp
 def _unpack(channel: Path, source: Path) -> None:
     archives = sorted(channel.glob(f"*{ARCHIVE_SUFFIX}"))
     if len(archives) != 1:
-        message = f"source_dir names {len(archives)} archives ({ARCHIVE_SUFFIX}) instead of one."
+        message = f"source_dir has {len(archives)} archives ({ARCHIVE_SUFFIX}); allowed: exactly one."
         raise DeliveryError(message)
     try:
         unpack(archives[0], source)
@@ -81,7 +81,7 @@ def _unpack(channel: Path, source: Path) -> None:
 
 
 def _overlay(place: Path) -> Path:
-    """An environment of its own that sees all packages of this Python; its interpreter."""
+    """A virtual environment that also sees all packages of this Python; returns its interpreter."""
     venv.EnvBuilder(symlinks=True).create(place)
     where = {"base": str(place), "platbase": str(place)}
     lines = [f"import site; site.addsitedir({folder!r})" for folder in site.getsitepackages()]
@@ -90,7 +90,7 @@ def _overlay(place: Path) -> Path:
 
 
 def _requirements(place: Path, package: Path, source: Path) -> list[Path]:
-    """Muster's own, and the user's where there are any."""
+    """Muster's requirements, and the user's if there are any."""
     own = place / REQUIREMENTS
     with zipfile.ZipFile(package) as archive:
         own.write_bytes(archive.read(REQUIREMENTS))
@@ -99,7 +99,7 @@ def _requirements(place: Path, package: Path, source: Path) -> list[Path]:
 
 
 def _install(python: Path, requirements: Sequence[Path], source: Path) -> None:
-    """Install what is missing. Paths in the user's file are relative to the source."""
+    """Install missing packages. Paths in the user's file are relative to the source."""
     files = [part for path in requirements for part in ("-r", str(path))]
     command = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", *files]
     outcome = subprocess.run(command, cwd=source, stderr=subprocess.PIPE, text=True, check=False)
@@ -107,8 +107,8 @@ def _install(python: Path, requirements: Sequence[Path], source: Path) -> None:
     if outcome.returncode == 0:
         return
     said = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
-    errors = [line for line in said if line.startswith("ERROR: ")] or said[-1:] or ["pip says nothing"]
-    whose = f"The source's {REQUIREMENTS}" if len(requirements) > 1 else "What Muster's replica needs"
+    errors = [line for line in said if line.startswith("ERROR: ")] or said[-1:] or ["pip printed no error"]
+    whose = f"The source's {REQUIREMENTS}" if len(requirements) > 1 else "The requirements of Muster's replica"
     message = f"{whose} cannot be installed: {errors[-1].replace('ERROR: ', '', 1)}"
     raise DeliveryError(message)
 

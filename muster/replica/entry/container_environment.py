@@ -1,4 +1,4 @@
-"""What the container was started with. Everything that is wrong with it is said at once."""
+"""The environment that the container was started with. Errors list everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 
 @dataclass(frozen=True)
 class Environment:
-    """The replica's place in its run, and where SageMaker's tree lies."""
+    """The replica's place in its run, and the root of SageMaker's folders."""
 
     document_uri: str
     run: str
@@ -36,7 +36,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
     """The environment from a process's variables.
 
     Raises:
-        InputError: with everything that is missing or wrong.
+        InputError: lists everything that is missing or wrong.
     """
     problems: list[str] = []
     document = variables.get(ENV_DOCUMENT, "")
@@ -51,7 +51,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
     attempt = _whole_number(variables, ENV_ATTEMPT, 1, CLAIM_NUMBER_MAX, problems)
     base_dir = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     if not base_dir.is_dir():
-        problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} says where SageMaker's tree lies)")
+        problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} names the root of SageMaker's folders)")
     if problems:
         raise InputError(problems)
     return Environment(document, run, rank, attempt, base_dir)
@@ -61,7 +61,7 @@ def read_run_document(environment: Environment) -> RunDocument:
     """The run document, checked against the environment.
 
     Raises:
-        InputError: it is missing, denied, unreadable, or of another run; with everything at once.
+        InputError: it is missing, denied, unreadable, or of another run; lists everything that is wrong.
         StoreUnavailableError: the store is out of reach.
     """
     folder, _, name = environment.document_uri.rpartition("/")
@@ -72,9 +72,11 @@ def read_run_document(environment: Environment) -> RunDocument:
         raise InputError([str(error)]) from None
     problems = []
     if document.run != environment.run:
-        problems.append(f"the document is of the run {document.run}, {ENV_RUN} is {environment.run}")
+        problems.append(f"the document belongs to the run {document.run}, {ENV_RUN} is {environment.run}")
     if environment.rank >= document.replicas:
-        problems.append(f"{ENV_RANK} is {environment.rank}, but the run has {document.replicas} replicas (0 is first)")
+        problems.append(
+            f"{ENV_RANK} is {environment.rank}, but the run has {document.replicas} replicas (ranks start at 0)"
+        )
     if document.trainer is None:
         problems.append("the document names no trainer (package.module:function)")
     if not is_store_uri(document.rendezvous_uri):

@@ -1,4 +1,4 @@
-"""SageMaker's tree in the container, and what a replica leaves there."""
+"""SageMaker's folders in the container, and the files that a replica leaves there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
 from muster.contract.run.exits import failure_text
 from muster.contract.run.run_document import Manifest
 from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.frontends.packing import Packing
+from muster.replica.wire.packing import Packing
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Tree:
         return self.base / "output" / "data"
 
     def prepare(self) -> None:
-        """Make what is missing."""
+        """Create missing folders."""
         for folder in (self.checkpoints, self.model, self.output_data):
             folder.mkdir(parents=True, exist_ok=True)
 
     def write_failure(self, reason: str) -> None:
-        """Leave the reason where SageMaker reads it. Without a tree nobody does, and none is made."""
+        """Write the reason where SageMaker reads it. Outside a container (no base folder) nothing is written."""
         if not self.base.is_dir():
             return
         failure = self.base / "output" / "failure"
@@ -56,7 +56,7 @@ class Tree:
         failure.write_text(failure_text(reason))
 
     def save_parameters(self, packing: Packing, state: GlobalState) -> Path:
-        """Save the global parameters as named arrays (.npz) among the checkpoints; whole or not at all."""
+        """Save the global parameters as named arrays (.npz) among the checkpoints, atomically."""
         path = self.checkpoints / f"parameters-{state.round:08d}.npz"
         unfinished = path.with_suffix(".tmp")
         with unfinished.open("wb") as file:
@@ -66,12 +66,12 @@ class Tree:
         return path
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Leave the manifest, which SageMaker packs into output.tar.gz."""
+        """Write the manifest, which SageMaker packs into output.tar.gz."""
         (self.output_data / "manifest.json").write_bytes(manifest.to_json())
 
 
 def manifest_of(uri: str, state: GlobalState, metrics: dict[str, float]) -> Manifest:
-    """The manifest of a finished replica; its checksum is over the parameters' raw bytes, equal over all replicas."""
+    """The manifest of a finished replica; its checksum is over the parameters' raw bytes, the same on all replicas."""
     return Manifest(
         checkpoint_s3_bucket=uri,
         round=state.round,
@@ -81,7 +81,7 @@ def manifest_of(uri: str, state: GlobalState, metrics: dict[str, float]) -> Mani
 
 
 def checkpoint_uri(rendezvous_uri: str, run: str, rank: int, path: Path) -> str:
-    """Where SageMaker syncs the checkpoint `path` to; its own URI where the replicas meet in a directory."""
+    """Where SageMaker syncs the checkpoint `path` to; the file's own URI if the rendezvous is a directory."""
     if rendezvous_uri.startswith("file:"):
         return path.absolute().as_uri()
     bucket, _ = split_s3_uri(rendezvous_uri)

@@ -1,4 +1,4 @@
-"""A replica's life: check the input, take the seat, call the trainer, leave what it made, say how it ended."""
+"""Runs a replica: check the input, claim the rank, call the trainer, save its result, report how it ended."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, checkpoint_uri, manifest_of
-from muster.replica.entry.trainer import Trainer, is_out_of_memory, load_trainer
+from muster.replica.entry.trainer import call_trainer, load_trainer
 from muster.replica.errors import FencedError, InputError, OutOfMemoryError, RendezvousError, StoppedError, TrainerError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import Meeting, log
+from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.open_store import open_store
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 
@@ -39,7 +39,7 @@ _EXITS: dict[type[MusterError], ReplicaExit] = {
 
 
 Read = Callable[[Mapping[str, str]], tuple[Environment, RunDocument]]
-"""Finds a replica's place and its run, by the process's variables."""
+"""Reads a replica's environment and its run document from the process's variables."""
 
 
 def _read(variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
@@ -48,7 +48,7 @@ def _read(variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
 
 
 def main(variables: Mapping[str, str], read: Read = _read) -> ReplicaExit:
-    """Run one replica in this process and say how it ended; the reason of a failure is left in output/failure."""
+    """Run one replica in this process; returns its exit code and writes the reason of a failure to output/failure."""
     logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -57,7 +57,7 @@ def main(variables: Mapping[str, str], read: Read = _read) -> ReplicaExit:
     except MusterError as error:
         return _failed(error, variables)
     except MemoryError as error:
-        # Of Muster's own doing: what a trainer does has been told as the trainer's.
+        # Raised by Muster's own code: an error in the trainer is a TrainerError or an OutOfMemoryError by now.
         traceback.print_exc()
         return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables)
     return ReplicaExit.DONE
@@ -77,10 +77,10 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
     trainer = load_trainer(document.trainer or "", document.kwargs)
     context = _context(environment, document, tree, stop)
     try:
-        _train(trainer, context, document)
+        call_trainer(trainer, context, document)
     except StoppedError:
         if (training := context.rendezvous.training) is not None:
-            # An exchange that is under way sees the stop as well; until it ends it may be changing the state.
+            # A running exchange is stopped as well; until it ends it may be changing the state.
             with suppress(MusterError):
                 training.exchanges.wait()
             path = tree.save_parameters(training.packing, training.state)
@@ -88,9 +88,9 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
         raise
     training = context.rendezvous.training
     if training is None:
-        message = f"{document.trainer} returned without having made a DiLoCo(context.rendezvous, parameters)."
+        message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
-    # A trainer that does not `finish()` leaves its last exchange under way: it is part of what all replicas hold.
+    # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the global state.
     training.exchanges.wait()
     path = tree.save_parameters(training.packing, training.state)
     uri = checkpoint_uri(document.rendezvous_uri, document.rendezvous_name, environment.rank, path)
@@ -102,7 +102,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
 def _context(environment: Environment, document: RunDocument, tree: Tree, stop: Event) -> Context:
     metrics = Metrics()
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
-    meeting = Meeting(
+    round_context = RoundContext(
         open_store(document.rendezvous_uri),
         document.rendezvous_name,
         quorum,
@@ -110,7 +110,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         stop,
         snapshot_rounds=document.snapshot_rounds,
     )
-    rendezvous = Rendezvous.open(meeting, environment.rank, environment.attempt, metrics)
+    rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(
         run=document.run,
         rank=environment.rank,
@@ -125,22 +125,3 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         output_dir=tree.output_data,
         model_dir=tree.model,
     )
-
-
-def _train(trainer: Trainer, context: Context, document: RunDocument) -> None:
-    """Call the trainer. Its own errors are told with a traceback to the log, and with their last line as the reason."""
-    try:
-        trainer(context, **document.kwargs)
-    except MusterError:
-        raise
-    except SystemExit as error:
-        if error.code not in {None, 0}:
-            message = f"{document.trainer} exited: {error.code}"
-            raise TrainerError(message) from None
-    except Exception as error:
-        traceback.print_exc()
-        last = traceback.format_exception_only(error)[-1].strip()
-        message = f"{document.trainer} failed: {last}"
-        raise (OutOfMemoryError if is_out_of_memory(error) else TrainerError)(message) from None
-    if context.stop.is_set():
-        raise StoppedError

@@ -1,10 +1,10 @@
-"""`__main__` of the replica package's zip file. An older Python must come as far as its error: nothing newer here."""
+"""`__main__` of the replica package's zip file. An older Python must reach the error below: no newer syntax here."""
 
 import os
 import sys
 from pathlib import Path
 
-# The oldest Python that has what Muster uses.
+# The oldest Python that Muster supports.
 OLDEST = (3, 11)
 
 
@@ -15,7 +15,7 @@ def _refuse() -> None:
     failure.parent.mkdir(parents=True, exist_ok=True)
     failure.write_text(f"[bad-input] {reason}")
     sys.stderr.write(f"muster: {reason}\n")
-    sys.exit(64)  # as muster.contract.run.exits has it: BAD_INPUT
+    sys.exit(64)  # BAD_INPUT in muster.contract.run.exits
 
 
 if __name__ == "__main__":

@@ -1,22 +1,25 @@
-"""The user's function: found by name, checked against the arguments it will get."""
+"""The user's function: found by name, checked against its arguments, called."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from muster.replica.errors import InputError
+from muster.contract.errors import MusterError
+from muster.contract.run.run_document import RunDocument
+from muster.replica.context import Context
+from muster.replica.errors import InputError, OutOfMemoryError, StoppedError, TrainerError
 
 Trainer = Callable[..., object]
 
 
-def load_trainer(name: str, kwargs: Mapping[str, Any]) -> Trainer:
-    """Import `package.module:function` and see that it can be called as `function(context, **kwargs)`.
+def load_trainer(name: str, kwargs: Mapping[str, object]) -> Trainer:
+    """Import `package.module:function` and check that it can be called as `function(context, **kwargs)`.
 
     Raises:
-        InputError: no such module or function, a module that fails to import, or arguments it does not take.
+        InputError: no such module or function, a module that fails to import, or arguments that it does not take.
     """
     module_name, _, function_name = name.partition(":")
     try:
@@ -33,9 +36,34 @@ def load_trainer(name: str, kwargs: Mapping[str, Any]) -> Trainer:
     return function  # type: ignore[no-any-return]
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory has run out, of the machine or of a GPU. PyTorch's error is known by name: it is not imported."""
+def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> None:
+    """Call the trainer. Its own errors are logged with a traceback; the last line of it becomes the failure's reason.
+
+    Raises:
+        StoppedError: the replica was asked to stop.
+        OutOfMemoryError, TrainerError: the trainer failed.
+        MusterError: what the trainer's calls to Muster raise.
+    """
+    try:
+        trainer(context, **document.kwargs)
+    except MusterError:
+        raise
+    except SystemExit as error:
+        if error.code not in {None, 0}:
+            message = f"{document.trainer} exited: {error.code}"
+            raise TrainerError(message) from None
+    except Exception as error:
+        traceback.print_exc()
+        last = traceback.format_exception_only(error)[-1].strip()
+        message = f"{document.trainer} failed: {last}"
+        raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
+    if context.stop.is_set():
+        raise StoppedError
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether the machine or a GPU is out of memory. PyTorch's error is recognised by name: PyTorch is not imported."""
     kinds = type(error).__mro__
     of_torch = any(kind.__name__ == "OutOfMemoryError" and kind.__module__.split(".")[0] == "torch" for kind in kinds)
     cause = error.__cause__
-    return of_torch or isinstance(error, MemoryError) or (cause is not None and is_out_of_memory(cause))
+    return of_torch or isinstance(error, MemoryError) or (cause is not None and _is_out_of_memory(cause))

@@ -1,4 +1,4 @@
-"""Unpacking an archive of source code: within bounds, below one folder, and only what its name promises."""
+"""Unpacks an archive of source code: within size limits, below one folder, and checked against its digest."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path, PurePosixPath
 
 from muster.contract.run.source_delivery import ARCHIVE_SUFFIX, SOURCE_BYTES_MAX, SOURCE_FILES_MAX
 
-# A tar's own share: a header of 512 bytes and up to 511 of padding for every file, long names, and the last record.
+# The tar format's overhead: a header of 512 bytes and up to 511 of padding per file, long names, the last record.
 _STREAM_MAX = SOURCE_BYTES_MAX + SOURCE_FILES_MAX * 4_096 + 1_048_576
 _PIECE = 1_048_576
 
 
 class ArchiveError(Exception):
-    """The archive cannot be unpacked: damaged, too large, or with names that lead elsewhere."""
+    """The archive cannot be unpacked: it is damaged or too large, or a name leads out of its folder."""
 
 
 class _Bounded(io.RawIOBase):
-    """What an archive holds when it is decompressed, up to a bound, with the digest of all that was read."""
+    """An archive's decompressed bytes, up to a limit, with the digest of all that was read."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         super().__init__()
@@ -41,9 +41,9 @@ class _Bounded(io.RawIOBase):
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack a `.tar.gz` below `target`, which is made: regular files and folders only.
+    """Unpack a `.tar.gz` into the new folder `target`: regular files and folders only.
 
-    An archive whose name is a SHA-256 must have that digest, over its tar stream.
+    If the archive's name is a SHA-256, it must be the digest of its tar stream.
 
     Raises:
         ArchiveError: it cannot be unpacked; says why.
@@ -65,7 +65,7 @@ def unpack(archive: Path, target: Path) -> None:
         raise ArchiveError(message) from None
     promised = archive.name[: -len(ARCHIVE_SUFFIX)]
     if re.fullmatch(r"[0-9a-f]{64}", promised) and bounded.digest.hexdigest() != promised:
-        message = "it does not hold what its name promises"
+        message = "its digest is not the one in its name"
         raise ArchiveError(message)
 
 

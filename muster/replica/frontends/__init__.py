@@ -1,1 +1,1 @@
-"""What trainers call: arrays, PyTorch, torchft."""
+"""What trainers use: DiLoCo for arrays and for PyTorch, and a manager for torchft."""

@@ -1,116 +1,73 @@
-"""The front end for plain arrays: NumPy's, JAX's, any that know DLPack. Inner steps at home, rounds together."""
+"""The front end for plain arrays: NumPy's, JAX's, any library's that supports DLPack."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.frontends.checkpoints import Checkpoints
-from muster.replica.frontends.packing import ArrayPacking, Parameters
-from muster.replica.frontends.plain_state import Stateful, pack_plain, unpack_plain
-from muster.replica.rounds.exchange import Outcome
+from muster.replica.frontends.array_packing import ArrayPacking, Parameters
+from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_rendezvous
+from muster.replica.frontends.plain_state import StateDict, Stateful, pack_plain, unpack_plain
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.synchronizer import Synchronizer
+
+_DILOCO = Algorithm()
 
 
-class DiLoCo:
-    """Keeps a trainer's parameters and the run's in step.
+class DiLoCo(DiLoCoFrontEnd):
+    """Trains float32 arrays together with the run's other replicas.
 
-        outer = DiLoCo(context.rendezvous, model.parameters, sync_every=500)
+        outer = DiLoCo(context.rendezvous, model.parameters, Algorithm(sync_every=500))
         while outer.round < rounds and not context.stop.is_set():
             train_one_step(model, batch)            # any inner optimizer, on the arrays themselves
-            outer.step(samples=len(batch))          # every 500th time: the arrays take over the global parameters
+            outer.step(samples=len(batch))          # every 500th call exchanges and overwrites the arrays
         outer.finish()
 
-    Immutable arrays, as JAX's, live in a dict; after a round others have taken their places in it:
+    Immutable arrays, such as JAX's, must be in a dict; a round replaces them there:
 
-        outer = DiLoCo(context.rendezvous, parameters, sync_every=500)
+        outer = DiLoCo(context.rendezvous, parameters, Algorithm(sync_every=500))
         while ...:
             parameters.update(train_one_step(parameters, batch))
             outer.step(samples=len(batch))
 
-    A replica that starts while the run is going on begins at the run's round; after the run's end it only replays.
+    A replica that joins a running run starts at the run's round; after the run's end it only replays.
     """
 
     def __init__(
         self,
         rendezvous: Rendezvous,
         parameters: Parameters,
+        algorithm: Algorithm = _DILOCO,
         *,
-        sync_every: int = 1,
-        learning_rate: float = 0.7,
-        momentum: float = 0.9,
-        fragments: int = 1,
-        delay: int = 0,
-        alpha: float = 0.0,
-        eager: bool = False,
-        codec: str = "fp32",
         trainer_state: Mapping[str, Stateful] | None = None,
         checkpoint_dir: Path | None = None,
     ) -> None:
-        """Join the run: overwrites `parameters` (a float32 array or a dict of names to them) with the run's.
+        """Join the run: overwrites `parameters` with the run's.
 
         Args:
-            sync_every, learning_rate, momentum, fragments, delay, alpha, eager, codec: see `Algorithm`.
-            trainer_state: what goes on from the round it belongs to when the replica comes back (inner optimizer, data
-                position, random numbers), by name; needs a `checkpoint_dir` (the context's).
+            rendezvous: the context's.
+            parameters: a float32 array, or a dict of names to float32 arrays.
+            algorithm: how the run trains; by default every step is a round.
+            trainer_state: objects to restore when the replica restarts (inner optimizer, data position, random
+                numbers), by name. Their states are dicts and lists of numbers, texts and arrays.
+            checkpoint_dir: where to save them, and the residual of the codec (the context's); None: not saved.
 
         Raises:
-            ParametersError: arrays that cannot be trained, or of another model than the run's.
-            AlgorithmError: settings that contradict themselves, or those of the run.
+            ParametersError: an argument that cannot be used, or another model than the run's.
+            AlgorithmError: other settings than the run's.
             FencedError, StoppedError, RendezvousError
         """
-        algorithm = Algorithm(sync_every, learning_rate, momentum, fragments, delay, alpha, eager, codec)
-        self._trainer_state = dict(trainer_state or {})
-        self._checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "trainer")
-        self._synchronizer = Synchronizer(rendezvous, ArrayPacking(parameters), algorithm, self._keep, checkpoint_dir)
-        self._resume()
+        check_rendezvous(rendezvous)
+        super().__init__(rendezvous, ArrayPacking(parameters), algorithm, trainer_state, checkpoint_dir)
 
-    @property
-    def round(self) -> int:
-        """The last round that this replica has given to, or has applied."""
-        return self._synchronizer.round
+    def _own_state(self) -> StateDict:
+        return {}
 
-    @property
-    def utilisation(self) -> float:
-        """Compute / wall of the last round: 1 less the share of the time that the loop was blocked."""
-        return self._synchronizer.stopwatch.utilisation
+    def _load_own_state(self, state_dict: StateDict) -> None:
+        """Arrays have no state beside the trainer's."""
 
-    @property
-    def blocked_seconds(self) -> float:
-        """For how long the last round blocked the loop."""
-        return self._synchronizer.stopwatch.blocked_seconds
+    def _pack(self, state: StateDict) -> bytes:
+        return pack_plain(state)
 
-    def step(self, samples: float = 1.0) -> Outcome | None:
-        """After an inner step; every `sync_every` of them the parameters are exchanged.
-
-        Args:
-            samples: samples or tokens seen since the last step; their sum is the weight in the round's mean.
-
-        Returns:
-            How a round went, if one ended here.
-
-        Raises:
-            ValueError: samples is not a positive, finite number.
-            FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
-        """
-        return self._synchronizer.step(samples)
-
-    def finish(self) -> Outcome | None:
-        """After the last step: wait for what is under way; the arrays hold the global parameters then."""
-        return self._synchronizer.finish()
-
-    def _keep(self, round_: int) -> Callable[[], None]:
-        checkpoints = self._checkpoints
-        if checkpoints is None:
-            return lambda: None
-        state = pack_plain({name: item.state_dict() for name, item in self._trainer_state.items()})
-        return lambda: checkpoints.save(round_, state)
-
-    def _resume(self) -> None:
-        found = None if self._checkpoints is None else self._checkpoints.load(self.round)
-        if found is not None:
-            states = unpack_plain(found[1])
-            for name, item in self._trainer_state.items():
-                item.load_state_dict(states[name])
+    def _unpack(self, body: bytes) -> StateDict:
+        return unpack_plain(body)

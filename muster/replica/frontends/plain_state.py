@@ -5,33 +5,40 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
+
+from muster.replica.errors import ParametersError
 
 _ARRAY = "__array__"
 _TREE = "tree"
 
+StateDict = dict[str, Any]
+"""A nested state by name, as PyTorch's `state_dict` returns it; its values are what the trainer keeps."""
 
+
+@runtime_checkable
 class Stateful(Protocol):
-    """What PyTorch's optimizers, schedulers and stateful data loaders have."""
+    """An object whose state can be saved: PyTorch's optimizers, schedulers and stateful data loaders are such."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that is needed to go on later."""
+    def state_dict(self) -> StateDict:
+        """Everything that is needed to continue later."""
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Go on from there."""
+    def load_state_dict(self, state_dict: StateDict) -> object:
+        """Continue from that state."""
 
 
-def pack_plain(tree: Mapping[str, Any]) -> bytes:
+def pack_plain(tree: Mapping[str, object]) -> bytes:
     """Bytes of `tree`.
 
     Raises:
-        TypeError: something in it is neither a dict, a list, a number, a text nor an array.
+        ParametersError: it holds something other than dicts, lists, numbers, texts and arrays.
     """
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if isinstance(value, Mapping):
             return {str(key): plain(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
@@ -43,8 +50,10 @@ def pack_plain(tree: Mapping[str, Any]) -> bytes:
             return {_ARRAY: len(arrays) - 1}
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        message = f"a trainer's state holds a {type(value).__name__}: only dicts, lists, numbers, texts and arrays fit"
-        raise TypeError(message)
+        message = (
+            f"trainer_state holds the type {type(value).__name__}; allowed: dicts, lists, numbers, texts and arrays."
+        )
+        raise ParametersError(message)
 
     text = json.dumps(plain(tree)).encode()
     file = io.BytesIO()
@@ -53,14 +62,17 @@ def pack_plain(tree: Mapping[str, Any]) -> bytes:
     return file.getvalue()
 
 
-def unpack_plain(body: bytes) -> dict[str, Any]:
+def unpack_plain(body: bytes) -> StateDict:
     """The tree that `pack_plain` made the bytes of; tuples have become lists."""
     with np.load(io.BytesIO(body), allow_pickle=False) as file:
 
-        def full(value: Any) -> Any:
+        def full(value: object) -> object:
             if isinstance(value, dict):
                 return file[str(value[_ARRAY])] if set(value) == {_ARRAY} else {k: full(v) for k, v in value.items()}
             return [full(item) for item in value] if isinstance(value, list) else value
 
-        tree: dict[str, Any] = full(json.loads(file[_TREE].tobytes()))
+        tree = full(json.loads(file[_TREE].tobytes()))
+    if not isinstance(tree, dict):
+        message = f"The stored trainer state is of type {type(tree).__name__}; allowed: a dict."
+        raise ParametersError(message)
     return tree

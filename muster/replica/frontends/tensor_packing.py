@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import torch
 
-from muster.replica.frontends.packing import WHOLE, Packing
 from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.packing import WHOLE, Packing
 
 
 class TensorPacking(Packing):
-    """Trainable parameters in the model's order, behind them the buffers that are statistics (as BatchNorm's).
+    """Trainable parameters in the model's order, followed by the buffers that are statistics (such as BatchNorm's).
 
-    The buffers are averaged: persistent ones of a floating type, finite at the beginning (a mask of -inf is none).
-    Frozen parameters and all other buffers stay the replica's own.
+    Statistics are averaged: persistent buffers of a floating type whose initial values are finite (a mask of -inf is
+    not one). Frozen parameters and all other buffers stay the replica's own.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        """Take hold of the tensors.
+        """Take the model's tensors.
 
         Raises:
-            ParametersError: with everything that is wrong with them.
+            ParametersError: lists everything that is wrong with them.
         """
         trainable = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
         saved = model.state_dict(keep_vars=True).keys()
         statistics = {name: tensor for name, tensor in model.named_buffers() if name in saved and _is_statistic(tensor)}
         self._tensors = {name: tensor.detach() for name, tensor in (trainable | statistics).items()}
         problems = [
-            f"{name} is {tensor.dtype} on {tensor.device}, not of a floating type that this process holds"
+            f"{name} is {tensor.dtype} on {tensor.device}; allowed: a floating type on a device of this process"
             for name, tensor in self._tensors.items()
             if not tensor.is_floating_point() or tensor.is_meta
         ]
@@ -37,7 +37,7 @@ class TensorPacking(Packing):
         self._all_float32 = all(tensor.dtype == torch.float32 for tensor in self._tensors.values())
 
     def read(self, part: slice = WHOLE) -> Floats:
-        """A flat copy. A device needs room for no more than one tensor beside the model."""
+        """A flat copy. A device needs memory for no more than one tensor beside the model."""
         begin, end, _ = part.indices(self.count)
         flat = torch.empty(end - begin, dtype=torch.float32)
         for piece in self.pieces(part):
@@ -45,12 +45,12 @@ class TensorPacking(Packing):
         return flat.numpy()
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
-        """Overwrite in place; as `read`, tensor by tensor."""
+        """Overwrite in place, tensor by tensor as `read`."""
         for piece in self.pieces(part):
             _assign(self._tensors[piece.name], piece.local, torch.from_numpy(flat[piece.place]))
 
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:
-        """What is left of `flat` in the tensors' types: gradients are counted from there."""
+        """`flat` rounded to the tensors' types: pseudo-gradients are differences from that."""
         if self._all_float32:
             return flat
         rounded = torch.from_numpy(flat).clone()

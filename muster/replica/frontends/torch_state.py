@@ -1,15 +1,16 @@
-"""What a PyTorch trainer goes on from, as bytes: written by torch.save, read without running any code in it."""
+"""A PyTorch trainer's state as bytes: written by torch.save, and read without executing code from it."""
 
 from __future__ import annotations
 
 import io
 import random
-from typing import Any
 
 import numpy as np
 import torch
 
-# NumPy arrays may be among the trainer's own state; torch.load(weights_only=True) builds only what is named here.
+from muster.replica.frontends.plain_state import StateDict
+
+# The trainer's own state may hold NumPy arrays; torch.load(weights_only=True) loads only what is listed here.
 _NUMPY = [
     np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
     np.ndarray,
@@ -18,22 +19,22 @@ _NUMPY = [
 ]
 
 
-def pack_torch(state: dict[str, Any]) -> bytes:
+def pack_torch(state: StateDict) -> bytes:
     """Bytes of a nested state of tensors, arrays, numbers and texts."""
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()
 
 
-def unpack_torch(body: bytes) -> dict[str, Any]:
+def unpack_torch(body: bytes) -> StateDict:
     """The state, its tensors on the CPU."""
     with torch.serialization.safe_globals(_NUMPY):
-        state: dict[str, Any] = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+        state: StateDict = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     return state
 
 
-def random_state() -> dict[str, Any]:
-    """Where the random number generators of this process stand: Python's, NumPy's, PyTorch's on every device."""
+def random_state() -> StateDict:
+    """The states of this process's random number generators: Python's, NumPy's, PyTorch's on every device."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),
@@ -42,8 +43,8 @@ def random_state() -> dict[str, Any]:
     }
 
 
-def set_random_state(state: dict[str, Any]) -> None:
-    """Put the generators where they stood."""
+def set_random_state(state: StateDict) -> None:
+    """Restore the generators' states."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])

@@ -1,4 +1,4 @@
-"""Who carries a rank: claims in one growing row per rank, each created once. The last holds, all others are fenced."""
+"""Which process carries a rank. Each rank has a row of claims, each created once; the last claim holds the rank."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from muster.contract.errors import DocumentError
 from muster.replica.errors import FencedError, RendezvousError
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, Store
 from muster.replica.wire import keys
-from muster.replica.wire.headers import Claim
+from muster.replica.wire.headers import ClaimDocument
 
 EPOCH_MAX = 999_999  # six digits in a key
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A process's hold of its rank."""
+class Claim:
+    """A process's right to its rank, until a newer claim fences it."""
 
     rank: int
     attempt: int
@@ -24,14 +24,14 @@ class Seat:
     epoch: int
 
 
-def take_seat(store: Store, run: str, rank: int, attempt: int, known_epoch: int = 0) -> Seat:
-    """Claim `rank` for this process, as the next incarnation of `attempt`. Supersedes every claim before it.
+def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int = 0) -> Claim:
+    """Claim `rank` for this process, as the next incarnation of `attempt`. Supersedes all earlier claims.
 
     Args:
-        known_epoch: a claim that is known to exist, from where the row is read on (0: from its beginning).
+        known_epoch: an epoch that is known to exist; reading starts there (0: at the first claim).
 
     Raises:
-        FencedError: a newer attempt holds the rank already.
+        FencedError: a newer attempt holds the rank.
     """
     holder = _read_claim(store, rank, known_epoch) if known_epoch else None
     epoch = known_epoch
@@ -39,39 +39,41 @@ def take_seat(store: Store, run: str, rank: int, attempt: int, known_epoch: int 
     while True:
         while (later := _read_claim(store, rank, epoch + 1)) is not None:
             epoch, holder = epoch + 1, later
-            if later.nonce == nonce:  # our create went through although its answer was lost
-                return Seat(rank, attempt, later.incarnation, epoch)
+            if later.nonce == nonce:  # our create succeeded although its answer was lost
+                return Claim(rank, attempt, later.incarnation, epoch)
         if holder is not None and holder.attempt > attempt:
             raise FencedError(rank, attempt, 1)
         incarnation = holder.incarnation + 1 if holder is not None and holder.attempt == attempt else 1
-        claim = Claim(run=run, rank=rank, attempt=attempt, incarnation=incarnation, nonce=nonce)
-        if _create(store, claim, epoch + 1):
-            return Seat(rank, attempt, incarnation, epoch + 1)
+        document = ClaimDocument(run=run, rank=rank, attempt=attempt, incarnation=incarnation, nonce=nonce)
+        if _create(store, document, epoch + 1):
+            return Claim(rank, attempt, incarnation, epoch + 1)
 
 
-def renew_seat(store: Store, run: str, seat: Seat) -> Seat:
-    """Claim the rank again for the same process: tells the others, who went on without it, that it is back.
+def renew_claim(store: Store, run: str, claim: Claim) -> Claim:
+    """Claim the rank again for the same process: the others, which trained without it, then wait for it again.
 
     Raises:
-        FencedError: somebody else has claimed it since.
+        FencedError: another process has claimed the rank since.
     """
     nonce = uuid.uuid4().hex
-    claim = Claim(run=run, rank=seat.rank, attempt=seat.attempt, incarnation=seat.incarnation, nonce=nonce)
-    if not _create(store, claim, seat.epoch + 1):
-        found = _read_claim(store, seat.rank, seat.epoch + 1)
+    document = ClaimDocument(
+        run=run, rank=claim.rank, attempt=claim.attempt, incarnation=claim.incarnation, nonce=nonce
+    )
+    if not _create(store, document, claim.epoch + 1):
+        found = _read_claim(store, claim.rank, claim.epoch + 1)
         if found is None or found.nonce != nonce:
-            raise FencedError(seat.rank, seat.attempt, seat.incarnation)
-    return Seat(seat.rank, seat.attempt, seat.incarnation, seat.epoch + 1)
+            raise FencedError(claim.rank, claim.attempt, claim.incarnation)
+    return Claim(claim.rank, claim.attempt, claim.incarnation, claim.epoch + 1)
 
 
-def check_seat(store: Store, seat: Seat) -> None:
-    """Return if the seat is still held.
+def check_claim(store: Store, claim: Claim) -> None:
+    """Return if `claim` still holds.
 
     Raises:
-        FencedError: it is not.
+        FencedError: a newer claim exists.
     """
-    if is_superseded(store, seat.rank, seat.epoch):
-        raise FencedError(seat.rank, seat.attempt, seat.incarnation)
+    if is_superseded(store, claim.rank, claim.epoch):
+        raise FencedError(claim.rank, claim.attempt, claim.incarnation)
 
 
 def is_superseded(store: Store, rank: int, epoch: int) -> bool:
@@ -79,24 +81,26 @@ def is_superseded(store: Store, rank: int, epoch: int) -> bool:
     return store.exists(keys.claim(rank, epoch + 1))
 
 
-def _create(store: Store, claim: Claim, epoch: int) -> bool:
+def _create(store: Store, document: ClaimDocument, epoch: int) -> bool:
     if epoch > EPOCH_MAX:
-        message = f"Rank {claim.rank} was claimed {EPOCH_MAX} times; something restarts it without end."
+        message = (
+            f"Rank {document.rank} has been claimed {EPOCH_MAX} times, the maximum: its process restarts in a loop."
+        )
         raise RendezvousError(message)
     try:
-        store.create(keys.claim(claim.rank, epoch), claim.to_json())
+        store.create(keys.claim(document.rank, epoch), document.to_json())
     except ObjectExistsError:
         return False
     return True
 
 
-def _read_claim(store: Store, rank: int, epoch: int) -> Claim | None:
+def _read_claim(store: Store, rank: int, epoch: int) -> ClaimDocument | None:
     key = keys.claim(rank, epoch)
     try:
         body = store.read(key).body
     except ObjectMissingError:
         return None
     try:
-        return Claim.from_json(bytes(body), store.uri(key))
+        return ClaimDocument.from_json(bytes(body), store.uri(key))
     except DocumentError as error:
         raise RendezvousError(str(error)) from None

@@ -1,4 +1,4 @@
-"""What one process gives to a round, and how others judge it before it may count."""
+"""What one process gives to a round, and the checks that decide whether it counts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 
 from muster.contract.run.commit import Member
 from muster.replica.codecs.base import Codec
-from muster.replica.rounds.claims import Seat, check_seat
-from muster.replica.rounds.round_context import Meeting, log
+from muster.replica.rounds.claims import Claim, check_claim
+from muster.replica.rounds.exchange import LocalUpdate
+from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
-    Floats,
+    Encoding,
     decode_header,
     encode,
     object_bytes,
@@ -26,7 +27,7 @@ from muster.replica.wire.headers import ContributionHeader
 
 @dataclass(frozen=True)
 class Contribution:
-    """An encoded pseudo-gradient with the sender's own account of it."""
+    """An encoded pseudo-gradient and its header."""
 
     round: int
     key: str
@@ -43,54 +44,45 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Received:
-    """What a process gave, as others judge it, and when it came (seconds since 1970 by the store's clock)."""
+    """A contribution as others judge it, and when it arrived (seconds since 1970 by the store's clock)."""
 
     answer: Member | Unusable
     at: float
 
 
 def make_contribution(
-    meeting: Meeting,
-    seat: Seat,
-    round_: int,
-    gradient: Floats,
-    *,
-    weight: float,
-    metrics: dict[str, float],
-    residual: Floats | None = None,
+    context: RoundContext, claim: Claim, round_: int, update: LocalUpdate, metrics: dict[str, float]
 ) -> Contribution:
-    """Encode a pseudo-gradient. Values that nobody could average are left out, and the header says so.
+    """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
-    Its body lies in a buffer of the meeting's: the next one takes its place.
-
-    Args:
-        residual: what is owed from before, of the same elements; holds afterwards what the codec lost of both (see
-            `ErrorFeedback`), nothing if all values are left out.
+    The body lies in one of the context's buffers and is valid until the next contribution is made. The residual, if
+    any, is added before encoding and holds the codec's error afterwards (zeros if the values are not sent).
     """
-    codec = meeting.codec
-    owed = gradient if residual is None else np.add(gradient, residual, out=residual)
-    key = keys.contribution(round_, seat.rank, seat.epoch)
+    codec, residual = context.codec, update.residual
+    values = update.gradient if residual is None else np.add(update.gradient, residual, out=residual)
+    key = keys.contribution(round_, claim.rank, claim.epoch)
 
     def header(checksum: str, declined: str | None = None) -> ContributionHeader:
         return ContributionHeader(
-            run=meeting.run,
+            run=context.run,
             round=round_,
-            count=owed.size,
+            count=values.size,
             codec=codec.label,
             declined=declined,
             member=Member(
-                rank=seat.rank,
-                attempt=seat.attempt,
-                incarnation=seat.incarnation,
-                epoch=seat.epoch,
-                weight=weight,
+                rank=claim.rank,
+                attempt=claim.attempt,
+                incarnation=claim.incarnation,
+                epoch=claim.epoch,
+                weight=update.weight,
                 checksum=checksum,
                 metrics=metrics,
             ),
         )
 
+    encoding = Encoding(codec, error=residual, room=partial(context.buffers.take, "contribution"))
     try:
-        body = encode(key, owed, header, codec, error=residual, room=partial(meeting.buffers.take, "contribution"))
+        body = encode(key, values, header, encoding)
     except CodecError as error:
         reason = f"its pseudo-gradient cannot be averaged: {error}"
         if residual is not None:
@@ -99,28 +91,28 @@ def make_contribution(
     return Contribution(round_, key, body, decode_header(key, body, ContributionHeader))
 
 
-def contribute(meeting: Meeting, seat: Seat, contribution: Contribution) -> None:
+def contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:
     """Store a contribution.
 
     Raises:
-        FencedError: a newer process carries the rank.
+        FencedError: a newer process holds the rank.
     """
-    check_seat(meeting.store, seat)
+    check_claim(context.store, claim)
     try:
-        meeting.store.upload(contribution.key, contribution.body)
+        context.store.upload(contribution.key, contribution.body)
     except ObjectExistsError:
-        # Only this process writes under its epoch: an earlier try went through although its answer was lost.
+        # Only this process writes under its epoch: an earlier try succeeded although its answer was lost.
         log.info("round=%d event=contribution-was-there", contribution.round)
 
 
-def read_contribution(meeting: Meeting, round_: int, rank: int, epoch: int, *, count: int) -> Received | None:
-    """What a process gave, judged by its header and length; None while there is nothing.
+def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int, *, count: int) -> Received | None:
+    """One process's contribution, judged by its header and length; None if there is none yet.
 
-    The values themselves are judged by those who average them.
+    The members that average the values judge those.
     """
     key = keys.contribution(round_, rank, epoch)
     try:
-        part = meeting.store.read(key, 0, HEADER_BYTES)
+        part = context.store.read(key, 0, HEADER_BYTES)
     except ObjectMissingError:
         return None
     try:
@@ -128,19 +120,19 @@ def read_contribution(meeting: Meeting, round_: int, rank: int, epoch: int, *, c
     except CodecError as error:
         return Received(Unusable(str(error)), part.created_at)
     member = header.member
-    if (header.run, header.round, member.rank, member.epoch) != (meeting.run, round_, rank, epoch):
+    if (header.run, header.round, member.rank, member.epoch) != (context.run, round_, rank, epoch):
         return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)
-    return Received(judge(header, part.size, count, meeting.codec), part.created_at)
+    return Received(judge(header, part.size, count, context.codec), part.created_at)
 
 
 def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:
-    """Whether a contribution of `size` bytes can count in a run of `count` parameters, coded by `codec`."""
+    """Whether a contribution of `size` bytes can count in a run of `count` parameters, encoded by `codec`."""
     if header.declined is not None:
         return Unusable(header.declined)
     if header.count != count:
-        return Unusable(f"{header.count} parameters, where the run has {count}")
+        return Unusable(f"it has {header.count} parameters, the run has {count}")
     if header.codec != codec.label:
-        return Unusable(f"coded as {header.codec}, where the run has {codec.label}")
+        return Unusable(f"it is encoded as {header.codec}, the run uses {codec.label}")
     if size != object_bytes(count, codec):
-        return Unusable(f"{size} bytes, where {count} parameters take {object_bytes(count, codec)}")
+        return Unusable(f"it has {size} bytes, {count} parameters take {object_bytes(count, codec)}")
     return header.member

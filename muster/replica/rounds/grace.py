@@ -1,6 +1,6 @@
-"""How long a quorum waits for the others: learnt from the arrivals of the last rounds. Pure.
+"""The grace window: how long a quorum waits for the others, learnt from the arrivals of the last rounds. Pure.
 
-All times are differences on the store's clock, as the commits record them; no replica's own clock has a part in it.
+All times are differences on the store's clock, as the commits record them; the replicas' own clocks do not matter.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from statistics import median
 
 from muster.contract.run.commit import Commit
 
-ROUNDS_SEEN = 16  # as many as are remembered: enough for a quantile, few enough to follow a change
-ROUNDS_MIN = 3  # with fewer there is nothing to learn from: the longest window holds
+ROUNDS_SEEN = 16  # enough for a quantile, few enough to follow a change
+ROUNDS_MIN = 3  # with fewer the longest window applies
 QUANTILE = 0.9
-# A window twice as long as nine in ten rounds needed leaves nobody out for a hiccup.
+# A window twice as long as nine in ten rounds needed tolerates short delays.
 FACTOR = 2.0
-# To lose a contribution costs its sender a round, to wait costs each of the others the wait: a tenth is cheap.
+# A lost contribution costs its sender a round, waiting costs the others the wait: a tenth of a round is cheap.
 ROUND_FRACTION = 0.1
-# S3 tells creation times in whole seconds, so what seems to be no wait may have been one.
+# S3's creation times are in whole seconds: a wait of zero may have been a second.
 GRACE_MIN_SECONDS = 2.0
 
 
 def grace_window(longest_seconds: float, least: int, recent: Sequence[Commit]) -> float:
-    """Seconds for which `least` participants wait for the others that are expected.
+    """Seconds for which `least` participants wait for the other expected ones.
 
     Args:
-        longest_seconds: the bound (rendezvous.grace_seconds), and the window while nothing is known.
-        least: how many make a quorum.
+        longest_seconds: the upper bound (rendezvous.grace_seconds), and the window of the first rounds.
+        least: the number that makes a quorum.
         recent: the last rounds' commits, oldest first.
     """
     waits = sorted(_waits(least, recent[-ROUNDS_SEEN:]))
@@ -40,7 +40,7 @@ def grace_window(longest_seconds: float, least: int, recent: Sequence[Commit]) -
 
 
 def _waits(least: int, recent: Sequence[Commit]) -> list[float]:
-    """How long each round waited after its quorum was there, or should have."""
+    """How long each round waited after its quorum was reached, or should have waited."""
     waits = []
     for index, commit in enumerate(recent):
         if any(_came_back(rank, recent[:index], recent[index + 1 :]) for rank in commit.absent):
@@ -51,7 +51,7 @@ def _waits(least: int, recent: Sequence[Commit]) -> list[float]:
 
 
 def _came_back(rank: int, before: Sequence[Commit], after: Sequence[Commit]) -> bool:
-    """Whether the process that was given up as absent lived: the same one took part before and after."""
+    """Whether an absent process was alive: the same one took part before and after."""
     return bool(_processes(rank, before) & _processes(rank, after))
 
 
@@ -63,5 +63,5 @@ def _processes(rank: int, commits: Sequence[Commit]) -> set[tuple[int, int]]:
 
 def _round_seconds(recent: Sequence[Commit]) -> float:
     """The usual time from one commit to the next."""
-    moments = [datetime.fromisoformat(commit.committed_at) for commit in recent]
-    return median([(later - earlier).total_seconds() for earlier, later in pairwise(moments)])
+    times = [datetime.fromisoformat(commit.committed_at) for commit in recent]
+    return median([(later - earlier).total_seconds() for earlier, later in pairwise(times)])

@@ -1,7 +1,7 @@
-"""The roll of one round: who is waited for, who is there, whether that is enough. Pure: told what was seen and when.
+"""The quorum of one round: which ranks are expected, which have contributed, whether that is enough. Pure.
 
-Waited for are the members of the last round, and every rank that was claimed anew since (a rerun, a restart, a
-straggler that was left out and reports back). A dead replica therefore costs one grace window, once.
+Expected are the members of the last round and every rank claimed since (by a rerun, a restart, or a straggler that was
+left out and rejoins). A dead replica therefore delays the others by one grace window, once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from muster.contract.run.commit import Commit, Exclusion, Member
 
 
 class Decision(Enum):
-    """What can be done about a round."""
+    """What to do about a round."""
 
     WAIT = "wait"
     COMMIT = "commit"
@@ -23,14 +23,14 @@ class Decision(Enum):
 
 @dataclass(frozen=True)
 class Quorum:
-    """How many must take part, and how long the others are waited for then, at most."""
+    """How many replicas must contribute, and for how long a quorum then waits for the others at most."""
 
     replicas: int
     min_participants: int
     grace_seconds: float
 
 
-class RollCall:
+class QuorumTally:
     """What one replica has seen of a round so far."""
 
     def __init__(self, quorum: Quorum, grace_seconds: float, previous: Commit | None) -> None:
@@ -47,7 +47,7 @@ class RollCall:
             self._expected = answered
 
     def claimed(self, rank: int, epoch: int) -> None:
-        """A newer process holds `rank`: what an older one gave does not count any more, the newer one is waited for."""
+        """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected."""
         if epoch <= self.epochs[rank]:
             return
         self.epochs[rank] = epoch
@@ -56,44 +56,44 @@ class RollCall:
         self._excluded.pop(rank, None)
 
     def contributed(self, member: Member) -> None:
-        """`member` gave something usable."""
+        """`member` made a usable contribution."""
         self._members[member.rank] = member
 
     def exclude(self, rank: int, reason: str) -> None:
-        """What `rank` gave cannot be used."""
+        """The contribution of `rank` cannot be used."""
         self._excluded[rank] = reason
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Who takes part, by rank."""
+        """Usable contributions, by rank."""
         return tuple(self._members[rank] for rank in sorted(self._members))
 
     @property
     def exclusions(self) -> tuple[Exclusion, ...]:
-        """Who does not, and why, by rank."""
+        """Unusable contributions with their reasons, by rank."""
         return tuple(Exclusion(rank=rank, reason=self._excluded[rank]) for rank in sorted(self._excluded))
 
     @property
     def open_ranks(self) -> list[int]:
-        """The ranks that have not answered."""
+        """The ranks that have not contributed."""
         return [r for r in range(self._quorum.replicas) if r not in self._members and r not in self._excluded]
 
     @property
     def absent(self) -> tuple[int, ...]:
-        """The ranks that are waited for and have not answered."""
+        """The ranks that are expected and have not contributed."""
         return tuple(rank for rank in self.open_ranks if rank in self._expected)
 
     @property
     def closes_at(self) -> float:
-        """When the wait for the absent ends, once `decide` has seen a quorum; infinity before."""
+        """When the grace window ends, once `decide` has seen a quorum; infinity before."""
         return inf if self._since is None else self._since + self.grace_seconds
 
     def is_expected(self, rank: int) -> bool:
-        """Whether `rank` is waited for."""
+        """Whether `rank` is expected to contribute."""
         return rank in self._expected
 
-    def decide(self, now: float, *, last_call: bool = False) -> Decision:
-        """What to do at `now` (seconds of a clock that only grows). On the last call a quorum waits for nobody."""
+    def decide(self, now: float, *, timed_out: bool = False) -> Decision:
+        """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""
         present = len(self._members)
         if present < self._quorum.min_participants:
             self._since = None
@@ -101,4 +101,4 @@ class RollCall:
             return Decision.HOPELESS if reachable < self._quorum.min_participants else Decision.WAIT
         if self._since is None:
             self._since = now
-        return Decision.COMMIT if last_call or not self.absent or now >= self.closes_at else Decision.WAIT
+        return Decision.COMMIT if timed_out or not self.absent or now >= self.closes_at else Decision.WAIT

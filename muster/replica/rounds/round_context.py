@@ -1,26 +1,26 @@
-"""What every step of a round needs: the store, the run's rules, threads for side-by-side requests, and patience."""
+"""What every step of a round needs: the store, the run's rules, a clock, buffers, and threads for parallel requests."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Event
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from muster.replica.clock import Clock, SystemClock
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.store.transport import Store
-from muster.replica.wire.buffers import Buffers
+from muster.replica.wire.blocks import Buffers
 
 CONNECTIONS = 16
 POLL_FIRST_SECONDS = 0.01
 POLL_MAX_SECONDS = 1.0
-POLL_GROWTH = 1.25  # what is waited in vain is at most a quarter of the wait, an eighth on average
+POLL_GROWTH = 1.25  # a poll notices a change late by at most a quarter of the wait, an eighth on average
 
 # A snapshot is as large as two rounds' means: at every tenth round it costs a fifth of a round's upload.
 SNAPSHOT_ROUNDS = 10
@@ -31,8 +31,30 @@ R = TypeVar("R")
 log = logging.getLogger("muster.replica")
 
 
+class Clock(Protocol):
+    """A monotonic clock. No decision depends on the time of day, which may be wrong by hours."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start."""
+
+    def wait(self, stop: Event, seconds: float) -> bool:
+        """Wait `seconds`, or less if `stop` is set meanwhile; whether it is set."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def monotonic(self) -> float:
+        """`time.monotonic`."""
+        return time.monotonic()
+
+    def wait(self, stop: Event, seconds: float) -> bool:
+        """`Event.wait`."""
+        return stop.wait(seconds)
+
+
 @dataclass(frozen=True)
-class Meeting:
+class RoundContext:
     """One run's rendezvous as one process sees it."""
 
     store: Store
@@ -47,10 +69,10 @@ class Meeting:
     buffers: Buffers = field(default_factory=Buffers)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """`function` of every item, requests overlapping, results in the items' order.
+        """Apply `function` to every item, requests in parallel; results in the items' order.
 
-        Where one fails its error is raised once none of the others goes on: they write into buffers that the next
-        revision or round takes.
+        If one fails, its error is raised after all others have ended: they write into buffers that the next revision
+        or round reuses.
         """
         listed = list(items)
         if len(listed) < 2:
@@ -61,13 +83,13 @@ class Meeting:
         finally:
             wait([future for future in futures if not future.cancel()])
 
-    def patience(self) -> Patience:
-        """Patience for one round, from now on."""
-        return Patience(self.clock, self.stop, self.timeout_seconds)
+    def polling(self) -> Polling:
+        """Polling for one round; its time-out starts now."""
+        return Polling(self.clock, self.stop, self.timeout_seconds)
 
 
-class Patience:
-    """Pauses between looks, growing from look to look, until the round's time is over."""
+class Polling:
+    """Pauses between two looks at the store, each longer than the last, until the round's time-out."""
 
     def __init__(self, clock: Clock, stop: Event, timeout_seconds: float) -> None:
         self._clock = clock
@@ -78,23 +100,23 @@ class Patience:
 
     @property
     def left_seconds(self) -> float:
-        """How long this may still go on; 0 or less when it is over."""
+        """Seconds until the time-out; 0 or less after it."""
         return self._timeout_seconds - (self._clock.monotonic() - self._started)
 
     def reset(self) -> None:
-        """Look often again: something is about to come."""
+        """Start again with short pauses: a change is expected soon."""
         self._pause_seconds = POLL_FIRST_SECONDS
 
     def pause(self, missing: Callable[[], str]) -> None:
         """Wait until the next look.
 
         Raises:
-            StoppedError: the replica is to stop.
-            RendezvousError: the time is over; `missing` says what did not come.
+            StoppedError: the replica was asked to stop.
+            RendezvousError: the time-out has passed; `missing` describes what did not arrive.
         """
         left = self.left_seconds
         if left <= 0:
-            message = f"Gave up after {self._timeout_seconds:g} s (rendezvous.timeout_seconds): {missing()}"
+            message = f"Timed out after {self._timeout_seconds:g} s (rendezvous.timeout_seconds): {missing()}"
             raise RendezvousError(message)
         if self._clock.wait(self._stop, min(self._pause_seconds, left)):
             raise StoppedError

@@ -1,4 +1,4 @@
-"""What was: the last committed round, and the latest state from which the rounds after it can be replayed."""
+"""Round history: the last committed round, and the newest state from which later rounds can be replayed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectMissingError, Store
 from muster.replica.wire import keys
 
-# How often a snapshot may be deleted for a newer one while it is read, before something must be wrong.
+# How often a snapshot may be replaced by a newer one while it is read before this counts as an error.
 LOADS_MAX = 8
 
 
 def last_committed(store: Store) -> int:
-    """The last committed round, 0 if there is none. Commits have no gaps: 2 log2(rounds) looks find it."""
+    """The last committed round, 0 if there is none. Commits have no gaps, so 2 log2(rounds) HEAD requests find it."""
     high = 1
     while store.exists(keys.commit(high)):
         high *= 2
@@ -26,16 +26,16 @@ def last_committed(store: Store) -> int:
 
 
 def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
-    """The newest complete snapshot of a round later than `after`; None where there is none.
+    """The newest complete snapshot of a round after `after`; None if there is none.
 
     Raises:
-        ParametersError: it is of another model.
-        RendezvousError: all that there are are damaged.
+        ParametersError: it belongs to another model.
+        RendezvousError: every snapshot is damaged.
     """
     damaged: RendezvousError | None = None
     for _ in range(LOADS_MAX):
         try:
-            for round_ in snapshots.rounds(last_committed(snapshots.meeting.store), after):
+            for round_ in snapshots.rounds(last_committed(snapshots.context.store), after):
                 try:
                     state = snapshots.load(round_)
                 except RendezvousError as error:
@@ -45,10 +45,10 @@ def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
                 if state is not None:
                     return state
         except ObjectMissingError:
-            # Deleted while it was read, so a newer one is complete by now.
+            # Deleted while it was read: a newer one is complete.
             continue
         if damaged is not None:
             raise damaged
         return None
-    message = f"A snapshot was deleted {LOADS_MAX} times while it was read; raise rendezvous.snapshot_rounds."
+    message = f"A snapshot was deleted {LOADS_MAX} times while it was being read; increase rendezvous.snapshot_rounds."
     raise RendezvousError(message)

@@ -1,4 +1,4 @@
-"""What all replicas of a run must have set alike: stored by the first that joins, checked by all others."""
+"""The settings that all replicas of a run must share: the first to join stores them, all others check theirs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from muster.contract.document import Document
 from muster.contract.errors import DocumentError
 from muster.replica.errors import AlgorithmError, RendezvousError
-from muster.replica.rounds.round_context import Meeting, log
+from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 
@@ -15,37 +15,37 @@ Setting = bool | int | float | str
 
 
 class RunOptions(Document):
-    """How a run trains, and what it exchanges its values in."""
+    """How a run trains, and the codec of its values."""
 
     run: str
     codec: str
     settings: dict[str, Setting]
 
 
-def agree_on_options(meeting: Meeting, settings: Mapping[str, Setting]) -> None:
-    """See that this process trains as the run does; whoever comes first says how that is.
+def agree_on_options(context: RoundContext, settings: Mapping[str, Setting]) -> None:
+    """Check that this process trains like the run; the first process of a run stores its settings.
 
     Raises:
-        AlgorithmError: it does not; names what differs.
-        RendezvousError: what lies there are no options of this run.
+        AlgorithmError: it does not; names the settings that differ.
+        RendezvousError: the object does not hold the options of this run.
     """
-    own = RunOptions(run=meeting.run, codec=meeting.codec.label, settings=dict(settings))
+    own = RunOptions(run=context.run, codec=context.codec.label, settings=dict(settings))
     try:
-        meeting.store.create(keys.OPTIONS, own.to_json())
+        context.store.create(keys.OPTIONS, own.to_json())
     except ObjectExistsError:
-        _compare(own, _read(meeting))
+        _compare(own, _read(context))
     else:
         log.info("event=options codec=%s", own.codec)
 
 
-def _read(meeting: Meeting) -> RunOptions:
-    uri = meeting.store.uri(keys.OPTIONS)
+def _read(context: RoundContext) -> RunOptions:
+    uri = context.store.uri(keys.OPTIONS)
     try:
-        options = RunOptions.from_json(bytes(meeting.store.read(keys.OPTIONS).body), uri)
+        options = RunOptions.from_json(bytes(context.store.read(keys.OPTIONS).body), uri)
     except (DocumentError, ObjectMissingError) as error:
         raise RendezvousError(str(error)) from None
-    if options.run != meeting.run:
-        message = f"{uri} holds the options of the run {options.run}, not of {meeting.run}."
+    if options.run != context.run:
+        message = f"{uri} holds the options of the run {options.run}, not of {context.run}."
         raise RendezvousError(message)
     return options
 
@@ -58,5 +58,5 @@ def _compare(own: RunOptions, run: RunOptions) -> None:
         if ours.get(name) != theirs.get(name)
     ]
     if different:
-        message = f"All replicas of a run must train alike: {'; '.join(different)}."
+        message = f"All replicas of a run must use the same settings: {'; '.join(different)}."
         raise AlgorithmError(message)

@@ -25,7 +25,7 @@ class LocalStore(Store):
         self._root = root
 
     def create(self, key: str, body: Bytes) -> None:
-        """Write aside, then link: readers never see half a file."""
+        """Write a temporary file, then link it: readers never see half a file."""
         path = self._root / key
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class LocalStore(Store):
         return (self._root / key).is_file()
 
     def keys(self, folder: str, stop: str) -> list[str]:
-        """All files below, but for those that are still written."""
+        """All files below, except those that are still being written."""
         files = (path for path in (self._root / folder).rglob("*") if path.is_file())
         found = sorted(path.relative_to(self._root).as_posix() for path in files if not path.name.startswith("."))
         return [key for key in found if key < stop]

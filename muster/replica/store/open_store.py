@@ -1,4 +1,4 @@
-"""From a URI to a store. obstore is loaded only where S3 is meant."""
+"""From a URI to a store. obstore is imported for S3 alone."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def open_store(uri: str) -> Store:
     if uri.startswith("file:///"):
         return LocalStore(Path(unquote(urlsplit(uri).path)))
     bucket, prefix = split_s3_uri(uri)
-    from muster.replica.store.s3_store import S3ObjectStore  # noqa: PLC0415 - only where it is needed
+    from muster.replica.store.s3_store import S3ObjectStore  # noqa: PLC0415 - only for S3
 
     return S3ObjectStore(bucket, prefix)

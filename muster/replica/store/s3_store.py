@@ -1,6 +1,6 @@
-"""A store in S3, by obstore's synchronous API (which releases the GIL, so threads run side by side).
+"""A store in S3, by obstore's synchronous API (which releases the GIL, so threads run in parallel).
 
-Region, endpoint and credentials come from the environment as for every AWS client. Credentials of a container role
+Region, endpoint and credentials come from the environment, as for every AWS client. Credentials of a container role
 (AWS_CONTAINER_CREDENTIALS_*) are renewed by obstore before they expire.
 """
 
@@ -35,14 +35,14 @@ TRIES = 8
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 5.0
 CONNECT_SECONDS = 5
-# A single PUT carries at most 5 GiB, which takes a minute at the 85 MB/s that one connection to S3 gets.
+# A single PUT has at most 5 GiB, which takes a minute at the 85 MB/s of one connection to S3.
 REQUEST_SECONDS = 120
 PARTS_AT_ONCE = 16
-# In parts an object takes two more requests, one after the other: less than that and they gain nothing.
+# A multipart upload takes two more requests, one after the other: smaller objects gain nothing from it.
 MULTIPART_BYTES = 6 * PART_BYTES
-# What comes in is handed on in the pieces in which it comes (up to 400 KB each); smaller ones are put together first.
+# A stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
 STREAM_BYTES = 2**16
-# The names under which a private certificate authority is given, to AWS clients and to everything else.
+# The variables that name a private certificate authority, for AWS clients and for other programs.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 if TYPE_CHECKING:
@@ -62,15 +62,15 @@ class S3ObjectStore(Store):
         self._s3 = _client(bucket)
 
     def create(self, key: str, body: Bytes) -> None:
-        """PUT with If-None-Match: *. S3 answers 412 to a loser.
+        """PUT with If-None-Match: *. S3 answers 412 if the object exists.
 
-        It may also answer 409 while another such PUT is under way, which can still fail: where nothing lies after a
-        409, the race is not lost and the PUT is tried again.
+        It may also answer 409 while another such PUT is running, which can still fail: if no object exists after a
+        409, the PUT is retried.
         """
         self._call(key, lambda: self._put(self._prefix + key, body))
 
     def upload(self, key: str, body: Bytes) -> None:
-        """PUT, of what is large in parts side by side: one connection to S3 carries no more than about 85 MB/s."""
+        """PUT; large objects in parallel parts: one connection to S3 carries no more than about 85 MB/s."""
         if len(body) < MULTIPART_BYTES:
             self.create(key, body)
             return
@@ -78,14 +78,14 @@ class S3ObjectStore(Store):
         self._call(key, lambda: put(chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
-        """GET, ranged unless all is asked for."""
+        """GET, ranged unless the whole object is requested."""
         return self._call(key, lambda: self._get(self._prefix + key, start, stop))
 
     def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
-        """GET, handed on while it comes in. A connection that breaks is followed by one that goes on from there.
+        """GET, yielding the body while it arrives. After a broken connection a new one continues at the same place.
 
-        Half the CPU of reading all at once: what comes in is used while it lies in the cache, and no memory is asked
-        of the system for it (0.5 against 1.0 ms per MB for 16 MiB, loopback).
+        Takes half the CPU of reading the whole body first: the pieces are used while they are in the cache, and no
+        memory is requested from the system for them (0.5 against 1.0 ms per MB for 16 MiB, loopback).
         """
         position, broken = start, 0
         while position < stop:
@@ -147,7 +147,7 @@ class S3ObjectStore(Store):
         return Part(memoryview(result.bytes()), result.meta["size"], result.meta["last_modified"].timestamp())
 
     def _open(self, key: str, start: int, stop: int) -> Iterable[Buffer]:
-        """The body of a ranged GET, in whatever pieces it comes."""
+        """The body of a ranged GET, in the pieces in which it arrives."""
         path = self._prefix + key
         try:
             return obstore.get(self._s3, path, options={"range": (start, stop)}).stream(STREAM_BYTES)
@@ -167,7 +167,7 @@ class S3ObjectStore(Store):
             raise
 
     def _call(self, key: str, operation: Callable[[], T]) -> T:
-        """Run one request; what may pass is tried again, with full jitter between the tries."""
+        """Run one request; transient errors are retried, with full jitter between the tries."""
         detail = ""
         for attempt in range(TRIES):
             try:
@@ -187,7 +187,7 @@ class S3ObjectStore(Store):
 
 
 def _ends_before(meta: ObjectMeta, start: int) -> bool:
-    """Whether a range failed for lying beyond the end: an error to S3 (416), and nothing special to obstore."""
+    """Whether a range failed because it starts beyond the end: S3 answers 416, for which obstore has no error type."""
     return meta["size"] <= start
 
 
@@ -204,9 +204,9 @@ def _client(bucket: str) -> S3Store:
     return S3Store(
         bucket,
         client_options=options,
-        # One place retries: `_call`.
+        # `_call` alone retries.
         retry_config={"max_retries": 0},
-        # Blocks carry checksums of their own, and TLS those of the way.
+        # Blocks have checksums of their own, and TLS protects the transfer.
         unsigned_payload=True,
     )
 

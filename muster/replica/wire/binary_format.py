@@ -7,13 +7,13 @@
 | 10 | 2 | length of the header |
 | 12 | 4 | CRC-32 of the header |
 | 16 | up to 4080 | header: canonical JSON, then zeros up to offset 4096 |
-| 4096 | records | each a checksum (4 bytes) and one block as its codec codes it; the last block is padded with zeros |
+| 4096 | records | each a checksum (4 bytes) and one encoded block; the last block is padded with zeros |
 
-A record's checksum is the lower half of XXH3-64 of the coded block, whose seed is the CRC-32 of the object's key (upper
-half) and the block's index: a block verifies only in its own place of its own object, and a reader of any run of
-records verifies them without the rest.
-XXH3 because it runs at 10 GB/s where zlib's CRC-32 reaches 2 to 4: every byte is summed when it is written and again
-when it is read. It guards against damage, not against forgery (that is IAM's part).
+A record's checksum is the lower half of XXH3-64 of the encoded block. Its seed is the CRC-32 of the object's key (upper
+half) and the block's index: a block verifies only at its own place in its own object, and a reader can verify any run
+of records without the rest.
+XXH3 runs at 10 GB/s, zlib's CRC-32 at 2 to 4, and every byte is checked when it is written and again when it is read.
+The checksums guard against damage, not against forgery (IAM does that).
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from muster.contract.document import Document
@@ -43,6 +45,7 @@ from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 __all__ = [
     "HEADER_BYTES",
     "CodecError",
+    "Encoding",
     "Floats",
     "byte_range",
     "decode_blocks",
@@ -56,52 +59,53 @@ H = TypeVar("H", bound=Document)
 
 MAGIC = b"\x93MUSTER\n"
 VERSION = 1
-HEADER_BYTES = 4096  # the header's room, prefix included; the records begin behind it
+HEADER_BYTES = 4096  # reserved for the header, prefix included; the records follow
 
 _PREFIX = struct.Struct("<8sHHI")
 _CHECKSUM_DTYPE = np.dtype("<u4")
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """How values are encoded.
+
+    Attributes:
+        codec: encodes the blocks.
+        dither: round at random, by numbers that follow from the key alone (see `Dither`).
+        error: receives the codec's error, values minus decoded values; may be the array of the values itself.
+        room: allocates the object's memory, given its size; None: new memory.
+    """
+
+    codec: Codec = FP32
+    dither: bool = False
+    error: Floats | None = None
+    room: Callable[[int], Payload] | None = None
+
+
+_PLAIN = Encoding()
+
+
 def encode(
-    key: str,
-    values: Floats | None,
-    header_of: Callable[[str], Document],
-    codec: Codec = FP32,
-    *,
-    dither: bool = False,
-    error: Floats | None = None,
-    room: Callable[[int], Payload] | None = None,
+    key: str, values: Floats | None, header_of: Callable[[str], Document], encoding: Encoding = _PLAIN
 ) -> memoryview:
     """An object ready to be stored under `key`.
 
     Args:
-        key: where it will lie; its checksums are bound to it.
+        key: where the object will be stored; its checksums are bound to it.
         values: flat float32 values, or None for an object that is a header alone.
         header_of: makes the header, given the CRC-32 of all block checksums as eight hexadecimal digits.
-        codec: how the values are coded.
-        dither: round by chance, the same for the same key (see `Dither`).
-        error: where to leave what is lost, values less decoded values; may be `values` itself.
-        room: gives memory of the size it is asked for, where that need not be new.
 
     Raises:
         CodecError: values that are NaN, infinite or beyond the codec's limit, or a header that does not fit.
     """
-    blocks = Blocks(0 if values is None else values.size, codec)
+    blocks = Blocks(0 if values is None else values.size, encoding.codec)
     size = HEADER_BYTES + blocks.number * blocks.record_bytes
     # Not a bytearray, which the system fills with zeros page by page: that alone would take as long as coding.
-    body = np.empty(size, np.uint8) if room is None else room(size)
+    body = np.empty(size, np.uint8) if encoding.room is None else encoding.room(size)
     body[:HEADER_BYTES] = 0
     checksums = np.zeros(blocks.number, _CHECKSUM_DTYPE)
     if values is not None:
-        records = _records(body[HEADER_BYTES:].data, blocks)
-        seed = _seed(key)
-        for piece in blocks.pieces(range(blocks.number)):
-            coded = records[piece.start : piece.stop]
-            chance = Dither(seed, piece.start) if dither else None
-            _encode_piece(values, blocks, piece, coded[:, CHECKSUM_BYTES:], dither=chance, error=error)
-            for index, record in zip(piece, coded, strict=True):
-                checksums[index] = _checksum(seed, index, record)
-        records[:, :CHECKSUM_BYTES] = checksums.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
+        _encode_records(_records(body[HEADER_BYTES:].data, blocks), checksums, values, _seed(key), encoding)
     header = header_of(f"{zlib.crc32(checksums.tobytes()):08x}").to_json()
     if _PREFIX.size + len(header) > HEADER_BYTES:
         message = f"the header has {len(header)} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
@@ -118,17 +122,17 @@ def decode_header(key: str, body: memoryview, kind: type[H]) -> H:
         CodecError: truncated, foreign, of another version, damaged, or with values out of bounds.
     """
     if len(body) < HEADER_BYTES:
-        message = f"{len(body)} bytes where a header takes {HEADER_BYTES}"
+        message = f"it has {len(body)} bytes, a header takes {HEADER_BYTES}"
         raise CodecError(message)
     magic, version, length, checksum = _PREFIX.unpack_from(body)
     if magic != MAGIC:
-        message = "it does not begin with Muster's magic"
+        message = "it does not start with Muster's magic"
         raise CodecError(message)
     if version != VERSION:
-        message = f"format version {version}, where {VERSION} is known"
+        message = f"its format version is {version}, only {VERSION} is supported"
         raise CodecError(message)
     if length > HEADER_BYTES - _PREFIX.size:
-        message = f"a header of {length} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
+        message = f"its header has {length} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
         raise CodecError(message)
     header = bytes(body[_PREFIX.size : _PREFIX.size + length])
     if zlib.crc32(header) != checksum:
@@ -147,7 +151,7 @@ def object_bytes(count: int, codec: Codec = FP32) -> int:
 
 
 def byte_range(blocks: Blocks, which: range) -> tuple[int, int]:
-    """Where the records of `which` lie in an object: first byte, and the one behind the last."""
+    """Where the records of `which` lie in an object: first byte, and one past the last."""
     return (
         HEADER_BYTES + which.start * blocks.record_bytes,
         HEADER_BYTES + which.stop * blocks.record_bytes,
@@ -163,14 +167,14 @@ def decode_blocks(key: str, body: memoryview, blocks: Blocks, which: range) -> F
 
 
 def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, which: range) -> None:
-    """Fill `values`, which has room for just the blocks `which`, from exactly their records.
+    """Fill `values`, which has the size of the blocks `which`, from exactly their records.
 
     Raises:
-        CodecError: wrong length, wrong checksum, what the codec never gives, or values that are NaN, infinite or
-            beyond MAGNITUDE_MAX. `values` then holds anything.
+        CodecError: wrong length, wrong checksum, bytes that the codec never writes, or values that are NaN, infinite
+            or beyond MAGNITUDE_MAX. The content of `values` is then undefined.
     """
     if len(body) != len(which) * blocks.record_bytes:
-        message = f"{len(body)} bytes where blocks {which.start} to {which.stop - 1} take {len(which)} records"
+        message = f"it has {len(body)} bytes, blocks {which.start} to {which.stop - 1} take {len(which)} records"
         raise CodecError(message)
     records = _records(body, blocks)
     found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0]
@@ -191,20 +195,29 @@ def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, whic
         refuse_unusable(target, MAGNITUDE_MAX)
 
 
-def _encode_piece(
-    values: Floats, blocks: Blocks, piece: range, payload: Payload, *, dither: Dither | None, error: Floats | None
+def _encode_records(
+    records: Payload, checksums: NDArray[np.uint32], values: Floats, seed: int, encoding: Encoding
 ) -> None:
-    span = blocks.span(piece)
-    source = values[span]
-    full = source
-    if source.size % blocks.elements:
-        full = np.zeros(len(piece) * blocks.elements, np.float32)
-        full[: source.size] = source
-    blocks.codec.encode(full.reshape(len(piece), -1), payload, dither)
-    if error is not None:
-        decoded = np.empty((len(piece), blocks.elements), np.float32)
-        blocks.codec.decode(payload, decoded)
-        np.subtract(source, decoded.reshape(-1)[: source.size], out=error[span])
+    """Fill the records of `values` and their checksums."""
+    blocks = Blocks(values.size, encoding.codec)
+    for piece in blocks.pieces(range(blocks.number)):
+        coded = records[piece.start : piece.stop]
+        payload = coded[:, CHECKSUM_BYTES:]
+        span = blocks.span(piece)
+        source = values[span]
+        full = source
+        if source.size % blocks.elements:
+            full = np.zeros(len(piece) * blocks.elements, np.float32)
+            full[: source.size] = source
+        dither = Dither(seed, piece.start) if encoding.dither else None
+        encoding.codec.encode(full.reshape(len(piece), -1), payload, dither)
+        if encoding.error is not None:
+            decoded = np.empty((len(piece), blocks.elements), np.float32)
+            encoding.codec.decode(payload, decoded)
+            np.subtract(source, decoded.reshape(-1)[: source.size], out=encoding.error[span])
+        for index, record in zip(piece, coded, strict=True):
+            checksums[index] = _checksum(seed, index, record)
+    records[:, :CHECKSUM_BYTES] = checksums.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
 
 
 def _records(body: memoryview, blocks: Blocks) -> Payload:

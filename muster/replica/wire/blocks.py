@@ -1,4 +1,4 @@
-"""How a flat buffer is cut: into blocks that carry checksums, and runs of blocks (shards) that have an owner."""
+"""How a flat buffer is cut: into blocks with checksums, and into shards (runs of blocks), each with an owner."""
 
 from __future__ import annotations
 
@@ -6,36 +6,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from muster.replica.codecs import FP32
-from muster.replica.codecs.base import Codec
+from muster.replica.codecs.base import Codec, Floats
 
 CHECKSUM_BYTES = 4
-# Every block costs a call for its checksum, and is the least that one reads: 64 KiB of float32 where a model is small
-# enough for every member to have its share, 256 KiB where the calls would count.
+# A block costs one checksum call and is the smallest unit of a read: 64 KiB of float32 for small models, so that every
+# member gets a shard, and 256 KiB where the calls would add up.
 BLOCK_ELEMENTS_MIN = 16_384
 BLOCK_ELEMENTS_MAX = 65_536
 BLOCKS_AIM = 4_096
 
-# Values that are coded at once: enough for NumPy's calls to cost little beside their work, few enough for the cache.
+# Values coded per call: enough to make NumPy's call overhead small, few enough to stay in the cache.
 PIECE_ELEMENTS = 65_536
 
-# Below this a request costs its latency, not its bytes: small models are averaged by few members, or one.
+# Below this size a request costs its latency, not its bytes: few members, or one, average a small model.
 SHARD_BYTES_MIN = 256 * 1024
-# About what a shard has where the members are few for the model: one connection to S3 carries 85 MB/s, so that more
-# pieces than members are read side by side; and a broken connection costs seconds.
+# The size of a shard of a large model: one connection to S3 carries 85 MB/s, so several are read in parallel; and a
+# broken connection costs seconds.
 SHARD_BYTES_AIM = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a buffer of `count` float32 elements. A record is a coded block with its checksum before it."""
+    """The blocks of a buffer of `count` float32 elements. A record is a checksum followed by a coded block."""
 
     count: int
     codec: Codec = FP32
 
     @cached_property
     def elements(self) -> int:
-        """Elements of a block: a multiple of the codec's grain that depends on `count` alone; little is padded."""
+        """Elements of a block: a multiple of the codec's grain; depends on `count` alone and needs little padding."""
         wanted = min(BLOCK_ELEMENTS_MAX, max(BLOCK_ELEMENTS_MIN, -(-self.count // BLOCKS_AIM)))
         number = max(1, -(-self.count // wanted))
         even = -(-self.count // number)
@@ -52,9 +55,7 @@ class Blocks:
         return CHECKSUM_BYTES + self.codec.payload_bytes(self.elements)
 
     def shards(self, members: int) -> int:
-        """Into how many shards `members` cut the buffer: fewer than members where it is small, several for each where
-        it is large.
-        """
+        """The number of shards for `members`: fewer than members for small buffers, several each for large ones."""
         size = self.number * self.record_bytes
         least = max(1, min(members, self.number, size // SHARD_BYTES_MIN))
         return least * max(1, min(self.number // least, round(size / least / SHARD_BYTES_AIM)))
@@ -68,7 +69,32 @@ class Blocks:
         return slice(blocks.start * self.elements, min(blocks.stop * self.elements, self.count))
 
     def pieces(self, blocks: range) -> Iterator[range]:
-        """`blocks` in runs that are coded at once."""
+        """`blocks` in runs, each coded by one call."""
         step = max(1, PIECE_ELEMENTS // self.elements)
         for first in range(blocks.start, blocks.stop, step):
             yield range(first, min(first + step, blocks.stop))
+
+
+class Buffers:
+    """One process's large buffers, by name, reused from round to round. Each has one user at a time.
+
+    New memory comes from the system page by page, each zeroed and mapped: for a round's two large buffers that takes
+    about as long as coding into them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, NDArray[np.uint8]] = {}
+
+    def take(self, name: str, size: int) -> NDArray[np.uint8]:
+        """`size` bytes of undefined content; the same memory as before unless more is requested than ever before."""
+        kept = self._kept.get(name)
+        if kept is None or kept.size < size:
+            # Free the old buffer before the new one is allocated.
+            self._kept.pop(name, None)
+            del kept
+            kept = self._kept[name] = np.empty(size, np.uint8)
+        return kept[:size]
+
+    def floats(self, name: str, count: int) -> Floats:
+        """`count` float32 values of undefined content, as `take`."""
+        return self.take(name, 4 * count).view(np.float32)

@@ -1,4 +1,4 @@
-"""The headers of the binary objects, and the claim: what each says about itself."""
+"""The headers of the binary objects, and the small JSON objects beside them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from muster.contract.run.commit import ROUND_MAX, Commit, Exclusion, Member
 Round = Annotated[int, Field(ge=0, le=ROUND_MAX)]
 
 
-class Claim(Document):
-    """A process's hold of a rank."""
+class ClaimDocument(Document):
+    """A process's claim of a rank."""
 
     run: str
     rank: int = Field(ge=0)
     attempt: int = Field(ge=1)
     incarnation: int = Field(ge=1)
-    nonce: str = Field(description="tells a process its own claim when the store's answer was lost")
+    nonce: str = Field(description="identifies a process's own claim when the store's answer was lost")
 
 
 class ContributionHeader(Document):
-    """A pseudo-gradient of one process for one round; without values when it had to decline."""
+    """A pseudo-gradient of one process for one round; without values if the process declined."""
 
     kind: Literal["contribution"] = "contribution"
     run: str
@@ -35,7 +35,7 @@ class ContributionHeader(Document):
 
 
 class ReducedHeader(Document):
-    """A shard of a round's mean, or the word that it cannot be made from these members."""
+    """A shard of a round's mean, or the statement that it cannot be made from these members."""
 
     kind: Literal["reduced"] = "reduced"
     run: str
@@ -47,8 +47,8 @@ class ReducedHeader(Document):
     rejected: tuple[Exclusion, ...] = ()
 
 
-class Beginner(Document):
-    """Who is to upload what training begins with."""
+class InitialStateSource(Document):
+    """The process that uploads the initial state."""
 
     run: str
     rank: int = Field(ge=0)
@@ -56,7 +56,7 @@ class Beginner(Document):
 
 
 class SnapshotHeader(Document):
-    """A shard of the global state after a round: of the parameters and, behind them, the outer momentum."""
+    """A shard of the global state after a round: of the parameters followed by the outer momentum."""
 
     kind: Literal["snapshot"] = "snapshot"
     run: str
@@ -66,14 +66,14 @@ class SnapshotHeader(Document):
 
 
 class SnapshotManifest(Document):
-    """Says that a snapshot is complete, and where its shards lie."""
+    """States that a snapshot is complete, and where its shards lie."""
 
     run: str
     round: Round
     count: int = Field(ge=1, description="elements of the parameters")
     layout: str = Field(description="digest of the parameters' names and shapes")
     shards: int = Field(ge=1)
-    source: str = Field(description="whose shards they are", pattern=r"^[0-9a-z-]+$")
+    source: str = Field(description="the process that wrote the shards, or `shared`", pattern=r"^[0-9a-z-]+$")
 
 
 def roster_digest(commit: Commit) -> str:

@@ -1,7 +1,7 @@
 """Where the objects of a rendezvous lie, below the run's rendezvous prefix.
 
-What carries data lies under its rank or shard, then by round: S3 answers so many requests per second and prefix, and
-in a round everybody reads of everybody. Numbers are padded, so that the keys of a prefix sort by round.
+Data lie under their rank or shard, then by round: S3 limits requests per second and prefix, and in a round every
+replica reads from every other. Numbers are padded, so that the keys of a prefix sort by round.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ REDUCED = "reduced/"
 SNAPSHOTS = "snapshots/"
 TORCHFT = "torchft/"
 
-# Who uploads what training begins with.
-BEGINNER = "beginner.json"
-# What all replicas must have set alike.
+# The process that uploads the initial state.
+INITIAL_STATE_SOURCE = "initial_state.json"
+# The settings that all replicas share.
 OPTIONS = "options.json"
 
 
 def claim(rank: int, epoch: int) -> str:
-    """Who holds a rank; whoever created the highest epoch does."""
+    """A claim of a rank; the one with the highest epoch holds it."""
     return f"claims/{rank:05d}/{epoch:06d}.json"
 
 
 def contributions_of(rank: int) -> str:
-    """What the processes of a rank give to all rounds."""
+    """The contributions of a rank's processes to all rounds."""
     return f"{CONTRIBUTIONS}{rank:05d}/"
 
 
 def contribution(round_: int, rank: int, epoch: int) -> str:
-    """What one process gives to a round."""
+    """One process's contribution to a round."""
     return f"{contributions_of(rank)}{round_:08d}-{epoch:06d}"
 
 
@@ -53,25 +53,25 @@ def snapshots_of(shard: int) -> str:
 
 
 def snapshot(round_: int, source: str, shard: int) -> str:
-    """One shard of the global state after a round, as `source` wrote it; round 0 is what training began with."""
+    """One shard of the global state after a round, as `source` wrote it; round 0 is the initial state."""
     return f"{snapshots_of(shard)}{round_:08d}-{source}"
 
 
 def before(folder: str, round_: int) -> str:
-    """Where the keys of `round_` begin in the folder of a rank or a shard: all rounds before it sort before this."""
+    """Where the keys of `round_` start in the folder of a rank or shard: all earlier rounds sort before this."""
     return f"{folder}{round_:08d}"
 
 
 def manifest(round_: int) -> str:
-    """The last object of a snapshot: it is complete."""
+    """The last object of a snapshot; marks it as complete."""
     return f"manifests/{round_:08d}.json"
 
 
 def torchft_states_of(shard: int) -> str:
-    """One shard of what torchft's algorithms hold, after all rounds."""
+    """One shard of the states of torchft's algorithms, of all rounds."""
     return f"{TORCHFT}{shard:05d}/"
 
 
 def torchft_state(round_: int) -> str:
-    """What torchft's algorithms hold after a round: one shard."""
+    """The state of torchft's algorithms after a round, in one shard."""
     return before(torchft_states_of(0), round_)

@@ -1,4 +1,4 @@
-"""Values decoded while their bytes still come in: no whole body is ever held."""
+"""Decodes values while their bytes arrive; never holds a whole body."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from muster.replica.wire.blocks import Blocks
 READ_TRIES = 3
 
 
-class Incoming:
-    """Bytes that arrive in pieces of any size, taken in the sizes that are needed."""
+class ByteStream:
+    """Bytes that arrive in pieces of any size, read in the sizes that are needed."""
 
     def __init__(self, pieces: Iterable[memoryview]) -> None:
         self._pieces = iter(pieces)
@@ -19,14 +19,12 @@ class Incoming:
         self._joined = bytearray()
 
     def begin(self) -> None:
-        """Wait for the first bytes: what has to be asked of several places is asked of all at once."""
+        """Wait for the first bytes, so that requests to several objects run in parallel."""
         if not self._rest:
             self._rest = next(self._pieces, self._rest)
 
     def take(self, size: int) -> memoryview:
-        """The next `size` bytes, or all that are left; without a copy where they came in one piece. Valid until the
-        next call.
-        """
+        """The next `size` bytes, or all that are left; valid until the next call. Copied only if in several pieces."""
         self.begin()
         if len(self._rest) < size:
             return self._join(size)
@@ -34,7 +32,7 @@ class Incoming:
         return taken
 
     def _join(self, size: int) -> memoryview:
-        """The next `size` bytes, from several pieces; in the same memory every time, which lies in the cache."""
+        """The next `size` bytes, from several pieces, always in the same memory, which stays in the cache."""
         if len(self._joined) < size:
             self._joined = bytearray(size)
         joined, filled = memoryview(self._joined), 0
@@ -48,50 +46,50 @@ class Incoming:
             self._rest = piece
 
 
-def decode_incoming(values: Floats, key: str, incoming: Incoming, blocks: Blocks, which: range) -> None:
-    """As `codec.decode_into`, from records that still come in: run by run of blocks, each while it is in the cache.
+def decode_stream(values: Floats, key: str, stream: ByteStream, blocks: Blocks, which: range) -> None:
+    """As `decode_into`, from records that are still arriving: run by run of blocks, each while it is in the cache.
 
     Raises:
-        CodecError: as `codec.decode_into`, and for fewer records or more bytes than the blocks take.
+        CodecError: as `decode_into`, and for fewer records or more bytes than the blocks take.
     """
     offset = blocks.span(which).start
     for run in blocks.pieces(which):
         span = blocks.span(run)
-        records = incoming.take(len(run) * blocks.record_bytes)
+        records = stream.take(len(run) * blocks.record_bytes)
         decode_into(values[span.start - offset : span.stop - offset], key, records, blocks, run)
-    if incoming.take(1):
-        message = f"there is more than the records of blocks {which.start} to {which.stop - 1}"
+    if stream.take(1):
+        message = f"it has bytes after the records of blocks {which.start} to {which.stop - 1}"
         raise CodecError(message)
 
 
-class Records:
-    """The records of one object's blocks, decoded run after run; damage on the way passes with another look."""
+class RecordReader:
+    """Decodes the records of one object's blocks, run after run; retries after damage in transfer."""
 
-    def __init__(self, key: str, open_at: Callable[[range], Incoming], blocks: Blocks, which: range) -> None:
-        """`open_at` brings the bytes of the last blocks of `which`, from any of them on."""
+    def __init__(self, key: str, open_at: Callable[[range], ByteStream], blocks: Blocks, which: range) -> None:
+        """`open_at(rest)` opens the bytes of the blocks `rest`, which end where `which` does."""
         self._key = key
         self._open_at = open_at
         self._blocks = blocks
         self._which = which
-        self._incoming = open_at(which)
+        self._stream = open_at(which)
 
     def begin(self) -> None:
         """Wait for the first bytes."""
-        self._incoming.begin()
+        self._stream.begin()
 
     def decode(self, values: Floats, run: range) -> None:
-        """Fill `values` with those of `run`, which follows the last one.
+        """Fill `values` with those of `run`, which follows the last run.
 
         Raises:
-            CodecError: READ_TRIES times the same or something else was wrong with them; see `codec.decode_into`.
+            CodecError: all READ_TRIES tries failed; see `decode_into`.
         """
         for left in reversed(range(READ_TRIES)):
             try:
-                body = self._incoming.take(len(run) * self._blocks.record_bytes)
+                body = self._stream.take(len(run) * self._blocks.record_bytes)
                 decode_into(values, self._key, body, self._blocks, run)
             except CodecError:
                 if not left:
                     raise
-                self._incoming = self._open_at(range(run.start, self._which.stop))
+                self._stream = self._open_at(range(run.start, self._which.stop))
             else:
                 return

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from muster.client.aws.instance_types import unknown_types
-from muster.client.cli.answers import RankGroup
-from muster.client.cli.dry_run_text import dry_run_text
-from muster.client.launch.dry_run import dry_run
+from muster.client.cli.plain_text import dry_run_text
+from muster.client.launch.dry_run import RankGroup, dry_run, unknown_types
 from muster.client.launch.estimate import cost, quotas
-from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 
-PRICES = {"ml.m5.xlarge": 1.0, "ml.g5.xlarge": 2.0, "ml.p5.48xlarge": 50.0}
+PRICES = PriceTable(
+    as_of="2026-11-21",
+    region="us-east-1",
+    source="this test",
+    usd_per_hour={"ml.m5.xlarge": 1.0, "ml.g5.xlarge": 2.0, "ml.p5.48xlarge": 50.0},
+)
 
 
 def ranks(**fields: object) -> list[Spec]:
@@ -33,11 +36,11 @@ def test_a_dry_run_shows_one_request_for_each_replica_and_marks_what_it_cannot_k
 def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
     own = {"instance_type": "ml.g5.xlarge"}
     dry = dry_run(parse_spec({"replicas": 6, "trainer": "m:f", "overrides": {"1": own, "3-4": own, "5": {}}}))
-    assert [group.text for group in dry.groups] == ["0,2", "1,3-4", "5"]
+    assert [group.ranks for group in dry.groups] == ["0,2", "1,3-4", "5"]
     text = dry_run_text(dry)
     assert "The request of rank 1 (ranks 1,3-4 differ in the rank only):" in text
     assert text.count('"TrainingJobName"') == 3
-    assert dry.document().groups[1] == RankGroup(ranks="1,3-4", instance_types=("ml.g5.xlarge",))
+    assert dry.groups[1] == RankGroup(ranks="1,3-4", instance_types=("ml.g5.xlarge",))
 
 
 def test_quota_is_named_as_service_quotas_names_it() -> None:
@@ -82,15 +85,16 @@ def test_a_type_without_a_price_makes_the_cost_unknown_and_is_named() -> None:
     assert (found.per_hour, found.ceiling, found.unpriced) == (None, None, ("ml.new.xlarge",))
     text = dry_run_text(dry_run(parse_spec({"replicas": 1, "trainer": "m:f", "instance_type": "ml.g55.xlarge"})))
     assert "has no ml.g55.xlarge" in text
-    assert "Note: ml.g55.xlarge is not among the types that this release of botocore knows; did you mean" in text
+    assert "Note: ml.g55.xlarge is not among the instance types of this botocore release; did you mean" in text
 
 
 def test_the_shipped_prices_are_of_types_that_exist_and_say_their_date() -> None:
     prices = SHIPPED_PRICES
     assert unknown_types(prices.usd_per_hour) == []
     assert all(price > 0 for price in prices.usd_per_hour.values())
-    document = dry_run(parse_spec({"replicas": 1, "trainer": "m:f"})).document().cost
-    assert (document.estimate, document.prices.as_of) == (True, prices.as_of)
+    used = dry_run(parse_spec({"replicas": 1, "trainer": "m:f"})).cost
+    assert (used.estimate, used.prices.as_of) == (True, prices.as_of)
+    assert used.prices.usd_per_hour == {"ml.m5.xlarge": prices.usd_per_hour["ml.m5.xlarge"]}
 
 
 def test_spot_and_on_demand_in_one_run_need_quota_of_both_kinds() -> None:

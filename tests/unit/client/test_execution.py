@@ -7,7 +7,7 @@ import json
 import pytest
 
 from muster.client.aws.reported import Execution
-from muster.client.launch.execution_name import execution_name
+from muster.client.sdk import new_run_name
 from muster.contract.errors import SpecError
 from muster.contract.names import is_run_name, numbered_run_name
 from muster.contract.run.execution_input import execution_input
@@ -21,17 +21,13 @@ def test_a_name_is_made_of_the_trainer_and_is_new_each_time() -> None:
         ("my.very_long_module_name_that_never_ends_at_all", "my-very-long-m-20"),
     ):
         spec = parse_spec({"replicas": 2, "trainer": f"{module}:train"})
-        names = {execution_name(spec) for _ in range(50)}
+        names = {new_run_name(spec) for _ in range(50)}
         assert len(names) >= 49  # of 29 million
         assert all(name.startswith(head) for name in names), names
         # A run that goes on from it is named after it.
         assert all(
             is_run_name(continued_by := numbered_run_name(name, 99)) and continued_by == f"{name}-x99" for name in names
         ), names
-
-
-def test_the_specs_own_name_is_kept() -> None:
-    assert execution_name(parse_spec({"name": "digits-7", "replicas": 2, "trainer": "m:f"})) == "digits-7"
 
 
 def test_the_input_is_what_the_user_wrote_without_defaults() -> None:
@@ -46,7 +42,7 @@ def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "message"),
     [
         ('{"errorMessage": "The spec has 1 problem", "errorType": "SpecError"}', "The spec has 1 problem"),
         ("plain words", "plain words"),
@@ -59,7 +55,7 @@ def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
         ("replica 1 was lost\n\nLogs: https://…", "replica 1 was lost"),
     ],
 )
-def test_the_message_of_a_cause_is_found(cause: str, told: str) -> None:
+def test_the_message_of_a_cause_is_found(cause: str, message: str) -> None:
     answer = {"name": "x", "status": "FAILED", "startDate": None, "input": '{"replicas": true}', "cause": cause}
     execution = Execution.from_description(answer)
-    assert (execution.cause, execution.replicas) == (told, 0)
+    assert (execution.cause, execution.replicas) == (message, 0)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muster.client.cli.log_options import read_moment, read_ranks, read_regex
+from muster.client.cli.log_filter import read_ranks, read_time
 from muster.client.errors import OptionError
-from muster.client.logs.log_lines import LogEvent, LogQuery, Merge
+from muster.client.logs.log_lines import LogEvent, LogQuery, Merge, read_regex
 
 
 def event(number: int, at_ms: int, stream: str = "muster-digits-r0-a1/algo-1-7", message: str = "line") -> LogEvent:
@@ -22,14 +22,14 @@ def test_lines_that_are_read_again_and_again_come_once_and_none_is_missing() -> 
     written = [event(number, at_ms=number * 10) for number in range(2_000)]
     # Up to 300 ms late, and every look reads the last second again.
     arrivals = sorted(written, key=lambda item: item.at_ms + chance.uniform(0, 300))
-    merge, told, there = Merge(hold_ms=500), [], []
+    merge, found, there = Merge(hold_ms=500), [], []
     for first in range(0, len(arrivals), 50):
         there += arrivals[first : first + 50]
         merge.add(item for item in there if item.at_ms >= (merge.newest_ms or 0) - 1_000)
-        told += merge.release()
+        found += merge.release()
         merge.forget((merge.newest_ms or 0) - 1_000)
-    told += merge.release(everything=True)
-    assert told == written
+    found += merge.release(everything=True)
+    assert found == written
 
 
 def test_a_line_that_comes_too_late_for_its_place_comes_late() -> None:
@@ -44,8 +44,8 @@ def test_a_line_that_comes_too_late_for_its_place_comes_late() -> None:
 def test_lines_of_other_runs_and_other_ranks_are_left_out() -> None:
     streams = ["digits-r0-a1", "digits-r1-a2", "digits-r2-r1-a1", "digits-r10-a1"]
     events = [event(number, 1_000, f"muster-{stream}/algo-1-7") for number, stream in enumerate(streams)]
-    told = list(LogQuery("muster", "digits").lines([*events, event(9, 1_000, "somebody/algo-1-7")]))
-    assert [(line.rank, line.attempt, line.job) for line in told] == [
+    found = list(LogQuery("muster", "digits").lines([*events, event(9, 1_000, "foreign/algo-1-7")]))
+    assert [(line.rank, line.attempt, line.job) for line in found] == [
         (0, 1, "muster-digits-r0-a1"),
         (1, 2, "muster-digits-r1-a2"),
         (10, 1, "muster-digits-r10-a1"),
@@ -63,9 +63,9 @@ def test_a_pattern_is_searched_in_the_line() -> None:
 
 def test_options_are_read_as_people_write_them() -> None:
     assert read_ranks("0,2,8-10") == {0, 2, 8, 9, 10}
-    assert read_moment("--since", "2026-11-21T09:30:00Z") == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    assert read_time("--since", "2026-11-21T09:30:00Z") == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
     before = datetime.now(UTC)
-    assert before <= read_moment("--since", "10m") + timedelta(minutes=10) <= datetime.now(UTC)
+    assert before <= read_time("--since", "10m") + timedelta(minutes=10) <= datetime.now(UTC)
 
 
 def test_options_that_cannot_be_read_are_named() -> None:
@@ -73,8 +73,8 @@ def test_options_that_cannot_be_read_are_named() -> None:
         with pytest.raises(OptionError, match=f"--rank: found '{ranks}'; write ranks like"):
             read_ranks(ranks)
     with pytest.raises(OptionError, match="--since: found '999999d'; write an age like"):
-        read_moment("--since", "999999d")
+        read_time("--since", "999999d")
     with pytest.raises(OptionError, match="--until: found 'soon'; write an age like"):
-        read_moment("--until", "soon")
-    with pytest.raises(OptionError, match=r"--regex: found '\('; it is no regular expression"):
+        read_time("--until", "soon")
+    with pytest.raises(OptionError, match=r"--regex: found '\('; not a valid regular expression"):
         read_regex("(", "--regex")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from muster.client.cli.answers import Started
+from muster.client.cli.json_answers import Started
 from muster.client.cli.log_text import printer, text_of
 from muster.client.cli.output import print_answer, print_error, visible
 from muster.client.logs.log_lines import LogLine
@@ -33,7 +33,7 @@ def test_every_part_of_an_event_has_its_rank_before_it(capsys: pytest.CaptureFix
     show = printer(as_json=False)
     long = "x" * 200_000
     for message in ("first\n   7 | forged", "10%\r20%\r\n", "", long):
-        show(LogLine(datetime(2026, 1, 1, tzinfo=UTC), 3, 2, "job", message))
+        show(LogLine(at=datetime(2026, 1, 1, tzinfo=UTC), rank=3, attempt=2, job="job", message=message))
     parts = ["first", "   7 | forged", "10%", "20%", "", long]
     assert capsys.readouterr().out.splitlines() == [f" 3.2 | {part}" for part in parts]
 
@@ -42,7 +42,7 @@ def test_json_holds_the_very_text_and_no_raw_control_character(capsys: pytest.Ca
     text = f"{CLEAR}\x9b1A\x7f\u2028\nü"
     print_answer(Started(run=text))
     out = capsys.readouterr().out
-    assert json.loads(out) == {"run": text}
+    assert json.loads(out) == {"run": text, "parent": None}
     assert all(character.isprintable() for character in out.rstrip("\n"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from muster.client.cli import page_server
 from muster.client.cli.page_server import PageServer
 from muster.client.errors import PortError, UnreachableError
-from tests.page.live_run import LiveRun, served
+from tests.support.live_run import LiveRun, served
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_it_listens_on_this_machine_alone_and_serves_nothing_else(server: PageSe
     assert ask(server, "/../data.json")[0] == 404
 
 
-def test_trouble_with_the_cloud_is_told_and_passes(server: PageServer, run: LiveRun) -> None:
+def test_trouble_with_the_cloud_is_shown_and_passes(server: PageServer, run: LiveRun) -> None:
     run.trouble = UnreachableError("nothing answers")
     status, body, _ = ask(server, "/data.json")
     assert status == 502
@@ -75,5 +75,7 @@ def test_trouble_with_the_cloud_is_told_and_passes(server: PageServer, run: Live
 
 
 def test_a_port_that_is_taken_is_one_line(server: PageServer, run: LiveRun) -> None:
-    with pytest.raises(PortError, match=f"port {server.server_port}: address already in use. Name another with --port"):
+    with pytest.raises(
+        PortError, match=f"port {server.server_port}: address already in use. Choose another with --port"
+    ):
         PageServer(run, server.server_port)

@@ -12,7 +12,7 @@ import pytest
 
 from muster.client.aws.price_list import listed_prices
 from muster.client.errors import DeniedError, UnreachableError
-from tests.serving import serving
+from tests.support.serving import serving
 
 
 def offer(usage: str, usd: str, unit: str = "Hrs") -> str:
@@ -88,13 +88,13 @@ def test_the_price_is_that_of_training_by_the_hour_in_the_region(price_list: Pri
     }
 
 
-def test_a_refusal_is_told_as_one(price_list: PriceList) -> None:
+def test_a_refusal_is_one_error(price_list: PriceList) -> None:
     price_list.refuses = True
     with pytest.raises(DeniedError, match="pricing:GetProducts"):
         listed_prices(boto3.Session(), "us-west-2", ["ml.g5.xlarge"])
 
 
-def test_no_way_to_the_api_is_told_as_such(price_list: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_way_to_the_api_is_an_error_of_its_own(price_list: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_PRICING", "http://127.0.0.1:9")
     with pytest.raises(UnreachableError):
         listed_prices(boto3.Session(), "us-west-2", ["ml.g5.xlarge"])

@@ -36,7 +36,7 @@ def files(place: Path, tmp_path: Path) -> dict[str, str]:
     return {str(path.relative_to(out)): path.read_text() for path in out.rglob("*") if path.is_file()}
 
 
-def test_the_same_files_give_the_same_bytes_whoever_packs_them_and_when(folder: Path, tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_bytes_on_every_machine_at_any_time(folder: Path, tmp_path: Path) -> None:
     first = pack(folder)
     elsewhere = folder.rename(tmp_path / "elsewhere")
     os.utime(elsewhere / "train.py", (1, 1))
@@ -109,7 +109,7 @@ def test_a_link_within_the_folder_is_the_file_that_it_names(folder: Path, tmp_pa
 def test_any_other_link_is_refused(folder: Path, tmp_path: Path, target: str) -> None:
     (tmp_path / "outside.txt").write_text("secret")
     (folder / "link").symlink_to(target)
-    with pytest.raises(SpecError, match="source_dir: found link, no file of this folder; remove it"):
+    with pytest.raises(SpecError, match="source_dir: found link, which is not a file of this folder; remove it"):
         pack(folder)
 
 
@@ -119,7 +119,7 @@ def test_too_much_is_refused_with_the_largest_file_named(folder: Path, monkeypat
     assert pack(folder).files == 3
     monkeypatch.setattr(source, "SOURCE_BYTES_MAX", size - 1)
     with pytest.raises(
-        SpecError, match=r"found 27 bytes, of which train.py has 17; at most 26 bytes; list in .musterign"
+        SpecError, match=r"found 27 bytes, of which train.py has 17; at most 26 bytes; exclude everything"
     ):
         pack(folder)
     monkeypatch.setattr(source, "SOURCE_FILES_MAX", 2)
@@ -144,4 +144,5 @@ def test_a_dry_run_shows_the_two_channels_and_the_start(folder: Path) -> None:
     start = request["AlgorithmSpecification"]["ContainerEntrypoint"]
     assert start[0] == "sh"
     assert max(map(len, start)) <= 256
-    assert dry.document().source.files == 3
+    assert dry.source is not None
+    assert dry.source.files == 3

@@ -23,6 +23,6 @@ def test_every_field_is_there_once() -> None:
 
 def test_a_default_that_is_put_in_force_changes_nothing() -> None:
     text = spec_template("run.yaml", TRAINER)
-    told = re.sub(r'^# ([a-z_]+: (?:[\d."\[{]|true|false).*)$', r"\1", text, flags=re.MULTILINE)
-    assert told.count("\n# ") < text.count("\n# ")
-    assert parse_spec_text(told) == parse_spec_text(text)
+    filled = re.sub(r'^# ([a-z_]+: (?:[\d."\[{]|true|false).*)$', r"\1", text, flags=re.MULTILINE)
+    assert filled.count("\n# ") < text.count("\n# ")
+    assert parse_spec_text(filled) == parse_spec_text(text)

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
-from muster.client.cli.columns import HEADINGS, lay_out
-from muster.client.cli.view import Row, changes, elapsed, headline, select
+from muster.client.cli.status_table import HEADINGS, lay_out
 from muster.client.runs.progress import advance
-from muster.client.runs.run_status import Progress, RunState, RunStatus, run_status
+from muster.client.runs.run_status import Observation, Progress, RunState, RunStatus, run_status
+from muster.client.runs.status_text import Row, changes, elapsed, headline, select
 from muster.contract.aws.failures import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.waiting import Waiting
@@ -23,7 +24,8 @@ NO_PROGRESS = Progress()
 
 
 def job(rank: int, attempt: int = 1, status: str = "InProgress", secondary: str = "Training") -> Job:
-    return Job(JobName("muster", "digits", rank, attempt), status, secondary, datetime(2026, 5, 4, tzinfo=UTC))
+    name = JobName("muster", "digits", rank, attempt)
+    return Job(rank, Attempt(attempt=attempt, job=str(name), status=status, secondary=secondary))
 
 
 def look(
@@ -40,14 +42,16 @@ def look(
 ) -> RunStatus:
     ended_at = None if ended_after is None else START + timedelta(seconds=ended_after)
     return run_status(
-        "digits",
-        execution=Execution("digits", ExecutionStatus(execution), START, ended_at, replicas, "", cause),
-        jobs=jobs,
-        failures=failures or {},
-        progress=progress,
-        result=result,
-        now=START + timedelta(seconds=now_after),
-        waiting=waiting,
+        Observation(
+            run="digits",
+            execution=Execution("digits", ExecutionStatus(execution), START, ended_at, replicas, "", cause),
+            jobs=jobs,
+            now=START + timedelta(seconds=now_after),
+            failures=failures or {},
+            progress=progress,
+            result=result,
+            waiting=waiting,
+        )
     )
 
 
@@ -70,7 +74,7 @@ def test_every_rank_has_a_row_before_anything_is_launched() -> None:
 
 def test_the_latest_attempt_stands_in_the_row_and_the_note_says_why_it_is_a_rerun() -> None:
     first, second = job(1, 1, "Failed", "Failed"), job(1, 2)
-    status = look(job(0), second, first, failures={str(first.name): FailureClass.INFRASTRUCTURE})
+    status = look(job(0), second, first, failures={first.name: FailureClass.INFRASTRUCTURE})
     row = rows(status)[1]
     assert (row.attempt, row.status, row.note) == ("2", "Training", "rerun: infrastructure")
     assert status.reruns == 1
@@ -85,7 +89,7 @@ def test_the_headline_counts_what_was_excluded() -> None:
 
 def test_a_failed_attempt_whose_replacement_is_not_there_yet_is_being_decided() -> None:
     failed = job(0, 1, "Failed", "Failed")
-    row = rows(look(failed, failures={str(failed.name): FailureClass.CAPACITY}))[0]
+    row = rows(look(failed, failures={failed.name: FailureClass.CAPACITY}))[0]
     assert (row.status, row.note, row.alert) == ("Failed", "capacity: deciding", True)
 
 
@@ -120,7 +124,7 @@ def test_a_mark_of_waiting_is_read_from_its_key_alone() -> None:
     ] * 4
 
 
-def test_a_spot_interruption_is_told_as_the_same_job() -> None:
+def test_a_spot_interruption_is_shown_as_the_same_job() -> None:
     row = rows(look(job(0, secondary="Interrupted")))[0]
     assert (row.attempt, row.note) == ("1", "spot: restarting")
 
@@ -173,7 +177,7 @@ def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:
     before = look(job(0), job(1))
     failed = job(1, 1, "Failed", "Failed")
     progress = Progress(round=5, rounds={0: 5}, metrics={0: {"accuracy": 0.75}})
-    after = look(job(0), failed, failures={str(failed.name): FailureClass.INFRASTRUCTURE}, progress=progress)
+    after = look(job(0), failed, failures={failed.name: FailureClass.INFRASTRUCTURE}, progress=progress)
     assert list(changes(None, before)) == [
         "replica 0 attempt 1 Training",
         "replica 1 attempt 1 Training",
@@ -186,7 +190,7 @@ def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:
     ]
 
 
-def test_the_reason_of_a_failed_run_is_told() -> None:
+def test_the_reason_of_a_failed_run_is_shown() -> None:
     status = look(execution="FAILED", ended_after=1, cause="The spec has 1 problem")
     assert list(changes(look(), status)) == ["run digits failed: The spec has 1 problem"]
 
@@ -207,17 +211,17 @@ def test_elapsed_time_stops_with_the_run() -> None:
 
 def test_a_run_that_goes_on_says_where_and_from_what() -> None:
     ended = look(execution="FAILED", ended_after=10).model_copy(update={"continued_by": "digits-x2"})
-    assert headline(ended).endswith("goes on as digits-x2")
-    assert list(changes(ended.model_copy(update={"continued_by": None}), ended)) == ["run digits goes on as digits-x2"]
-    assert headline(look().model_copy(update={"parent": "digits"})).endswith("resumes digits")
+    assert headline(ended).endswith("continued by digits-x2")
+    assert list(changes(ended.model_copy(update={"continued_by": None}), ended)) == [
+        "run digits is continued by digits-x2"
+    ]
+    assert headline(look().model_copy(update={"parent": "digits"})).endswith("continues digits")
 
 
 def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:
     failed = job(1, 1, "Failed", "Failed")
     progress = Progress(round=9, rounds={0: 9}, metrics={0: {"accuracy": 0.9482, "loss": 0.1543}})
-    status = look(
-        job(0), failed, job(1, 2), failures={str(failed.name): FailureClass.INFRASTRUCTURE}, progress=progress
-    )
+    status = look(job(0), failed, job(1, 2), failures={failed.name: FailureClass.INFRASTRUCTURE}, progress=progress)
     assert lay_out([HEADINGS, *rows(status)], 81) == [
         "rank  attempt  status        round  metrics                 note",
         "   0        1  Training          9  accuracy 0.9482, loss…",

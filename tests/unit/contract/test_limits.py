@@ -8,7 +8,8 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec_reader import parse_spec
-from tests.unit.contract.test_request_model import refusals, requests
+from tests.support.full_specs import channel, s3
+from tests.support.job_requests import refusals, requests
 
 BASE = {"replicas": 4, "image": "image:1"}
 TRAINER = {"trainer": "package.module:train"}
@@ -17,14 +18,6 @@ VPC = {"vpc_config": {"security_group_ids": ["sg-1"], "subnets": ["subnet-1"]}}
 PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/"
 LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:"
 MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/"
-
-
-def s3(**fields: Any) -> dict[str, Any]:
-    return {"s3_data_source": {"s3_uri": "s3://bucket/data", **fields}}
-
-
-def channel(name: str = "train", source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    return {"channel_name": name, "data_source": source or s3(), **fields}
 
 
 def channels(*listed: dict[str, Any], **fields: Any) -> dict[str, Any]:

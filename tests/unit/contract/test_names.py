@@ -1,4 +1,5 @@
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -9,11 +10,15 @@ from muster.contract.names import (
     JOB_NAME_MAX,
     PREFIX_MAX,
     REPLICAS_MAX,
+    RERUNS_MAX,
     RUN_MAX,
     JobName,
+    fresh_run_name,
     is_run_name,
+    numbered_run_name,
     run_job_prefix,
     run_name,
+    time_suffix,
 )
 
 # CreateTrainingJob's own pattern for TrainingJobName.
@@ -84,3 +89,17 @@ def test_an_event_bridge_execution_name_keeps_its_head():
     name = run_name("8b5f1a52-3f0b-4d6e-9d66-0b8f0d3c2a11_0c7e4a52-3f0b-4d6e-9d66-0b8f0d3c2a11")
     assert name.startswith("8b5f1a52-3f0b-4d6e-")
     assert is_run_name(name)
+
+
+@given(st.text(max_size=80))
+def test_a_fresh_name_leaves_room_for_the_number_of_every_continuation(head):
+    suffix = time_suffix(datetime(2026, 11, 21, 9, 45, tzinfo=UTC), lambda characters: characters[-1])
+    name = fresh_run_name(head, suffix)
+    assert suffix == "20261121-094500-zzzzz"
+    assert is_run_name(name)
+    assert numbered_run_name(name, RERUNS_MAX + 1) == f"{name}-x{RERUNS_MAX + 1}"
+
+
+def test_a_fresh_name_keeps_the_head_that_fits():
+    assert fresh_run_name("my_training app", "abc") == "my-training-app-abc"
+    assert fresh_run_name("__", "abc") == "run-abc"

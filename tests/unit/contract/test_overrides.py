@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.ranks import parse_ranks, show_ranks
-from tests.unit.contract.test_limits import channel
-from tests.unit.contract.test_request_model import requests
+from tests.support.full_specs import channel
+from tests.support.job_requests import requests
 
 BASE = {"replicas": 4, "trainer": "a.b:c", "image": "image:1"}
 

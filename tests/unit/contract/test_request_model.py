@@ -14,32 +14,18 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from muster.contract.errors import SpecError
-from muster.contract.run.job_request import training_job_request
-from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import LEFT_OUT
-from muster.local.sagemaker.documented_limits import documented_violations
-from muster.local.sagemaker.request_validation import operation_model, violations
-from tests.unit.contract.full_specs import FULL_SPECS
+from muster.local.sagemaker.request_validation import operation_model
+from tests.support.full_specs import FULL_SPECS
+from tests.support.job_requests import refusals, requests
 
-PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
 BASE = {"replicas": 3, "trainer": "a.b:c", "image": "image:1"}
 # What a run has and a training job has not, or what is not drawn: the rules between fields of `overrides` are many.
 NOT_DRAWN = {"name", "replicas", "trainer", "kwargs", "entrypoint", "image", "reruns", "rendezvous", "overrides"}
 # The service's list of instance types grows; ours is a pattern. For the model's enum, take some that it has.
 KNOWN_TYPES = ["ml.m5.xlarge", "ml.g5.2xlarge", "ml.p3.2xlarge", "ml.c5.xlarge", "ml.m5.large"]
-
-
-def requests(spec: Spec) -> list[dict[str, Any]]:
-    plan = Plan.make("run", "arn:execution", "2026-01-01T00:00:00Z", PLACE, spec)
-    # As the control plane does: the plan goes through its JSON.
-    plan = Plan.from_json(plan.to_json(), "plan")
-    return [training_job_request(plan, rank, attempt=2, shortages=rank) for rank in range(spec.replicas)]
-
-
-def refusals(request: dict[str, Any]) -> list[str]:
-    return violations("CreateTrainingJob", request) or documented_violations(request)
 
 
 def paths(shape: Shape, value: Any, path: str = "") -> set[str]:

@@ -17,6 +17,10 @@ from tests.memory import AwsError, Fault, server_error
 from tests.memory.harness import ControlHarness
 
 
+class FunctionEndedError(BaseException):
+    """The function's time is over: no code of it runs any more."""
+
+
 @pytest.fixture
 def harness() -> Iterator[ControlHarness]:
     """A stack that runs at most four replicas at once."""
@@ -60,6 +64,20 @@ def test_an_admission_whose_answer_was_lost_is_repeated_by_the_next_call(
     assert harness.output(second) == {}
     assert queue.join(queued("b", 2), later)
     assert harness.output(later) == {}
+
+
+def test_a_run_that_is_in_the_queue_has_its_token_there(harness: ControlHarness, queue: RunQueue) -> None:
+    """Its function ended right after it had joined: the run before it leaves, and admits it."""
+    queue.join(queued("a", 3), harness.cloud.workflow.token())
+    joined = Fault(
+        "PutObject", FunctionEndedError(), after_effect=True, when=lambda call: call.parameters["Key"] == QUEUE_KEY
+    )
+    harness.cloud.calls.inject(joined)
+    token = harness.cloud.workflow.token()
+    with pytest.raises(FunctionEndedError):
+        queue.join(queued("b", 2), token)
+    queue.leave("arn:a")
+    assert harness.output(token) == {}
 
 
 def test_a_damaged_queue_is_an_error_and_not_an_empty_one(harness: ControlHarness, queue: RunQueue) -> None:

@@ -212,7 +212,7 @@ def test_a_refused_launch_ends_the_attempt_in_the_class_of_its_code(
     assert harness.keys(f"{CONTROL}lost/") == ([] if waiting else ["0"])
 
 
-def test_a_job_of_somebody_else_under_our_name_is_left_alone(harness: ControlHarness) -> None:
+def test_a_foreign_job_under_our_name_is_left_alone(harness: ControlHarness) -> None:
     run = harness.plan()
     request = {
         "TrainingJobName": str(run.job_name(0, 1)),
@@ -268,6 +268,8 @@ def test_a_retry_of_a_state_has_the_later_token(harness: ControlHarness) -> None
     harness.attempt(first)
     second = harness.request(entered_at=first.entered_at, retry=1)
     assert harness.attempt(second) is Launch.ADOPTED
+    assert harness.record().token == second.token
+    assert harness.attempt(first) is Launch.SUPERSEDED
     assert harness.record().token == second.token
 
 

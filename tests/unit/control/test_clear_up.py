@@ -186,7 +186,7 @@ def test_a_cancelled_run_is_not_continued(harness: ControlHarness) -> None:
     assert harness.executions.live_runs() == set()
 
 
-def test_a_run_ends_once_whoever_comes_to_it_first(harness: ControlHarness) -> None:
+def test_a_run_ends_once_however_often_it_is_finished(harness: ControlHarness) -> None:
     """The workflow's last task, the event of the execution's end and a sweep all finish it."""
     run = harness.plan(rerun=POLICY)
     harness.arm()

@@ -293,6 +293,17 @@ def test_an_attempt_that_reaches_the_ceiling_with_its_own_bill_is_not_rerun(harn
     assert mark == "0-1-cost-230000"
 
 
+def test_the_bill_counts_and_not_the_time_that_has_passed(harness: ControlHarness) -> None:
+    """Managed spot bills less: 600 of 7,200 s."""
+    run = harness.plan(cost_ceiling_usd=0.1)
+    trained(harness, 7_200)
+    harness.cloud.training.set_billable_seconds(harness.job(), 600)
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    outcome = end_attempt(harness.plane, run, 0, ended(harness, AGAIN))
+    assert outcome is not None
+    assert outcome.decision.next is Next.RERUN
+
+
 def test_below_the_ceiling_a_rerun_is_decided(harness: ControlHarness) -> None:
     run = harness.plan(cost_ceiling_usd=0.5)
     trained(harness, 7_200)

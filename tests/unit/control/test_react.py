@@ -54,7 +54,10 @@ def test_a_failure_is_classified_and_rerun(harness: ControlHarness) -> None:
     harness.arm()
     harness.cloud.clock.advance(42)
     harness.cloud.training.fail(harness.job(), AGAIN)
-    reaction = harness.react(harness.last_event(harness.job()))
+    event = harness.last_event(harness.job())
+    # The event is late; the attempt ended when SageMaker says.
+    harness.cloud.clock.advance(30)
+    reaction = harness.react(event)
     assert reaction.decision is not None
     assert (reaction.decision.next, reaction.decision.attempt) == (Next.RERUN, 2)
     current = harness.record().current
@@ -128,7 +131,7 @@ def test_an_event_whose_tags_are_of_another_plan_is_dropped(harness: ControlHarn
     assert harness.record() == before
 
 
-def test_a_job_of_somebody_else_without_tags_in_its_event_is_dropped(harness: ControlHarness) -> None:
+def test_a_foreign_job_without_tags_in_its_event_is_dropped(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
     record = harness.record(0)
@@ -172,7 +175,7 @@ def test_what_cannot_be_read_of_an_event_counts_as_missing(harness: ControlHarne
     harness.arm()
     harness.cloud.training.complete(harness.job())
     harness.cloud.clock.advance(9)
-    broken = {
+    broken: dict[str, Any] = {
         "TrainingJobArn": 7,
         "SecondaryStatus": None,
         "SecondaryStatusTransitions": "none",
@@ -215,10 +218,10 @@ def test_an_event_that_comes_late_takes_nothing_from_the_history(harness: Contro
         for event in harness.cloud.notifications.drain()
         if event["source"] == "aws.sagemaker"
     )
-    for event in (training, starting, downloading, training):
+    for event in (training, starting, downloading):
         harness.react(event)
-    assert secondaries(harness) == ["Starting", "Downloading", "Training"]
-    assert harness.record().current.secondary == "Training"
+        assert secondaries(harness) == ["Starting", "Downloading", "Training"]
+        assert harness.record().current.secondary == "Training"
 
 
 def test_an_event_that_comes_after_the_end_changes_nothing(harness: ControlHarness) -> None:
@@ -229,6 +232,17 @@ def test_an_event_that_comes_after_the_end_changes_nothing(harness: ControlHarne
     assert harness.deliver()[0] == "decided"
     current = harness.record().current
     assert (current.status, len(current.history)) == ("Completed", 5)
+
+
+def test_events_that_come_after_the_job_was_looked_at_change_nothing(harness: ControlHarness) -> None:
+    """The end was learnt by a re-arm, which reads no history: every late event has a longer one."""
+    harness.plan()
+    harness.arm()
+    harness.cloud.training.complete(harness.job())
+    harness.arm()
+    before = harness.record()
+    assert harness.deliver()[-1] == "announced again: the decision was already recorded"
+    assert harness.record() == before
 
 
 def test_an_end_that_comes_twice_is_announced_twice_and_decided_once(harness: ControlHarness) -> None:

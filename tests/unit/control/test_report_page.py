@@ -13,9 +13,11 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.documents import RunDocuments
+from muster.control.report_input import drawn_page
 from muster.control.report_page import page_of, publish_page
+from muster.control.runtime.parallel import PARALLEL
 from muster.control.runtime.time_budget import TimeBudget
-from tests.memory import throttle
+from tests.memory import Fault, throttle
 from tests.memory.harness import ControlHarness
 
 PLAN = sample_run(1, 1).plan
@@ -71,9 +73,23 @@ def test_out_of_time_a_page_goes_without_its_rounds(run: ActiveRun) -> None:
     assert rounds(run) == []
 
 
+def test_rounds_that_are_not_read_in_time_are_left_out(harness: ControlHarness, run: ActiveRun) -> None:
+    slow = Fault("GetObject", delay_seconds=100, when=lambda call: call.parameters["Key"].startswith(LAYOUT.commits))
+    harness.cloud.calls.inject(slow)
+    assert publish_page(run, RESULT, TimeBudget.of(60)) is not None
+    # Those that were asked for together with the slow one are shown.
+    assert rounds(run) == list(range(1, PARALLEL + 1))
+
+
 def test_a_page_that_cannot_be_written_is_no_error(harness: ControlHarness, run: ActiveRun) -> None:
     harness.cloud.calls.inject(throttle("PutObject"))
     assert publish_page(run, RESULT, TimeBudget.of(60)) is None
+    assert page_of(run) is None
+
+
+def test_a_page_of_the_same_run_is_the_same_bytes(run: ActiveRun) -> None:
+    first, second = (drawn_page(run, RESULT, TimeBudget.of(60)) for _ in range(2))
+    assert first == second
     assert page_of(run) is None
 
 

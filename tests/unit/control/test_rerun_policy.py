@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from botocore.exceptions import ClientError
 
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.attempt import Attempt
@@ -12,6 +13,8 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import state_machine_of
+from muster.control.rerun_policy import RerunPolicy
+from tests.memory import throttle
 from tests.memory.harness import ControlHarness
 
 LOST = ReplicaResult(
@@ -31,10 +34,10 @@ def run(harness: ControlHarness) -> ActiveRun:
     return harness.plan("run", deadline_seconds=90, cost_ceiling_usd=1.5, rerun=POLICY)
 
 
-def fenced(cause: FenceCause) -> Callable[[ActiveRun], None]:
+def fenced(cause: FenceCause) -> Callable[[ActiveRun], object]:
     # The reason is for people: no code reads it.
     fence = Fence(verdict=Verdict.FAILED, cause=cause, reason="any words", at="t")
-    return lambda run: run.documents.raise_fence(fence) and None
+    return lambda run: run.documents.raise_fence(fence)
 
 
 def ceiling_reached(run: ActiveRun) -> None:
@@ -53,7 +56,7 @@ def ceiling_reached(run: ActiveRun) -> None:
     ],
 )
 def test_a_run_that_one_of_its_limits_has_ended_is_not_continued(
-    harness: ControlHarness, run: ActiveRun, before: Callable[[ActiveRun], None], continued_by: str | None
+    harness: ControlHarness, run: ActiveRun, before: Callable[[ActiveRun], object], continued_by: str | None
 ) -> None:
     before(run)
     assert harness.plane.rerun_policy.start_next(run, FAILED) == continued_by
@@ -74,6 +77,8 @@ def test_a_repeated_call_names_the_same_continuation(harness: ControlHarness, ru
     names.append(policy.start_next(run, FAILED))
     assert names == ["run-x2"] * 3
     details = harness.cloud.events.of("Run Rerun")
+    # Step Functions does not say that the execution runs already: the second event is a copy of the first.
+    assert len(details) == 2
     assert len({detail["id"] for detail in details}) == 1
     assert (details[0]["continued_by"], details[0]["generation"], details[0]["max"]) == ("run-x2", 1, 2)
 
@@ -83,6 +88,14 @@ def test_a_continuation_whose_name_is_taken_is_refused_and_announced(harness: Co
     assert harness.plane.rerun_policy.start_next(run, FAILED) is None
     [refused] = harness.cloud.events.of("Run Refused")
     assert (refused["request"], refused["error"]) == (run.plan.execution_arn, "Muster.RunNameTakenError")
+
+
+def test_a_start_that_fails_is_an_error_and_is_repeated(harness: ControlHarness, run: ActiveRun) -> None:
+    policy = RerunPolicy(harness.cloud.client("stepfunctions"), harness.plane.bus)
+    harness.cloud.calls.inject(throttle("StartExecution"))
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        policy.start_next(run, FAILED)
+    assert policy.start_next(run, FAILED) == "run-x2"
 
 
 def test_a_run_without_a_policy_ends(harness: ControlHarness) -> None:

@@ -208,7 +208,7 @@ def test_a_replica_without_a_job_was_stopped_with_its_run(harness: ControlHarnes
     assert outcomes(settled(run)) == ["stopped"]
 
 
-def test_a_job_of_somebody_else_says_nothing_of_a_replica(harness: ControlHarness) -> None:
+def test_a_foreign_job_says_nothing_of_a_replica(harness: ControlHarness) -> None:
     run = harness.plan(replicas=2)
     harness.arm()
     record = harness.record()

@@ -96,7 +96,7 @@ def test_a_job_is_stopped_once_it_is_proven_to_be_ours(harness: ControlHarness, 
     assert harness.cloud.training.names("Stopping") == [harness.job()]
 
 
-def test_a_job_of_somebody_else_is_not_stopped(harness: ControlHarness) -> None:
+def test_a_foreign_job_is_not_stopped(harness: ControlHarness) -> None:
     run = harness.plan()
     request = dict(launched_request(harness))
     harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": harness.job(), "Tags": []})

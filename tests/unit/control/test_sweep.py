@@ -132,7 +132,7 @@ def test_a_sweep_by_hand_may_judge_younger_jobs(harness: ControlHarness) -> None
     assert swept(harness, young_seconds=0).stopped == (name,)
 
 
-def test_a_job_of_somebody_else_under_our_names_is_reported_and_left(harness: ControlHarness) -> None:
+def test_a_foreign_job_under_our_names_is_reported_and_left(harness: ControlHarness) -> None:
     name = orphan(harness, Tags=[])
     assert swept(harness, young_seconds=0) == Swept((), (), (name,), ())
     assert harness.cloud.training.names("InProgress") == [name]

@@ -89,6 +89,10 @@ def test_a_timer_that_fires_again_completes_what_the_first_call_did_not(
     assert run.documents.fence() == fence
 
 
+def test_a_run_without_a_gate_passes_it(harness: ControlHarness) -> None:
+    assert fire(harness.plan("ungated"), Timer.LAUNCH_GATE) is Fired.PASSED
+
+
 def test_a_deadline_raises_the_fence_whatever_the_replicas_do(harness: ControlHarness, run: ActiveRun) -> None:
     train(harness, 0)
     assert fire(run, Timer.DEADLINE) is Fired.STOPPED

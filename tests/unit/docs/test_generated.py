@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 from docs.generate import BEGIN, DOCS, END, budget_table, pages, spec_reference
 from muster.contract.aws.failures import FailureClass
 from muster.contract.run.run_events import OUT
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
+from muster.replica.context import Context
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
@@ -33,3 +37,10 @@ def test_the_page_of_the_events_names_every_field_of_every_event() -> None:
     for event in OUT:
         section = page.partition(f"### {event.detail_type}\n")[2].partition("\n### ")[0]
         assert [name for name in event.model_fields if f"| `{name}` |" not in section] == []
+
+
+def test_every_field_of_the_context_is_explained() -> None:
+    page = (DOCS / "training.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| `[\w.]+` \| (.*) \|$", page, re.MULTILINE))
+    for field in dataclasses.fields(Context):
+        assert len(rows.get(field.name, "").split()) >= 5, field.name

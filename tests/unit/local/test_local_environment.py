@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from muster.local.process_environment import bare_environment, client_environment, endpoint_variables, shell_lines
-from tests.unit.local.samples import STATE
+from tests.support.local_samples import STATE
 
 REAL = {
     "AWS_PROFILE": "production",

@@ -8,7 +8,7 @@ import pytest
 
 from muster.contract.aws.job_status import JobStatus
 from muster.local.sagemaker.training_job import Change, Job, Secondary
-from tests.unit.local.samples import REQUEST
+from tests.support.local_samples import REQUEST
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/muster-run-r0-a1"
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from muster.local.cloud_errors import NotRunningError
 from muster.local.cloud_state import StateDirectory
 from muster.local.service.certificates import ensure_certificates
-from tests.unit.local.samples import STATE
+from tests.support.local_samples import STATE
 
 
 def test_what_is_written_can_be_read_by_its_owner_only(tmp_path: Path) -> None:

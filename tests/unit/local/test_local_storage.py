@@ -9,7 +9,7 @@ import pytest
 from muster.local.sagemaker.job_storage import DownloadError, _inside, _relative
 from muster.local.sagemaker.job_tree import JobTree
 from muster.local.sagemaker.local_image import command, environment, is_local, working_directory
-from tests.unit.local.samples import REQUEST
+from tests.support.local_samples import REQUEST
 
 
 @pytest.mark.parametrize(

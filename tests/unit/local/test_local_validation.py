@@ -10,7 +10,7 @@ import pytest
 from muster.local.sagemaker.documented_limits import documented_violations, tag_violations
 from muster.local.sagemaker.request_validation import operation_model, refuse, service_model, violations
 from muster.local.sagemaker.service_errors import ServiceError
-from tests.unit.local.samples import REQUEST
+from tests.support.local_samples import REQUEST
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.replica.algorithms.algorithm import Algorithm, Turn, eager_estimate, mixed
+from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import AlgorithmError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import METRICS_MAX, Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
-from tests.unit.replica.peers import Run, gradient_of, run_all, wait_until
+from tests.support.peers import Run, gradient_of, run_all
+from tests.support.waiting import wait_until
 
 COUNT = 103
 
@@ -33,7 +34,7 @@ def replica(
 ) -> bytes:
     """Trains on gradients that depend on rank and inner step; returns the final global parameters."""
     parameters = np.zeros(COUNT, np.float32)
-    outer = DiLoCo(rendezvous, parameters, **settings)
+    outer = DiLoCo(rendezvous, parameters, Algorithm(**settings))
     step = 0
     while outer.round < rounds:
         before(outer.round)
@@ -59,9 +60,9 @@ def test_all_replicas_and_one_that_was_killed_end_with_the_same_bits(tmp_path: P
 
         try:
             try:
-                results.append(replica(Rendezvous.open(run.meeting(), rank, 1, Metrics()), settings, 9, dies))
+                results.append(replica(Rendezvous.open(run.context(), rank, 1, Metrics()), settings, 9, dies))
             except InterruptedError:
-                results.append(replica(Rendezvous.open(run.meeting(), rank, 2, Metrics()), settings, 9))
+                results.append(replica(Rendezvous.open(run.context(), rank, 2, Metrics()), settings, 9))
         except BaseException as error:
             errors.append(error)
 
@@ -72,22 +73,22 @@ def test_all_replicas_and_one_that_was_killed_end_with_the_same_bits(tmp_path: P
     assert len(set(results)) == 1
     # A joiner that was never there replays to the same bits.
     late = np.zeros(COUNT, np.float32)
-    DiLoCo(Rendezvous.open(run.meeting(), 2, 2, Metrics()), late, **settings)
+    DiLoCo(Rendezvous.open(run.context(), 2, 2, Metrics()), late, Algorithm(**settings))
     assert late.tobytes() == results[0]
 
 
 def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_comes(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=2, min_participants=2)
-    settings = {"sync_every": 4, "delay": 3}
-    first = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, Metrics()), a := np.zeros(COUNT, np.float32), **settings)
+    algorithm = Algorithm(sync_every=4, delay=3)
+    first = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), a := np.zeros(COUNT, np.float32), algorithm)
     a -= 1
     assert first.step() is None  # gives
-    assert first.step() is None  # and goes on, although nobody else has come
+    assert first.step() is None  # and continues, although no other replica has come
     assert first.round == 1
-    second = DiLoCo(Rendezvous.open(run.meeting(), 1, 1, Metrics()), b := np.zeros(COUNT, np.float32), **settings)
+    second = DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), b := np.zeros(COUNT, np.float32), algorithm)
     b -= 3
     second.step()
-    wait_until((tmp_path / "commits" / "00000001.json").exists)
+    wait_until("the first commit", (tmp_path / "commits" / "00000001.json").exists)
     assert first.step() is None
     outcome = first.step()
     assert outcome is not None
@@ -101,7 +102,7 @@ def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_c
 def test_utilisation_is_measured_and_goes_along_without_the_trainers_doing(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
     metrics = Metrics()
-    outer = DiLoCo(Rendezvous.open(run.meeting(), 0, 1, metrics), np.zeros(4, np.float32), sync_every=2)
+    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, metrics), np.zeros(4, np.float32), Algorithm(sync_every=2))
     # As many names as a trainer may use: what is measured has room beside them.
     metrics.log(**{f"metric{index}": index for index in range(METRICS_MAX)})
     for _ in range(4):
@@ -112,7 +113,7 @@ def test_utilisation_is_measured_and_goes_along_without_the_trainers_doing(tmp_p
     assert "utilisation" not in run.commit(1).members[0].metrics
     assert len(run.commit(2).members[0].metrics) == METRICS_MAX + 1
     assert run.commit(2).members[0].metrics["utilisation"] < 1
-    with pytest.raises(ValueError, match="at most 31 metrics of a trainer's are carried"):
+    with pytest.raises(ValueError, match="a trainer can log at most 31 metrics"):
         metrics.log(one_more=1)
 
 
@@ -141,10 +142,10 @@ def test_fragments_take_turns_and_cover_everything_once() -> None:
 
 def test_the_schedule_gives_and_merges_within_each_interval() -> None:
     algorithm = Algorithm(sync_every=12, fragments=2, delay=2)
-    assert [algorithm.turn(step) for step in range(1, 7)] == [
-        Turn.NOTHING, Turn.NOTHING, Turn.NOTHING, Turn.GIVE, Turn.NOTHING, Turn.MERGE
+    assert [algorithm.action_after(step) for step in range(1, 7)] == [
+        Action.NOTHING, Action.NOTHING, Action.NOTHING, Action.GIVE, Action.NOTHING, Action.MERGE
     ]  # fmt: skip
-    assert Algorithm(sync_every=1).turn(1) is Turn.GIVE_AND_MERGE
+    assert Algorithm(sync_every=1).action_after(1) is Action.GIVE_AND_MERGE
 
 
 def test_mixing_keeps_alpha_of_the_local_parameters() -> None:
@@ -163,17 +164,20 @@ def test_everything_that_is_wrong_with_the_settings_is_said_at_once() -> None:
     with pytest.raises(AlgorithmError) as caught:
         Algorithm(sync_every=0, momentum=1.0, alpha=-1)
     assert str(caught.value) == (
-        "This is no way to train: sync_every is 0, not a positive number of inner steps; "
-        "momentum is 1.0, not from 0 to below 1; alpha is -1, not from 0 to below 1."
+        "The algorithm's settings are invalid: sync_every is 0; allowed: 1 or more inner steps; "
+        "momentum is 1.0; allowed: from 0 to below 1; alpha is -1; allowed: from 0 to below 1."
     )
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"sync_every": 10, "fragments": 3}, "sync_every is 10, not a multiple of the 3 fragments"),
-        ({"sync_every": 10, "fragments": 2, "delay": 5}, "delay is 5, not below the 5 inner steps"),
-        ({"sync_every": 10, "eager": True, "alpha": 0.5}, "eager goes without fragments, delay and alpha"),
+        ({"sync_every": 10, "fragments": 3}, "sync_every is 10; allowed: a multiple of the 3 fragments"),
+        (
+            {"sync_every": 10, "fragments": 2, "delay": 5},
+            "delay is 5; allowed: below 5, the steps between two exchanges",
+        ),
+        ({"sync_every": 10, "eager": True, "alpha": 0.5}, "eager cannot be combined with fragments, delay or alpha"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], reason: str) -> None:
@@ -183,6 +187,6 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any
 
 def test_replicas_with_other_settings_are_refused(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    DiLoCo(Rendezvous.open(run.meeting(), 0, 1, Metrics()), np.zeros(5, np.float32), learning_rate=0.7)
+    DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), np.zeros(5, np.float32), Algorithm(learning_rate=0.7))
     with pytest.raises(AlgorithmError, match=r"learning_rate is 0\.5 here and 0\.7 in the run"):
-        DiLoCo(Rendezvous.open(run.meeting(), 1, 1, Metrics()), np.zeros(5, np.float32), learning_rate=0.5)
+        DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), np.zeros(5, np.float32), Algorithm(learning_rate=0.5))

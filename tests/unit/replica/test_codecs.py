@@ -11,12 +11,13 @@ from hypothesis.extra.numpy import arrays
 from muster.contract.document import Document
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither
-from muster.replica.codecs.feedback import ErrorFeedback
+from muster.replica.codecs.error_feedback import ErrorFeedback
 from muster.replica.codecs.scales import SCALE_MIN
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
+    Encoding,
     Floats,
     byte_range,
     decode_blocks,
@@ -43,7 +44,7 @@ class Header(Document):
 
 
 def encoded(values: Floats, codec: Codec, *, dither: bool = False, error: Floats | None = None) -> memoryview:
-    return encode(KEY, values, lambda _: Header(), codec, dither=dither, error=error)
+    return encode(KEY, values, lambda _: Header(), Encoding(codec, dither=dither, error=error))
 
 
 def decoded(body: memoryview, count: int, codec: Codec) -> Floats:
@@ -172,7 +173,7 @@ def test_topk_keeps_the_largest_of_each_chunk(values: Floats) -> None:
 @every_codec
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2e30])
 @pytest.mark.parametrize("place", [0, 300, 5000])
-def test_what_nobody_can_average_is_not_encoded(codec: Codec, value: float, place: int) -> None:
+def test_values_that_cannot_be_averaged_are_not_encoded(codec: Codec, value: float, place: int) -> None:
     values = np.ones(5001, np.float32)
     values[place] = value
     with pytest.raises(CodecError, match="NaN, infinity or values beyond"):
@@ -225,8 +226,8 @@ def test_whatever_lies_in_a_block_a_codec_refuses_it_or_gives_bounded_values(
         codec.decode(room, values)
     except CodecError:
         return
-    # The plain codecs' values are judged by whoever decodes an object. No encoder writes int8's -128, which is a 127th
-    # more than the scale; who decodes an object refuses it beyond the limit, too.
+    # The plain codecs' values are judged by the process that decodes an object. No encoder writes int8's -128,
+    # which is a 127th more than the scale; a decoder refuses it beyond the limit, too.
     most = MAGNITUDE_MAX * (128 / 127 if codec.name == "int8" else 1)
     assert codec.name in {"fp32", "bf16", "fp16"} or np.all(np.abs(values) <= most)
 
@@ -234,7 +235,7 @@ def test_whatever_lies_in_a_block_a_codec_refuses_it_or_gives_bounded_values(
 @every_codec
 @examples
 @given(values=gradients())
-def test_dither_is_the_same_for_whoever_encodes(codec: Codec, values: Floats) -> None:
+def test_dither_is_the_same_for_every_process(codec: Codec, values: Floats) -> None:
     assert bytes(encoded(values, codec, dither=True)) == bytes(encoded(values.copy(), codec, dither=True))
 
 
@@ -245,7 +246,7 @@ def test_dither_passes_on_average_what_rounding_drops(name: str) -> None:
     small = values == values[1]
     means = []
     for round_ in range(200):
-        body = encode(keys.reduced(round_, 0, 0), values, lambda _: Header(), CODECS[name], dither=True)
+        body = encode(keys.reduced(round_, 0, 0), values, lambda _: Header(), Encoding(CODECS[name], dither=True))
         blocks = Blocks(values.size, CODECS[name])
         key = keys.reduced(round_, 0, 0)
         means.append(decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))[small].mean())
@@ -265,23 +266,25 @@ def test_dither_has_numbers_for_a_whole_piece() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @examples
 @given(seed=seeds, count=st.integers(1, 5000), rounds=st.integers(1, 8))
-def test_error_feedback_owes_exactly_what_did_not_arrive(name: str, seed: int, count: int, rounds: int) -> None:
+def test_the_residual_of_error_feedback_is_exactly_what_did_not_arrive(
+    name: str, seed: int, count: int, rounds: int
+) -> None:
     codec, rng = CODECS[name], np.random.default_rng(seed)
     feedback = ErrorFeedback(count)
     given_, arrived = np.zeros(count), np.zeros(count)
     for _ in range(rounds):
         gradient = rng.standard_normal(count).astype(np.float32)
-        owed = feedback.of(slice(0, count))
-        owed += gradient
-        before = owed.copy()
-        got = decoded(encoded(owed, codec, error=owed), count, codec)
-        assert np.array_equal(owed, before - got)
+        residual = feedback.of(slice(0, count))
+        residual += gradient
+        before = residual.copy()
+        got = decoded(encoded(residual, codec, error=residual), count, codec)
+        assert np.array_equal(residual, before - got)
         given_ += gradient
         arrived += got
     assert np.allclose(arrived + feedback.residual, given_, rtol=0, atol=rounds * 4e-6)
 
 
-def test_parts_owe_for_themselves() -> None:
+def test_each_part_has_its_own_residual() -> None:
     feedback = ErrorFeedback(6)
     feedback.of(slice(2, 4))[...] = 0.5
     assert feedback.residual.tolist() == [0, 0, 0.5, 0.5, 0, 0]
@@ -303,11 +306,11 @@ def test_a_quadratic_converges_as_without_a_codec(name: str, members: int) -> No
         rate = 0.1 if round_ < rounds // 2 else 0.02
         mean = np.zeros(count, np.float32)
         for target, feedback in zip(targets, feedbacks, strict=True):
-            owed = feedback.residual
-            owed += np.float32(rate) * (parameters - target)
-            mean += decoded(encoded(owed, codec, error=owed), count, codec) / np.float32(members)
+            residual = feedback.residual
+            residual += np.float32(rate) * (parameters - target)
+            mean += decoded(encoded(residual, codec, error=residual), count, codec) / np.float32(members)
         key = keys.reduced(round_, 0, 0)
-        body = encode(key, mean, lambda _: Header(), mean_codec, dither=True)
+        body = encode(key, mean, lambda _: Header(), Encoding(mean_codec, dither=True))
         parameters -= decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))
         if round_ >= rounds - 200:
             tail += parameters / 200
@@ -317,8 +320,8 @@ def test_a_quadratic_converges_as_without_a_codec(name: str, members: int) -> No
 
 
 @pytest.mark.parametrize("name", ["", "int5", "topk2", "topk2-8", "topk2-100", "topk2-1024", "fp32/1"])
-def test_an_unknown_codec_is_named_with_those_there_are(name: str) -> None:
-    with pytest.raises(ValueError, match=r"There is no codec .*; there are fp32, bf16, fp16, int8, int4, and topk2-K"):
+def test_an_unknown_codec_is_refused_with_the_list_of_all(name: str) -> None:
+    with pytest.raises(ValueError, match=r"codec is .*; allowed: fp32, bf16, fp16, int8, int4, and topk2-K"):
         codec_named(name)
 
 

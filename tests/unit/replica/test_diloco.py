@@ -17,11 +17,11 @@ from muster.replica.rounds.round_history import last_committed
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.keys import commit
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 
 def alone(root: Path) -> Rendezvous:
-    return Rendezvous.open(Run(root, replicas=1, min_participants=1).meeting(), 0, 1, Metrics())
+    return Rendezvous.open(Run(root, replicas=1, min_participants=1).context(), 0, 1, Metrics())
 
 
 def zeros(*shape: int) -> Floats:
@@ -63,8 +63,8 @@ def test_everything_that_is_wrong_with_the_parameters_is_said_at_once(tmp_path: 
     with pytest.raises(ParametersError) as caught:
         DiLoCo(alone(tmp_path), wrong)
     assert str(caught.value) == (
-        "The parameters cannot be trained together: a is float64, not float32; b is read-only; "
-        "c is a list, neither a NumPy array nor one that DLPack can share with NumPy."
+        "The parameters cannot be trained: a is float64, not float32; b is read-only; "
+        "c is of type list, neither a NumPy array nor one that DLPack can share with NumPy."
     )
 
 
@@ -80,14 +80,14 @@ def test_no_parameters_and_a_second_join_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ParametersError, match="there are no parameters"):
         DiLoCo(rendezvous, {})
     DiLoCo(rendezvous, zeros(3))
-    with pytest.raises(ParametersError, match="joins the rendezvous once"):
+    with pytest.raises(ParametersError, match="has joined the rendezvous already"):
         DiLoCo(rendezvous, zeros(3))
 
 
 @pytest.mark.parametrize("samples", [0, -1, float("nan"), float("inf")])
 def test_a_weight_that_is_none_is_refused(tmp_path: Path, samples: float) -> None:
     outer = DiLoCo(alone(tmp_path), zeros(3))
-    with pytest.raises(ValueError, match="samples must be a positive number"):
+    with pytest.raises(ParametersError, match=r"samples is .*; allowed: a positive, finite number"):
         outer.step(samples)
 
 
@@ -97,7 +97,7 @@ def test_all_replicas_begin_with_the_same_parameters_whatever_they_brought(tmp_p
 
     def begin(rank: int) -> None:
         parameters = np.full(100, rank, np.float32)
-        DiLoCo(Rendezvous.open(run.meeting(), rank, 1, Metrics()), parameters)
+        DiLoCo(Rendezvous.open(run.context(), rank, 1, Metrics()), parameters)
         begun.append(parameters.tobytes())
 
     threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(4)]

@@ -56,7 +56,7 @@ def test_the_window_is_a_multiple_of_what_rounds_needed_after_their_quorum() -> 
     assert grace_window(LONGEST, 1, steady(7.0)) == FACTOR * 8.0
 
 
-def test_it_is_never_longer_than_the_run_allows_nor_shorter_than_the_stores_clock_can_tell() -> None:
+def test_it_is_never_longer_than_the_run_allows_nor_shorter_than_the_resolution_of_the_stores_clock() -> None:
     assert grace_window(10.0, 2, steady(7.0)) == 10.0
     assert grace_window(LONGEST, 2, steady(0.0)) == GRACE_MIN_SECONDS
     assert grace_window(0.5, 2, steady(0.0)) == 0.5

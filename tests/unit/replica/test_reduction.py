@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from muster.replica.wire import blocks, keys
-from tests.rendezvous_keys import is_like, of_round
-from tests.unit.replica.peers import SHARDED, Faults, Killed, Run, all_ended
+from tests.support.peers import SHARDED, Faults, Killed, Run, all_ended
+from tests.support.rendezvous_keys import is_like, of_round
 
 SHARDS = 6  # two for each of three members
 
@@ -45,21 +45,21 @@ def test_an_owner_that_dies_between_its_shards_is_stood_in_for(run: Run) -> None
     assert len(list(run.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS
 
 
-def test_what_is_read_side_by_side_is_over_before_its_failure_is_told(run: Run) -> None:
-    meeting = run.meeting()
-    fails, goes_on, over = threading.Event(), threading.Event(), threading.Event()
+def test_what_is_read_side_by_side_is_over_before_its_failure_is_raised(run: Run) -> None:
+    context = run.context()
+    fails, running, over = threading.Event(), threading.Event(), threading.Event()
 
     def read(item: str) -> None:
         if item == "fails":
-            assert goes_on.wait(30)
+            assert running.wait(30)
             fails.set()
             raise ValueError(item)
-        goes_on.set()
+        running.set()
         assert fails.wait(30)
         # Long after its neighbour has failed it still writes into a buffer of the round's.
         time.sleep(0.2)
         over.set()
 
     with pytest.raises(ValueError, match="fails"):
-        meeting.side_by_side(read, ["fails", "goes on"])
+        context.side_by_side(read, ["fails", "runs"])
     assert over.is_set()

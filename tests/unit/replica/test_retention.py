@@ -14,7 +14,7 @@ from muster.replica.rounds.retention import horizon
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import StoreDeniedError
 from muster.replica.wire import keys
-from tests.unit.replica.peers import Faults, FaultyStore, Run, all_ended
+from tests.support.peers import Faults, FaultyStore, Run, all_ended
 
 
 def commit(named: Sequence[int], excluded: Sequence[int] = (), epochs: Sequence[int] = (1, 1, 1)) -> Commit:
@@ -97,6 +97,6 @@ def test_members_share_the_sweep(tmp_path: Path) -> None:
     with all_ended(peers):
         for peer in peers:
             peer.join()
-    # With all members in step each place is listed once for each horizon, by whoever it is dealt to.
+    # With all members in step each place is listed once for each horizon, by the member it is assigned to.
     assert {listed[keys.before(keys.contributions_of(rank), round_)] for rank in range(3) for round_ in (3, 5)} == {1}
     assert not (tmp_path / keys.contribution(4, 0, 1)).exists()

@@ -14,7 +14,7 @@ from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import keys
-from tests.unit.replica.peers import Run
+from tests.support.peers import Run
 
 COUNT = 1_000
 
@@ -23,7 +23,7 @@ COUNT = 1_000
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Snapshots:
     """Shards of at most 300 values: some hold the end of the parameters and the beginning of the momentum."""
     monkeypatch.setattr(snapshots, "SHARD_BYTES_MAX", 1_200)
-    return Snapshots(Run(tmp_path, snapshot_rounds=2).meeting(), COUNT, "layout")
+    return Snapshots(Run(tmp_path, snapshot_rounds=2).context(), COUNT, "layout")
 
 
 def state(round_: int) -> GlobalState:
@@ -50,13 +50,13 @@ def test_what_is_stored_in_shards_is_loaded_bit_for_bit(kept: Snapshots, round_:
 
 
 def test_shards_are_bounded_however_large_the_model_is() -> None:
-    meeting = Run(Path("nowhere"), replicas=4).meeting()
-    huge = Snapshots(meeting, 10_000_000_000, "layout")  # 80 GB with its momentum, sixteen times a single PUT
+    context = Run(Path("nowhere"), replicas=4).context()
+    huge = Snapshots(context, 10_000_000_000, "layout")  # 80 GB with its momentum, sixteen times a single PUT
     assert 2 * huge.count * 4 / huge.shards(2) <= snapshots.SHARD_BYTES_MAX
-    assert Snapshots(meeting, 1_000, "layout").shards(2) == 1
+    assert Snapshots(context, 1_000, "layout").shards(2) == 1
 
 
-def test_the_missing_shards_are_those_nobody_wrote(kept: Snapshots) -> None:
+def test_the_missing_shards_are_those_not_written(kept: Snapshots) -> None:
     assert kept.shards(2) == 7
     kept.put(state(2), [0, 3])
     assert kept.missing(2) == [1, 2, 4, 5, 6]
@@ -71,7 +71,7 @@ def damage(root: Path, round_: int) -> None:
 
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(kept: Snapshots, tmp_path: Path) -> None:
     for round_ in range(1, 5):
-        kept.meeting.store.create(keys.commit(round_), b"{}")
+        kept.context.store.create(keys.commit(round_), b"{}")
     store(kept, 2)
     store(kept, 4)
     damage(tmp_path, 4)
@@ -83,9 +83,9 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(kept: Snapshots, t
         latest_state(kept)
 
 
-def test_a_snapshot_that_is_deleted_is_told_from_one_that_never_was(kept: Snapshots) -> None:
+def test_a_snapshot_that_is_deleted_is_distinguished_from_one_that_never_was(kept: Snapshots) -> None:
     store(kept, 2)
-    kept.meeting.store.delete([keys.snapshot(2, "shared", 3)])
+    kept.context.store.delete([keys.snapshot(2, "shared", 3)])
     with pytest.raises(ObjectMissingError):
         kept.load(2)
     assert kept.load(4) is None

@@ -11,10 +11,10 @@ import pytest
 from muster.contract.aws.failures import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
-from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, run_name, spec_of
+from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, new_run_name, spec_of
 from muster.torchx.command import ARGUMENT_MAX, RANK, SHELL, LongCommandError, of_one_node, shell_arguments
 from muster.torchx.options import FORMER, REFUSED, Texts, Values
-from tests.unit.docs.test_torchx import OPTIONS
+from tests.support.torchx_options import OPTIONS
 
 ECHO = (sys.executable, "-c", "import os, sys; print(repr(sys.argv[1:]), repr(os.environ.get('SAID')))")
 
@@ -178,7 +178,8 @@ def test_the_former_count_of_instances_is_the_count_of_replicas() -> None:
 
 
 def test_a_name_is_new_and_begins_as_it_was_asked() -> None:
-    first, second = run_name("my_training app", None), run_name("app", "x" * 80)
+    first, second = new_run_name("my_training app", None), new_run_name("app", "x" * 80)
     assert first.startswith("my-training-app-")
-    assert len(second) == 40
-    assert run_name("app", None) != run_name("app", None)
+    # It leaves room for the number of a continuation.
+    assert len(second) == 36
+    assert new_run_name("app", None) != new_run_name("app", None)

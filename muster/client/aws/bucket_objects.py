@@ -1,0 +1,96 @@
+"""Calls to S3: the objects in the stack's bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+from botocore.exceptions import ClientError as AwsError
+
+from muster.client.aws.connection import Connection
+from muster.client.aws.error_translation import error_code, translated
+from muster.contract.layout import s3_uri
+from muster.contract.run.source_delivery import REFRESH_DAYS
+
+if TYPE_CHECKING:
+    from muster.client.launch.source_archive import PackedSource
+
+
+class _Condition(TypedDict, total=False):
+    IfNoneMatch: str
+    IfMatch: str
+
+
+class _Stored(NamedTuple):
+    etag: str
+    at: datetime
+
+
+class BucketObjects:
+    """The objects in the stack's bucket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def keys_after(self, prefix: str, start_after: str) -> Iterator[str]:
+        """The keys under `prefix` that sort after `start_after`, in order; 1,000 to a call."""
+        return (key for key, _ in self.items_after(prefix, start_after))
+
+    def items_after(self, prefix: str, start_after: str) -> Iterator[tuple[str, datetime]]:
+        """The same keys, each with the time at which its object was written."""
+        bucket = self._connection.stack.bucket
+        with translated():
+            pages = self._connection.s3.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=prefix, StartAfter=start_after
+            )
+            for page in pages:
+                for item in page.get("Contents", []):
+                    yield item["Key"], item["LastModified"]
+
+    def read(self, key: str) -> bytes | None:
+        """The object at `key`, or None when there is none."""
+        bucket = self._connection.stack.bucket
+        with translated():
+            try:
+                return self._connection.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            except AwsError as error:
+                if error_code(error) != "NoSuchKey":
+                    raise
+                return None
+
+    def find(self, key: str) -> str | None:
+        """The URI of the object at `key`, or None when there is none."""
+        return None if self._stored(key) is None else s3_uri(self._connection.stack.bucket, key)
+
+    def modified_at(self, key: str) -> datetime | None:
+        """When the object at `key` was written, or None when there is none."""
+        stored = self._stored(key)
+        return None if stored is None else stored.at
+
+    def store_source(self, source: PackedSource) -> str:
+        """Store an archive of source code unless a recent copy is there; returns its URI."""
+        key, bucket = source.key, self._connection.stack.bucket
+        stored = self._stored(key)
+        if stored is None or datetime.now(UTC) - stored.at > timedelta(days=REFRESH_DAYS):
+            # The bucket's policy refuses an unconditional overwrite.
+            condition: _Condition = {"IfNoneMatch": "*"} if stored is None else {"IfMatch": stored.etag}
+            with translated():
+                try:
+                    self._connection.s3.put_object(Bucket=bucket, Key=key, Body=source.compressed(), **condition)
+                except AwsError as error:
+                    # Another client has just stored the same source.
+                    if error_code(error) not in {"PreconditionFailed", "ConditionalRequestConflict"}:
+                        raise
+        return s3_uri(bucket, key)
+
+    def _stored(self, key: str) -> _Stored | None:
+        bucket = self._connection.stack.bucket
+        with translated():
+            try:
+                found = self._connection.s3.head_object(Bucket=bucket, Key=key)
+            except AwsError as error:
+                if error_code(error) != "404":
+                    raise
+                return None
+        return _Stored(found["ETag"], found["LastModified"])

@@ -1,0 +1,121 @@
+"""One session's clients of the services, and the stack that is found with them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+from botocore.exceptions import ClientError as AwsError
+
+from muster.client.aws.deployed_stack import Stack
+from muster.client.aws.error_translation import error_code, translated
+from muster.client.errors import StackNotFoundError, UnreachableError
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+CONFIG = Config(
+    connect_timeout=5,
+    read_timeout=30,
+    retries={"mode": "standard", "total_max_attempts": 3},
+    user_agent_extra="muster",
+)
+# Other users of the account call FilterLogEvents too. A follower can wait, and must not lose its position.
+_PATIENT = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 8}))
+
+
+def open_session(profile: str | None, region: str | None) -> boto3.Session:
+    """A session; a profile or region that is left out is chosen as the AWS CLI chooses it.
+
+    Raises:
+        CredentialsError: there is no such profile.
+    """
+    with translated():
+        # boto3 itself reads only AWS_DEFAULT_REGION.
+        return boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION") or None)
+
+
+class Connection:
+    """The clients of one session, each made on first use: making one costs more CPU time than most calls."""
+
+    def __init__(self, stack_name: str, session: boto3.Session, config: Config) -> None:
+        self.session = session
+        self._stack_name = stack_name
+        self._config = config
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The stack, read from its CloudFormation outputs.
+
+        Raises:
+            StackNotFoundError: there is none of that name.
+            ForeignStackError: it is not a Muster stack.
+        """
+        with translated():
+            try:
+                answer = self.cloudformation.describe_stacks(StackName=self._stack_name)
+            except AwsError as error:
+                # DescribeStacks answers a stack that does not exist with this general code.
+                if error_code(error) != "ValidationError":
+                    raise
+                region = self.cloudformation.meta.region_name
+                raise StackNotFoundError(self._stack_name, region) from error
+        outputs = {item["OutputKey"]: item["OutputValue"] for item in answer["Stacks"][0].get("Outputs", [])}
+        return Stack.from_outputs(self._stack_name, outputs)
+
+    @cached_property
+    def cloudformation(self) -> CloudFormationClient:
+        """The client of CloudFormation."""
+        with _creation():
+            return self.session.client("cloudformation", config=self._config)
+
+    @cached_property
+    def stepfunctions(self) -> SFNClient:
+        """The client of Step Functions."""
+        with _creation():
+            return self.session.client("stepfunctions", config=self._config)
+
+    @cached_property
+    def sagemaker(self) -> SageMakerClient:
+        """The client of SageMaker."""
+        with _creation():
+            return self.session.client("sagemaker", config=self._config)
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """The client of S3."""
+        with _creation():
+            return self.session.client("s3", config=self._config)
+
+    @cached_property
+    def logs(self) -> CloudWatchLogsClient:
+        """The client of CloudWatch Logs, which retries more often."""
+        with _creation():
+            return self.session.client("logs", config=_PATIENT)
+
+
+# A session must not make two clients at once; the clients themselves may be used from many threads.
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _creation() -> Iterator[None]:
+    with _one_at_a_time, translated():
+        try:
+            yield
+        except ValueError as error:
+            if isinstance(error, BotoCoreError):
+                raise
+            # botocore reports a malformed AWS_ENDPOINT_URL this way.
+            raise UnreachableError(str(error)) from error

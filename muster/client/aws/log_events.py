@@ -1,0 +1,79 @@
+"""Calls to CloudWatch Logs, within the rate that it allows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import TypedDict
+
+from botocore.exceptions import ClientError as AwsError
+
+from muster.client.aws.connection import Connection
+from muster.client.aws.error_translation import error_code, translated
+from muster.client.logs.log_lines import LogEvent
+from muster.contract.names import TRAINING_LOG_GROUP
+
+# FilterLogEvents: 5 calls per second in an account and region.
+_CALLS_PER_SECOND = 5.0
+
+
+class _Window(TypedDict, total=False):
+    startTime: int
+    endTime: int
+
+
+class _Position(TypedDict, total=False):
+    nextToken: str
+
+
+class RateLimiter:
+    """Spaces out the calls of all threads of this process, in the order of asking."""
+
+    def __init__(self, per_second: float) -> None:
+        self._gap = 1 / per_second
+        self._free = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Return when this caller may call."""
+        with self._lock:
+            now = time.monotonic()
+            slot = max(now, self._free)
+            self._free = slot + self._gap
+        time.sleep(slot - now)
+
+
+class LogEvents:
+    """The log events of training jobs. All jobs of an account share one log group."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._limiter = RateLimiter(_CALLS_PER_SECOND)
+
+    def pages(self, stream_prefix: str, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
+        """The events of the streams that begin with `stream_prefix`, in time order; at most 10,000 to a call."""
+        window: _Window = {}
+        if since_ms is not None:
+            window["startTime"] = since_ms
+        if until_ms is not None:
+            window["endTime"] = until_ms
+        with translated():
+            position: _Position = {}
+            try:
+                while True:
+                    self._limiter.wait()
+                    page = self._connection.logs.filter_log_events(
+                        logGroupName=TRAINING_LOG_GROUP, logStreamNamePrefix=stream_prefix, **window, **position
+                    )
+                    yield [
+                        LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
+                        for item in page["events"]
+                    ]
+                    if "nextToken" not in page:
+                        return
+                    position = {"nextToken": page["nextToken"]}
+            except AwsError as error:
+                # SageMaker creates the log group with the first job of an account.
+                if error_code(error) != "ResourceNotFoundException":
+                    raise

@@ -1,0 +1,112 @@
+"""Calls to Step Functions: the executions of the stack's state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypedDict
+
+from botocore.exceptions import ClientError as AwsError
+
+from muster.client.aws.connection import Connection
+from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
+from muster.client.errors import UnknownRunError
+from muster.contract import names
+from muster.contract.errors import RunNameTakenError
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions.literals import ExecutionStatusType
+    from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
+
+_UNKNOWN = {"ExecutionDoesNotExist", "InvalidArn"}
+_PAGE = 100  # executions per ListExecutions call
+
+
+class _Status(TypedDict, total=False):
+    statusFilter: ExecutionStatusType
+
+
+class WorkflowExecutions:
+    """The executions of the stack's state machine, one for each run."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def start(self, execution: str, document: str) -> None:
+        """StartExecution. Idempotent: the same name with the same input, while it runs, is the same run.
+
+        Raises:
+            RunNameTakenError: the name belongs to another run.
+        """
+        stack = self._connection.stack
+        with translated():
+            try:
+                self._connection.stepfunctions.start_execution(
+                    stateMachineArn=stack.state_machine_arn, name=execution, input=document
+                )
+            except AwsError as error:
+                if error_code(error) != "ExecutionAlreadyExists":
+                    raise
+                raise RunNameTakenError(execution, stack.execution_arn(execution)) from error
+
+    def describe(self, execution: str) -> Execution:
+        """DescribeExecution.
+
+        Raises:
+            UnknownRunError: there is none of that name.
+        """
+        return Execution.from_description(self._description(execution))
+
+    def input_of(self, execution: str) -> str:
+        """The input that the execution was started with.
+
+        Raises:
+            UnknownRunError: there is none of that name.
+        """
+        return self._description(execution).get("input", "")
+
+    def _description(self, execution: str) -> DescribeExecutionOutputTypeDef:
+        stack = self._connection.stack
+        with translated():
+            try:
+                return self._connection.stepfunctions.describe_execution(executionArn=stack.execution_arn(execution))
+            except AwsError as error:
+                if error_code(error) not in _UNKNOWN:
+                    raise
+                raise UnknownRunError(execution, stack.name) from error
+
+    def list(self, status: ExecutionStatus | None) -> Iterator[ExecutionSummary]:
+        """The executions of the stack, the newest first; 100 to a call, which is made when it is needed."""
+        condition: _Status = {} if status is None else {"statusFilter": status.value}
+        machine = self._connection.stack.state_machine_arn
+        with translated():
+            pages = self._connection.stepfunctions.get_paginator("list_executions").paginate(
+                stateMachineArn=machine, PaginationConfig={"PageSize": _PAGE}, **condition
+            )
+            for page in pages:
+                yield from map(ExecutionSummary.from_item, page["executions"])
+
+    def live_runs(self) -> set[str]:
+        """The names of the runs whose executions have not ended."""
+        return {names.run_name(execution.name) for execution in self.list(ExecutionStatus.RUNNING)}
+
+    def stop(self, execution: str, cause: str) -> bool:
+        """StopExecution. Returns whether this call stopped it: false when it had ended already.
+
+        Raises:
+            UnknownRunError: there is none of that name.
+        """
+        stack = self._connection.stack
+        with translated():
+            try:
+                self._connection.stepfunctions.stop_execution(
+                    executionArn=stack.execution_arn(execution), error="Muster.Cancelled", cause=cause
+                )
+            except AwsError as error:
+                # An execution that has ended is refused as invalid, not with a code of its own.
+                if error_code(error) == "ValidationException" and self.describe(execution).ended_at:
+                    return False
+                if error_code(error) not in _UNKNOWN:
+                    raise
+                raise UnknownRunError(execution, stack.name) from error
+        return True

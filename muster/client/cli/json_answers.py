@@ -1,0 +1,69 @@
+"""What the commands of `muster` print with `--json`, where it is not a document of the SDK.
+
+The fields are a promise to scripts: none is removed, none changes its meaning.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from muster.client.runs.event_log import EventLogEntry
+from muster.client.runs.run_list import RunSummary
+from muster.contract.document import Document
+from muster.contract.errors import Problem
+
+
+class SpecWritten(Document):
+    """A spec to start with."""
+
+    file: str = Field(description="where it was written; - is nowhere")
+    text: str | None = Field(description="the spec itself, when it was written nowhere")
+
+
+class Started(Document):
+    """A run that was started."""
+
+    run: str
+    parent: str | None = Field(default=None, description="the run that it continues")
+
+
+class Runs(Document):
+    """The runs of a stack, the newest first."""
+
+    runs: tuple[RunSummary, ...]
+
+
+class EventLog(Document):
+    """The events of a run, oldest first."""
+
+    run: str
+    events: tuple[EventLogEntry, ...]
+
+
+class PageWritten(Document):
+    """A run's page in a file."""
+
+    run: str
+    file: str
+    bytes: int
+
+
+class PageServed(Document):
+    """A run's page on this machine."""
+
+    run: str
+    url: str
+
+
+class ErrorDetail(Document):
+    """What went wrong."""
+
+    code: str = Field(description="Muster. and the error's class")
+    message: str = Field(description="the message, as on standard error")
+    problems: tuple[Problem, ...] = Field(description="of a spec, all at once; of another error none")
+
+
+class Failed(Document):
+    """A command that ended with an error; with --json it prints this instead of its answer."""
+
+    error: ErrorDetail

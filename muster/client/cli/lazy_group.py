@@ -1,0 +1,69 @@
+"""A group of commands, each of which is imported only when it runs: `muster --help` stays quick."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from muster.contract.errors import MusterError
+
+
+class Row(NamedTuple):
+    """Where a command is defined, and its line in `muster --help`: the first line of its docstring."""
+
+    target: str
+    """`module:name` of a function, or of a Typer app."""
+    help: str
+    extra: str = ""
+    """The extra of the package that brings what the module imports."""
+
+
+class MissingExtraError(MusterError):
+    """The packages that a command needs are not installed."""
+
+    def __init__(self, command: str, extra: str, module: str) -> None:
+        # No `pip install muster`: on the package index that name belongs to another project.
+        super().__init__(
+            f"`muster {command}` needs the module {module}, which is not installed: run pip install '.[{extra}]' in a "
+            "clone of Muster."
+        )
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command that has not been imported."""
+
+    def __init__(self, name: str, row: Row) -> None:
+        super().__init__(name=name, callback=None, help=row.help, add_help_option=False)
+        self._row = row
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the real command, which runs in the place of this one."""
+        return self._load().make_context(info_name, args, parent, **extra)
+
+    def _load(self) -> Any:
+        module, _, name = self._row.target.partition(":")
+        try:
+            found = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if not self._row.extra:
+                raise
+            raise MissingExtraError(str(self.name), self._row.extra, error.name or str(error)) from error
+        if isinstance(found, typer.Typer):
+            return get_command(found)
+        app = typer.Typer(add_completion=False)
+        app.command(self.name)(found)
+        return get_command(app)
+
+
+class LazyGroup(TyperGroup):
+    """The commands of a table, in its order."""
+
+    table: ClassVar[dict[str, Row]] = {}
+
+    def __init__(self, **options: Any) -> None:
+        commands = {name: LazyCommand(name, row) for name, row in self.table.items()}
+        super().__init__(**{**options, "commands": commands})

@@ -1,0 +1,59 @@
+"""Which lines `muster logs` shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from muster.client.errors import OptionError
+from muster.contract.names import REPLICAS_MAX
+from muster.contract.training.ranks import parse_ranks
+
+_AGO = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_RANKS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
+
+
+@dataclass(frozen=True)
+class LogFilter:
+    """Which lines `muster logs` shows."""
+
+    rank: Annotated[str | None, typer.Option("--rank", "-r", help="Only these ranks: 3, 0-3 or 0,2,8-11.")] = None
+    since: Annotated[str | None, typer.Option("--since", help="Only from then on: 10m, 2h, 3d or an ISO time.")] = None
+    until: Annotated[str | None, typer.Option("--until", help="Only until then, written likewise.")] = None
+    regex: Annotated[str | None, typer.Option("--regex", help="Only lines that match it somewhere.")] = None
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last lines, at most this many.")] = (
+        None
+    )
+
+
+def read_time(option: str, text: str) -> datetime:
+    """The time that `10m` (ago) or an ISO time names; one without a zone is local.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        remedy = "write an age like 90s, 10m, 2h or 3d, or a time like 2026-11-21T09:30:00Z"
+        raise OptionError(text, remedy, option) from None
+
+
+def read_ranks(text: str) -> frozenset[int]:
+    """The ranks in `0,2,8-11`.
+
+    Raises:
+        OptionError: it is not a list of ranks.
+    """
+    parts = parse_ranks(text) if _RANKS.fullmatch(text) is not None else []
+    if not parts or any(len(part) == 0 or part[-1] >= REPLICAS_MAX for part in parts):
+        raise OptionError(text, f"write ranks like 3, 0-3 or 0,2,8-11, up to {REPLICAS_MAX - 1:,}", option="--rank")
+    return frozenset(rank for part in parts for rank in part)

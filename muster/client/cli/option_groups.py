@@ -1,0 +1,100 @@
+"""The arguments and options that commands share. Heavy imports wait inside the functions: Tab completion must be quick.
+
+A command takes related options as one parameter, a dataclass whose fields are the options; `grouped` spreads them for
+Typer, which knows only a function's own parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import typer
+
+from muster.client.aws.deployed_stack import DEFAULT_STACK
+
+if TYPE_CHECKING:
+    from muster.client.sdk import Muster
+
+_COMPLETED_MAX = 100  # one call: ListExecutions returns at most 100
+
+
+def _run_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The newest runs of the stack that the command line names; none when AWS does not answer quickly."""
+    from botocore.config import Config  # noqa: PLC0415
+
+    from muster.client.aws.cloud import Cloud  # noqa: PLC0415
+    from muster.client.aws.connection import open_session  # noqa: PLC0415
+    from muster.client.runs.run_list import list_runs  # noqa: PLC0415
+    from muster.contract.errors import MusterError  # noqa: PLC0415
+
+    quick = Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 1})
+    options = context.params
+    try:
+        session = open_session(options.get("profile"), options.get("region"))
+        runs = list_runs(Cloud(options.get("stack") or DEFAULT_STACK, session, quick), None, _COMPLETED_MAX)
+    except MusterError:
+        return []
+    return [run.run for run in runs if run.run.startswith(incomplete)]
+
+
+SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON file; - reads standard input.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.", autocompletion=_run_names)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends.")]
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """The stack that a command asks."""
+
+    stack: Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")] = DEFAULT_STACK
+    profile: Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")] = None
+    region: Annotated[
+        str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
+    ] = None
+
+    def muster(self) -> Muster:
+        """The stack.
+
+        Raises:
+            CredentialsError: there is no such profile.
+        """
+        from muster.client.sdk import Muster  # noqa: PLC0415
+
+        return Muster(self.stack, profile=self.profile, region=self.region or None)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with every parameter that is a dataclass replaced by keyword parameters, one for each field."""
+    hints = get_type_hints(command, include_extras=True)
+    own: list[inspect.Parameter] = []
+    groups: dict[str, type] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+        else:
+            own.append(parameter.replace(annotation=kind))
+    spread = [_keyword(kind, name) for kind in groups.values() for name in (field.name for field in fields(kind))]
+
+    @wraps(command)
+    def run(*arguments: object, **options: object) -> None:
+        made = {
+            name: kind(**{field.name: options.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(*arguments, **options, **made)
+
+    parameters = [*own, *spread]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _keyword(group: type, name: str) -> inspect.Parameter:
+    annotation = get_type_hints(group, include_extras=True)[name]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=annotation)

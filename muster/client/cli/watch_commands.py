@@ -1,0 +1,87 @@
+"""The commands that follow a run: its status, its log, its live page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from muster.client.cli.json_answers import PageServed
+from muster.client.cli.log_filter import LogFilter, read_ranks, read_time
+from muster.client.cli.option_groups import Json, RunName, StackOptions, Watch, grouped
+from muster.client.cli.output import after_interrupt, busy, print_answer
+from muster.client.cli.watch import exit_with, leave, show_status, watch_run
+from muster.client.logs.log_lines import read_regex
+
+
+@grouped
+def status(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json = False) -> None:
+    """Show a run's status."""
+    named = stack.muster().run(run)
+    if watch:
+        watch_run(named, as_json=json)
+        return
+    with busy("Reading the run"):
+        now = named.status()
+    if json:
+        print_answer(now)
+    else:
+        show_status(now)
+    exit_with(now.state)
+
+
+@grouped
+def logs(
+    run: RunName,
+    lines: LogFilter,
+    stack: StackOptions,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new lines until the run ends.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what the replicas have written, merged in time order."""
+    from muster.client.cli.log_text import printer  # noqa: PLC0415
+
+    named = stack.muster().run(run)
+    found = named.logs(
+        None if lines.rank is None else read_ranks(lines.rank),
+        follow=follow,
+        since=None if lines.since is None else read_time("--since", lines.since),
+        until=None if lines.until is None else read_time("--until", lines.until),
+        regex=None if lines.regex is None else read_regex(lines.regex, "--regex").pattern,
+        tail=lines.tail,
+    )
+    show = printer(as_json=json)
+    try:
+        for line in found:
+            show(line)
+    except KeyboardInterrupt:
+        after_interrupt()
+        leave(named)
+
+
+@grouped
+def ui(
+    run: RunName,
+    stack: StackOptions,
+    *,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535, help="On this machine only; 0 uses any free port.")
+    ] = 0,
+    json: Json = False,
+) -> None:
+    """Serve a run's page on this machine, and keep it up to date until Ctrl-C."""
+    from muster.client.cli.page_server import PageServer  # noqa: PLC0415
+
+    with busy("Making the page"):
+        source = stack.muster().run(run).live_page()
+        source.look()
+    with PageServer(source, port) as server:
+        try:
+            if json:
+                print_answer(PageServed(run=run, url=server.url))
+            else:
+                typer.echo(f"{run}: {server.url} (Ctrl-C stops serving the page; the run continues)")
+            server.serve_forever()
+        except KeyboardInterrupt:
+            after_interrupt()

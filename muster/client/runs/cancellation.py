@@ -1,0 +1,48 @@
+"""Cancelling a run: the one way for the SDK, the command line, TorchX and the executor."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import Field
+
+from muster.client.aws.cloud import Cloud
+from muster.client.runs.observer import Observer
+from muster.contract.document import Document
+
+_CAUSE = "Cancelled by a client of Muster."
+
+
+class Cancellation(Document):
+    """What a cancellation stopped."""
+
+    run: str = Field(description="the run that was named")
+    stopped: tuple[str, ...] = Field(
+        description="the runs that were stopped: that run or a continuation of it; empty when all had ended"
+    )
+
+
+def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
+    """Stop `run`, or the continuation that trains in its place; one that is about to start is waited for.
+
+    Raises:
+        UnknownRunError: there is no such run.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    name: str | None = run
+    while name is not None:
+        if cloud.executions.describe(name).ended_at is None and cloud.executions.stop(name, _CAUSE):
+            return Cancellation(run=run, stopped=(name,))
+        name = _continuation(cloud, name, poll_seconds)
+    return Cancellation(run=run, stopped=())
+
+
+def _continuation(cloud: Cloud, ended: str, poll_seconds: float) -> str | None:
+    observer = Observer(cloud, ended)
+    while True:
+        # Asked before the continuation is looked for: one that starts in between is found.
+        may_follow = observer.may_be_continued()
+        found = observer.continuation()
+        if found is not None or not may_follow:
+            return found
+        time.sleep(poll_seconds)

@@ -1,0 +1,157 @@
+"""A run's status in words: rows, a headline, and a line for each change. Pure; the callers draw it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
+from muster.contract import timestamps
+from muster.contract.aws.job_status import JobStatus
+
+_BEFORE_SHOWN = 3  # of the runs in the queue
+_SPOT_PAUSES = {"Interrupted", "Restarting"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One replica's row; every cell holds the text that is shown."""
+
+    rank: str
+    attempt: str
+    status: str
+    round: str
+    metrics: str
+    note: str
+    alert: bool
+
+    @classmethod
+    def of(cls, replica: ReplicaStatus, state: RunState) -> Row:
+        """The row of `replica` in a run in this state."""
+        return cls(
+            rank=str(replica.rank),
+            attempt=str(replica.attempt or "–"),
+            status=status_word(replica),
+            round="–" if replica.round is None else str(replica.round),
+            metrics=metrics_text(replica.metrics),
+            note=note(replica, state),
+            alert=replica.waiting_for is not None
+            or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
+            or replica.secondary in _SPOT_PAUSES,
+        )
+
+
+def status_word(replica: ReplicaStatus) -> str:
+    """The replica's status; while its job is in progress, the more detailed secondary status."""
+    if replica.waiting_for is not None:
+        return f"waiting for {replica.waiting_for}"
+    if replica.status is None:
+        return "not launched"
+    if replica.status == JobStatus.IN_PROGRESS and replica.secondary:
+        return replica.secondary
+    return replica.status
+
+
+def metrics_text(metrics: dict[str, float]) -> str:
+    """`accuracy 0.912, loss 0.31`; without the round, which has its own column."""
+    shown = (f"{name} {value:.4g}" for name, value in sorted(metrics.items()) if name != "round")
+    return ", ".join(shown) or "–"
+
+
+def note(replica: ReplicaStatus, state: RunState) -> str:
+    """Why a replica has its status, where that needs a word: a rerun, an interruption, an end."""
+    if replica.waiting_for is not None:
+        return ""
+    if replica.secondary in _SPOT_PAUSES:
+        return "spot: restarting"
+    if replica.status in {JobStatus.FAILED, JobStatus.STOPPED}:
+        reason = replica.ends[-1] if replica.ends and replica.ends[-1] else "reason not known yet"
+        return f"{reason}: deciding" if state is RunState.RUNNING else str(reason)
+    if replica.attempt > 1:
+        counted = Counter(str(end or "unknown") for end in replica.ends)
+        classes = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counted.items())
+        return f"rerun: {classes}" if classes else "rerun: an earlier request was refused"
+    return ""
+
+
+def headline(status: RunStatus) -> str:
+    """One line on the whole run."""
+    where = _rounds(status) if status.behind is None else queue_text(status)
+    words = [f"{status.run}: {status.state}", elapsed(status.started_at, status.ended_at), where]
+    if status.reruns:
+        words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
+    if status.parent:
+        words.append(f"continues {status.parent}")
+    if status.continued_by:
+        words.append(f"continued by {status.continued_by}")
+    if status.excluded:
+        words.append(f"{status.excluded} contribution{'s' if status.excluded > 1 else ''} excluded")
+    return ", ".join(words)
+
+
+def elapsed(started_at: str, ended_at: str | None) -> str:
+    """Minutes and seconds since the start, or until the end."""
+    end = timestamps.parse(ended_at) if ended_at else datetime.now(UTC)
+    seconds = max(0, int((end - timestamps.parse(started_at)).total_seconds()))
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
+
+
+def _rounds(status: RunStatus) -> str:
+    return "no round yet" if status.round is None else f"round {status.round}"
+
+
+def queue_text(status: RunStatus) -> str:
+    """The runs ahead in the queue; of many, the nearest ones."""
+    before = status.behind or ()
+    more = f" and {len(before) - _BEFORE_SHOWN} more" if len(before) > _BEFORE_SHOWN else ""
+    return f"queued behind {', '.join(before[-_BEFORE_SHOWN:])}{more}"
+
+
+def select(rows: Sequence[Row], limit: int) -> tuple[list[Row], str]:
+    """At most `limit` rows, preferring those with an alert or a note, by rank; and a line on the others."""
+    if len(rows) <= limit:
+        return list(rows), ""
+    preferred = sorted(range(len(rows)), key=lambda index: (not rows[index].alert, not rows[index].note, index))
+    shown = set(preferred[:limit])
+    hidden = Counter(row.status for index, row in enumerate(rows) if index not in shown)
+    words = ", ".join(f"{count} {word}" for word, count in hidden.most_common())
+    return [rows[index] for index in sorted(shown)], f"and {len(rows) - limit} more: {words}"
+
+
+def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
+    """One line for each change from one status to the next."""
+    known = {replica.rank: replica for replica in before.replicas} if before else {}
+    for replica in after.replicas:
+        line = _replica_line(replica, after.state)
+        previous = known.get(replica.rank)
+        if line and (previous is None or before is None or line != _replica_line(previous, before.state)):
+            yield line
+    if after.behind is not None and (before is None or before.behind != after.behind):
+        yield f"run {after.run} {queue_text(after)}"
+    if after.round is not None and (before is None or before.round != after.round):
+        yield _round_line(after)
+    if before is None or before.state is not after.state:
+        reason = f": {after.reason}" if after.reason else ""
+        yield f"run {after.run} {after.state}{reason}"
+    if after.continued_by is not None and (before is None or before.continued_by is None):
+        yield f"run {after.run} is continued by {after.continued_by}"
+
+
+def _replica_line(replica: ReplicaStatus, state: RunState) -> str:
+    if replica.waiting_for is not None:
+        return f"replica {replica.rank} {status_word(replica)}"
+    if replica.status is None:
+        return ""
+    remark = note(replica, state)
+    return f"replica {replica.rank} attempt {replica.attempt} {status_word(replica)}{f' ({remark})' if remark else ''}"
+
+
+def _round_line(status: RunStatus) -> str:
+    members = [replica for replica in status.replicas if replica.round == status.round]
+    text = f"round {status.round}: {len(members)} of {len(status.replicas)} replicas"
+    shared = sorted(set.intersection(*(set(replica.metrics) for replica in members))) if members else []
+    means = {name: sum(replica.metrics[name] for replica in members) / len(members) for name in shared}
+    return f"{text}, mean {metrics_text(means)}" if means else text

@@ -1,0 +1,170 @@
+"""The trainer's own arrays, of any library: read as NumPy arrays, and overwritten or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from types import MappingProxyType, ModuleType
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.replica.errors import ParametersError
+from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.packing import WHOLE, Packing
+
+
+class Array(Protocol):
+    """An array of any library that supports DLPack: NumPy's, JAX's, PyTorch's."""
+
+    def __dlpack__(self, *, stream: None = None) -> object:
+        """The array's memory, for other libraries."""
+
+    def __dlpack_device__(self) -> object:
+        """Where that memory is."""
+
+
+Parameters = Array | Mapping[str, Array]
+"""A float32 array whose memory NumPy can write (NumPy's, PyTorch's on the CPU), or a mapping of names to such arrays.
+If the mapping is a dict, it may hold immutable arrays (JAX's) as well."""
+
+_ALLOWED = "a float32 array, or a dict of names to float32 arrays"
+
+
+class _Immutable(Protocol):
+    """An array of a library that follows the array API standard (https://data-apis.org/array-api)."""
+
+    device: object
+
+    def __array_namespace__(self) -> ModuleType:
+        """Its library."""
+
+
+class HeldArray(Protocol):
+    """One float32 array of the trainer's."""
+
+    def view(self) -> Floats:
+        """Its current values; read only."""
+
+    def write(self, local: slice, values: Floats) -> None:
+        """Overwrite the elements `local`, counted flat."""
+
+
+class ArrayPacking(Packing):
+    """NumPy arrays, and arrays of other libraries: see `Parameters`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        """Take the arrays in the order of their names; the order of insertion does not matter.
+
+        Raises:
+            ParametersError: lists everything that is wrong with them.
+        """
+        if isinstance(parameters, list | tuple | set):
+            message = f"parameters is of type {type(parameters).__name__}; allowed: {_ALLOWED}."
+            raise ParametersError(message)
+        named: Mapping[str, Array] = (
+            parameters if isinstance(parameters, Mapping) else MappingProxyType({"parameters": parameters})
+        )
+        self._arrays: dict[str, HeldArray] = {}
+        problems = []
+        for name in sorted(named):
+            try:
+                self._arrays[name] = hold(named, name)
+            except ParametersError as error:
+                problems.append(str(error))
+        super().__init__({name: array.view().shape for name, array in self._arrays.items()}, problems)
+
+    def read(self, part: slice = WHOLE) -> Floats:
+        """A flat copy."""
+        pieces = [self._arrays[piece.name].view().reshape(-1)[piece.local] for piece in self.pieces(part)]
+        return np.concatenate(pieces)
+
+    def write(self, flat: Floats, part: slice = WHOLE) -> None:
+        """Overwrite in place, or replace immutable arrays."""
+        for piece in self.pieces(part):
+            self._arrays[piece.name].write(piece.local, flat[piece.place])
+
+
+def hold(named: Mapping[str, Array], name: str) -> HeldArray:
+    """Access to the array `name`.
+
+    Raises:
+        ParametersError: it cannot be trained; says why, without a full stop.
+    """
+    array = named[name]
+    shared = _shared(array)
+    if shared is not None and shared.dtype != np.float32:
+        message = f"{name} is {shared.dtype}, not float32"
+    elif shared is not None and shared.flags.writeable:
+        return SharedArray(cast(Floats, shared))
+    elif isinstance(array, np.ndarray):
+        message = f"{name} is read-only"
+    elif not hasattr(array, "__array_namespace__"):
+        message = (
+            f"{name} is of type {type(array).__name__}, neither a NumPy array nor one that DLPack can share with NumPy"
+        )
+    elif not isinstance(named, MutableMapping):
+        message = f"{name} is read-only: put it into a dict, in which it can be replaced"
+    else:
+        return ReplacedArray(named, name)
+    raise ParametersError(message)
+
+
+class SharedArray:
+    """A NumPy array, or one whose memory NumPy shares: overwritten in place."""
+
+    def __init__(self, array: Floats) -> None:
+        self._array = array
+
+    def view(self) -> Floats:
+        """The array itself."""
+        return self._array
+
+    def write(self, local: slice, values: Floats) -> None:
+        """Overwrite in place."""
+        # Index `flat`: a reshape would copy an array that is not contiguous.
+        self._array.flat[local] = values
+
+
+class ReplacedArray:
+    """An immutable array in the trainer's dict, as with JAX: a new array replaces it there."""
+
+    def __init__(self, owner: MutableMapping[str, Array], name: str) -> None:
+        self._owner = owner
+        self._name = name
+        self._shape = np.shape(cast(NDArray[np.generic], owner[name]))
+        self.view()
+
+    def view(self) -> Floats:
+        """The current values of the array in the dict, from any device.
+
+        Raises:
+            ParametersError: it is not a float32 array of the same shape.
+        """
+        array = self._owner[self._name]
+        shared = _shared(array)
+        values = np.asarray(array) if shared is None else shared
+        if values.shape != self._shape or values.dtype != np.float32:
+            message = f"{self._name} is {values.dtype} of shape {values.shape}, not float32 of shape {self._shape}"
+            raise ParametersError(message)
+        return cast(Floats, values)
+
+    def write(self, local: slice, values: Floats) -> None:
+        """Put a new array of the same library, on the same device, into the dict."""
+        # A fresh copy: the new array may keep its memory.
+        flat = self.view().reshape(-1).copy()
+        flat[local] = values
+        old = cast(_Immutable, self._owner[self._name])
+        self._owner[self._name] = old.__array_namespace__().asarray(flat.reshape(self._shape), device=old.device)
+
+
+def _shared(array: object) -> NDArray[np.generic] | None:
+    """The array as NumPy sees its memory; None if it cannot."""
+    if isinstance(array, np.ndarray):
+        return array
+    if not hasattr(array, "__dlpack__"):
+        return None
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,89 @@
+"""torchft's all-reduces: those of one sync are collected and sent as one exchange of one flat buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import numpy as np
+import torch
+
+from muster.replica.codecs.error_feedback import StoredErrorFeedback
+from muster.replica.errors import AlgorithmError
+from muster.replica.rounds.background import Background
+from muster.replica.rounds.exchange import Exchange, LocalUpdate
+from muster.replica.wire.binary_format import Floats
+
+
+class Work:
+    """One tensor's part of an exchange, with the interface of `torch.distributed.Work`."""
+
+    def __init__(self, tensor: torch.Tensor, wait: Callable[[], None]) -> None:
+        self._wait = wait
+        self.tensor = tensor
+        # Copied to the host now, on the stream that torchft has selected: later code may run on another one.
+        self.values: Floats = tensor.detach().reshape(-1).float().cpu().numpy()
+        self.future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+
+    def wait(self, timeout: object = None) -> bool:  # noqa: ARG002 - the rendezvous has a time-out of its own
+        """Block until the tensor holds the mean."""
+        self._wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Done once the tensor holds the mean."""
+        return self.future
+
+
+class SyncExchange:
+    """The exchange of one sync after another: collect its tensors, start it, finish it."""
+
+    def __init__(self, fragments: Sequence[torch.nn.Module], feedback: StoredErrorFeedback) -> None:
+        """`feedback` covers the parameters of all fragments, in their order."""
+        sizes = [sum(parameter.numel() for parameter in fragment.parameters()) for fragment in fragments]
+        self._parts = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+        self._feedback = feedback
+        self._works: list[Work] = []
+        self._running: Background[Exchange | None] = Background()
+
+    @property
+    def pending(self) -> bool:
+        """Whether tensors were collected whose means have not been received."""
+        return bool(self._works)
+
+    def collect(self, work: Work) -> None:
+        """Add a tensor to the sync."""
+        self._works.append(work)
+
+    def start(self, round_: int, weight: float, exchange: Callable[[LocalUpdate], Exchange | None]) -> None:
+        """Start the exchange of the collected tensors in `round_`, unless there are none or it is running already.
+
+        Raises:
+            AlgorithmError: the tensors are not the round's fragment.
+        """
+        if not self._works or self._running.busy:
+            return
+        gradient = np.concatenate([work.values for work in self._works])
+        part = self._parts[(round_ - 1) % len(self._parts)]
+        if gradient.size != part.stop - part.start:
+            message = (
+                f"torchft's algorithm exchanges {gradient.size:,} values, but the manager's fragment has "
+                f"{part.stop - part.start:,}: give both the same model and fragments."
+            )
+            raise AlgorithmError(message)
+        update = LocalUpdate(gradient, weight, self._feedback.of(part), lambda: self._feedback.save(round_))
+        self._running.begin(lambda: exchange(update))
+
+    def finish(self) -> tuple[Exchange | None, list[Work]]:
+        """Wait for the exchange and copy the means into the tensors.
+
+        Returns:
+            The exchange (None: the round's data were deleted), and the works whose futures can be completed.
+        """
+        exchange = self._running.wait()
+        works, self._works = self._works, []
+        if exchange is not None:
+            means = np.split(exchange.mean, list(accumulate(work.values.size for work in works))[:-1])
+            for work, mean in zip(works, means, strict=True):
+                work.tensor.copy_(torch.from_numpy(mean).view(work.tensor.shape))
+        return exchange, works

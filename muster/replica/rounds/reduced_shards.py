@@ -1,0 +1,197 @@
+"""The shards of one round's mean: each computed from all contributions, stored once, and read by every replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.replica.errors import RoundGoneError
+from muster.replica.rounds.contribution import Contribution
+from muster.replica.rounds.round_context import CONNECTIONS, RoundContext, log
+from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import (
+    HEADER_BYTES,
+    CodecError,
+    Encoding,
+    Floats,
+    byte_range,
+    decode_header,
+    decode_into,
+    encode,
+    object_bytes,
+)
+from muster.replica.wire.blocks import PIECE_ELEMENTS, Blocks
+from muster.replica.wire.headers import ReducedHeader, roster_digest
+from muster.replica.wire.stream_decoder import ByteStream, RecordReader, decode_stream
+
+# What fits into a shard's header; the next revision rejects further members.
+REJECTED_MAX = 8
+REASON_CHARACTERS = 200
+
+
+class Rejection(Exception):  # noqa: N818 - an answer, not an error
+    """The shard cannot be made: these members' data are unusable."""
+
+    def __init__(self, rejected: tuple[Exclusion, ...]) -> None:
+        self.rejected = rejected
+        super().__init__(str(rejected))
+
+
+class ReducedShards:
+    """The shards of one revision of one round."""
+
+    def __init__(self, context: RoundContext, commit: Commit, mine: Contribution | None) -> None:
+        """`mine` is this process's own contribution, which then need not be read; None if it made none."""
+        self._context = context
+        self._commit = commit
+        self._mine = mine
+        self._blocks = Blocks(commit.count, context.codec)
+        self._codec = context.codec.for_mean(len(commit.members))
+        self._roster = roster_digest(commit)
+        self.number = self._blocks.shards(len(commit.members))
+
+    def span(self, shard: int) -> slice:
+        """The elements of a shard."""
+        return self._blocks.span(self._which(shard))
+
+    def exists(self, shard: int) -> bool:
+        """Whether a shard is stored."""
+        return self._context.store.exists(self._key(shard))
+
+    def make(self, shard: int, values: Floats) -> None:
+        """Compute a shard into `values` and store it. If another member was faster, its object counts.
+
+        Raises:
+            Rejection: members' data are unusable.
+            RoundGoneError: the contributions are deleted.
+        """
+        rejected: tuple[Exclusion, ...] = ()
+        try:
+            self._compute(shard, values)
+        except Rejection as answer:
+            rejected = answer.rejected
+        try:
+            self._context.store.create(self._key(shard), self._encode(shard, None if rejected else values, rejected))
+        except ObjectExistsError:
+            if self.read(shard, values):
+                return
+        if rejected:
+            raise Rejection(rejected)
+
+    def read(self, shard: int, values: Floats) -> bool:
+        """Fill in a stored shard; False if there is none. A damaged one is computed again: the bytes are the same.
+
+        Raises as `make`.
+        """
+        key = self._key(shard)
+        blocks = Blocks(values.size, self._codec)
+        # Request one byte more than the object can have, to detect one that is too long.
+        stream = ByteStream(self._context.store.stream(key, 0, object_bytes(values.size, self._codec) + 1))
+        try:
+            self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
+            decode_stream(values, key, stream, blocks, range(blocks.number))
+        except ObjectMissingError:
+            return False
+        except CodecError as error:
+            log.warning("round=%d event=damaged-shard shard=%d reason=%r", self._commit.round, shard, str(error))
+            self._compute(shard, values)
+            self._encode(shard, values)
+        return True
+
+    def _which(self, shard: int) -> range:
+        return self._blocks.shard(shard, self.number)
+
+    def _key(self, shard: int) -> str:
+        return keys.reduced(self._commit.round, self._commit.revision, shard)
+
+    def _encode(self, shard: int, values: Floats | None, rejected: tuple[Exclusion, ...] = ()) -> memoryview:
+        """The object of a shard. `values` become what every replica decodes from it."""
+
+        def header(_: str) -> ReducedHeader:
+            return ReducedHeader(
+                run=self._commit.run,
+                round=self._commit.round,
+                revision=self._commit.revision,
+                shard=shard,
+                codec=self._codec.label,
+                roster=self._roster,
+                rejected=rejected,
+            )
+
+        key = self._key(shard)
+        body = encode(key, values, header, Encoding(self._codec, dither=True))
+        if values is not None and self._codec.loses:
+            blocks = Blocks(values.size, self._codec)
+            decode_into(values, key, body[HEADER_BYTES:], blocks, range(blocks.number))
+        return body
+
+    def _compute(self, shard: int, mean: Floats) -> None:
+        """The weighted mean of a shard, members in the commit's order: any process computes the same bytes."""
+        rejected: list[Exclusion] = []
+        members = self._commit.members
+        for first in range(0, len(members), CONNECTIONS):
+            rejected += self._add(members[first : first + CONNECTIONS], shard, mean, held=first > 0)
+        if rejected:
+            raise Rejection(tuple(rejected[:REJECTED_MAX]))
+        mean *= np.float32(1 / len(members))
+
+    def _add(self, members: Sequence[Member], shard: int, mean: Floats, *, held: bool) -> list[Exclusion]:
+        """Add the contributions of `members` to `mean`, a run of blocks at a time, so that each passes the cache once.
+
+        Args:
+            held: whether `mean` holds a sum already; otherwise the first member's values replace its content.
+        """
+        which = self._which(shard)
+        offset = self.span(shard).start
+        average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
+        sources = {member.rank: (member, self._reader(member, which)) for member in members}
+        try:
+            self._context.side_by_side(lambda rank: sources[rank][1].begin(), sources)
+            rejected: list[Exclusion] = []
+            room = np.empty(PIECE_ELEMENTS, np.float32)
+            for run in self._blocks.pieces(which):
+                span = self._blocks.span(run)
+                target = mean[span.start - offset : span.stop - offset]
+                summed = held
+                for member, records in tuple(sources.values()):
+                    values = room[: target.size] if summed else target
+                    try:
+                        records.decode(values, run)
+                    except CodecError as error:
+                        rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
+                        del sources[member.rank]
+                    else:
+                        # Most members have the average weight: nothing to multiply.
+                        if member.weight != average:
+                            values *= np.float32(member.weight / average)
+                        if summed:
+                            target += values
+                        summed = True
+        except ObjectMissingError:
+            # A committed contribution did exist: its absence is not the sender's fault.
+            raise RoundGoneError(self._commit.round) from None
+        return rejected
+
+    def _reader(self, member: Member, which: range) -> RecordReader:
+        """Reads a member's contribution to the blocks `which`; this process's own comes from memory."""
+        key = keys.contribution(self._commit.round, member.rank, member.epoch)
+        mine = self._mine
+
+        def open_at(rest: range) -> ByteStream:
+            start, stop = byte_range(self._blocks, rest)
+            if mine is not None and mine.key == key:
+                return ByteStream([memoryview(mine.body)[start:stop]])
+            return ByteStream(self._context.store.stream(key, start, stop))
+
+        return RecordReader(key, open_at, self._blocks, which)
+
+    def _check(self, header: ReducedHeader, shard: int) -> None:
+        found = (header.run, header.shard, header.roster, header.codec)
+        if found != (self._commit.run, shard, self._roster, self._codec.label):
+            message = "its header belongs to another run, shard, list of members or codec"
+            raise CodecError(message)
+        if header.rejected:
+            raise Rejection(header.rejected)

@@ -1,0 +1,115 @@
+"""Children of the keeper: started, signalled, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.local.processes import process_pool as processes
+from muster.local.processes.process_pool import Child, ProcessPool
+from tests.support.waiting import wait_until
+
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPool]:
+    monkeypatch.setattr(processes, "_END_SECONDS", 60.0)
+    made = ProcessPool()
+    yield made
+    made.end_all()
+
+
+def start(pool: ProcessPool, place: Path, code: str, **environment: str) -> Child:
+    return pool.spawn([sys.executable, "-c", code], env={**ENVIRONMENT, **environment}, cwd=place, log=place / "log")
+
+
+def gone(pid: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return not state.strip() or state.startswith("Z")
+
+
+def test_a_child_has_its_own_environment_directory_and_log(pool: ProcessPool, tmp_path: Path) -> None:
+    code = "import os, sys; print(sorted(os.environ), os.getcwd(), flush=True); print('err', file=sys.stderr)"
+    child = start(pool, tmp_path, code, ONLY="this")
+    assert child.wait(60)
+    assert child.exit_code == 0
+    output, error = (tmp_path / "log").read_text().splitlines()
+    assert "'ONLY', 'PATH'" in output
+    assert output.endswith(str(tmp_path))
+    assert error == "err"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_its_end_is_reported(pool: ProcessPool, tmp_path: Path, code: str, exit_code: int) -> None:
+    child = start(pool, tmp_path, code)
+    assert child.wait(60)
+    assert child.exit_code == exit_code
+
+
+def test_a_missing_program_is_127(pool: ProcessPool, tmp_path: Path) -> None:
+    child = pool.spawn(["no-such-program"], env=ENVIRONMENT, cwd=tmp_path, log=tmp_path / "log")
+    assert child.wait(60)
+    assert (child.exit_code, child.missing) == (127, "No such file or directory")
+
+
+def test_it_can_be_told_to_end(pool: ProcessPool, tmp_path: Path) -> None:
+    child = start(pool, tmp_path, "import time; print('up', flush=True); time.sleep(600)")
+    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    assert not child.wait(0.01)
+    child.signal(signal.SIGTERM)
+    assert child.wait(60)
+    assert child.exit_code == 128 + signal.SIGTERM
+    child.signal(signal.SIGTERM)
+
+
+def test_what_it_leaves_in_its_group_ends_with_it(pool: ProcessPool, tmp_path: Path) -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
+    child = start(pool, tmp_path, code)
+    assert child.wait(60)
+    left = int((tmp_path / "log").read_text())
+    wait_until("the end of the process", lambda: gone(left))
+
+
+def test_nothing_is_left_when_all_are_ended(pool: ProcessPool, tmp_path: Path) -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+        start(pool, tmp_path / str(number), code)
+    logs = [tmp_path / str(number) / "log" for number in range(3)]
+    wait_until("a line of every child", lambda: all(log.exists() and log.read_text() for log in logs))
+    pool.end_all()
+    assert all(gone(int(log.read_text())) for log in logs)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adopting orphans of other groups needs Linux")
+def test_even_a_daemon_of_a_job_ends_with_the_service(pool: ProcessPool, tmp_path: Path) -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
+    child = start(pool, tmp_path, code)
+    assert child.wait(60)
+    daemon = int((tmp_path / "log").read_text())
+    assert not gone(daemon)
+    pool.end_all()
+    assert gone(daemon)
+
+
+def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
+    service = (
+        "import os, sys\nfrom pathlib import Path\nfrom muster.local.processes.process_pool import ProcessPool\n"
+        "place = Path(sys.argv[1])\npool = ProcessPool()\n"
+        "child = pool.spawn(['sleep', '600'], env={'PATH': os.environ['PATH']}, cwd=place, log=place / 'log')\n"
+        "while child.pid is None: child.wait(0.01)\n"
+        "print(child.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
+    )
+    started = subprocess.run(
+        [sys.executable, "-c", service, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    wait_until("the end of the process", lambda: gone(int(started.stdout)))

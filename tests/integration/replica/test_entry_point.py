@@ -1,0 +1,293 @@
+"""`python -m muster.replica` as SageMaker sees it: exit codes, the failure file, the manifest, SIGTERM and SIGKILL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.contract.run.exits import ReplicaExit
+from muster.contract.run.run_document import Manifest, RunDocument
+from muster.replica.wire import keys
+from tests.support.peers import Run
+from tests.support.waiting import wait_until
+
+PROGRAMS = "tests.support.jobs.trainers"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass
+class Containers:
+    """Replica processes over one directory."""
+
+    root: Path
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def meeting_place(self) -> Path:
+        return self.root / "rendezvous"
+
+    def write_document(self, function: str = "train", **changes: Any) -> None:
+        fields: dict[str, Any] = {
+            "run": "test",
+            "plan_digest": "0",
+            "replicas": 1,
+            "trainer": f"{PROGRAMS}:{function}",
+            "kwargs": {"rounds": 3} if function == "train" else {},
+            "rendezvous_uri": f"{self.meeting_place.as_uri()}/",
+            "min_participants": 1,
+            "grace_seconds": 0.2,
+            "timeout_seconds": 120.0,
+            **changes,
+        }
+        (self.root / "document.json").write_bytes(RunDocument(**fields).to_json())
+
+    def base(self, rank: int, attempt: int = 1) -> Path:
+        return self.root / f"r{rank}a{attempt}"
+
+    def start(self, rank: int = 0, attempt: int = 1, **variables: str) -> subprocess.Popen[str]:
+        self.base(rank, attempt).mkdir(exist_ok=True)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "MUSTER_DOCUMENT": (self.root / "document.json").as_uri(),
+            "MUSTER_RUN": "test",
+            "MUSTER_RANK": str(rank),
+            "MUSTER_ATTEMPT": str(attempt),
+            "SAGEMAKER_BASE_DIR": str(self.base(rank, attempt)),
+            **variables,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "muster.replica"],
+            env={name: value for name, value in environment.items() if value},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def failure(self, rank: int = 0, attempt: int = 1) -> str:
+        return (self.base(rank, attempt) / "output" / "failure").read_text()
+
+    def manifest(self, rank: int = 0, attempt: int = 1) -> Manifest:
+        path = self.base(rank, attempt) / "output" / "data" / "manifest.json"
+        return Manifest.from_json(path.read_bytes(), str(path))
+
+
+@pytest.fixture
+def containers(tmp_path: Path) -> Iterator[Containers]:
+    containers = Containers(tmp_path)
+    yield containers
+    for process in containers.processes:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[ReplicaExit, str, str]:
+    out, error = process.communicate(timeout=240)
+    return ReplicaExit(process.returncode), out, error
+
+
+def test_a_finished_replica_leaves_its_checkpoint_and_a_manifest(containers: Containers) -> None:
+    containers.write_document()
+    code, out, _ = ended(containers.start())
+    assert code is ReplicaExit.DONE
+    measured, logged = out.splitlines()[::2], out.splitlines()[1::2]
+    assert logged == ["round=1 loss=1", "round=2 loss=0.5", "round=3 loss=0.333333"]
+    assert [line.partition("=")[0] for line in measured] == ["utilisation"] * 3
+    manifest = containers.manifest()
+    path = containers.base(0) / "checkpoints" / "parameters-00000003.npz"
+    assert manifest.checkpoint_s3_bucket == path.as_uri()
+    assert manifest.round == 3
+    last = float(measured[-1].partition("=")[2])
+    assert manifest.metrics == {
+        "round": 3.0,
+        "loss": pytest.approx(1 / 3),
+        "utilisation": pytest.approx(last, rel=1e-4),
+    }
+    weights = np.load(path)["weights"]
+    assert manifest.checksum == hashlib.sha256(weights.tobytes()).hexdigest()
+    assert weights.tobytes() == Run(containers.root, replicas=1, rounds=3).replayed_by_hand()
+    assert not (containers.base(0) / "output" / "failure").exists()
+
+
+def test_a_replica_that_is_killed_comes_back_as_another_process_and_all_hold_the_same_bits(
+    containers: Containers,
+) -> None:
+    containers.write_document(replicas=3, min_participants=3, kwargs={"rounds": 40})
+    first = [containers.start(rank) for rank in range(3)]
+    wait_until("the commit of round 5", (containers.meeting_place / keys.commit(5)).exists)
+    first[1].kill()
+    first[1].wait()
+    again = containers.start(1)
+    for process in (first[0], again, first[2]):
+        code, _, error = ended(process)
+        assert code is ReplicaExit.DONE, error
+    claims = sorted((containers.meeting_place / "claims" / "00001").iterdir())
+    assert [json.loads(claim.read_text())["incarnation"] for claim in claims] == [1, 2]
+    checksums = {containers.manifest(rank).checksum for rank in range(3)}
+    assert checksums == {hashlib.sha256(Run(containers.root, rounds=40).replayed_by_hand()).hexdigest()}
+
+
+def test_everything_that_is_missing_is_said_at_once(containers: Containers) -> None:
+    process = containers.start(MUSTER_DOCUMENT="", MUSTER_RUN="", MUSTER_RANK="one", MUSTER_ATTEMPT="0")
+    code, _, error = ended(process)
+    assert code is ReplicaExit.BAD_INPUT
+    assert containers.failure() == (
+        "[bad-input] MUSTER_DOCUMENT is not set (the URI of the run document); MUSTER_RUN is not set (the run's name); "
+        "MUSTER_RANK is 'one', not a whole number from 0 to 9999; "
+        "MUSTER_ATTEMPT is '0', not a whole number from 1 to 999000"
+    )
+    assert "Traceback" not in error
+
+
+def test_a_tree_that_is_not_there_is_named_and_not_made(containers: Containers) -> None:
+    nowhere = containers.root / "nowhere"
+    code, _, error = ended(containers.start(SAGEMAKER_BASE_DIR=str(nowhere)))
+    assert code is ReplicaExit.BAD_INPUT
+    assert f"{nowhere} is not a directory (SAGEMAKER_BASE_DIR names the root of SageMaker's folders)" in error
+    assert not nowhere.exists()
+
+
+def test_a_document_of_another_run_is_refused_with_all_that_disagrees(containers: Containers) -> None:
+    containers.write_document(run="other", trainer=None, rendezvous_uri="gs://x/")
+    code, _, _ = ended(containers.start(rank=3))
+    assert code is ReplicaExit.BAD_INPUT
+    assert containers.failure(3) == (
+        "[bad-input] the document belongs to the run other, MUSTER_RUN is test; MUSTER_RANK is 3, but the run has 1 "
+        "replicas (ranks start at 0); the document names no trainer (package.module:function); "
+        "the document's rendezvous_uri is 'gs://x/', not an s3:// or file:// URI"
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [(None, "does not exist"), (b"{", "cannot be read"), (b'{"version":2}', "cannot be read: version")],
+)
+def test_a_missing_or_damaged_document_is_named(containers: Containers, document: bytes | None, reason: str) -> None:
+    if document is not None:
+        (containers.root / "document.json").write_bytes(document)
+    code, _, _ = ended(containers.start())
+    assert code is ReplicaExit.BAD_INPUT
+    assert containers.failure().startswith(f"[bad-input] {(containers.root / 'document.json').as_uri()} {reason}")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "kwargs", "reason"),
+    [
+        ("nowhere.to_be:found", {}, "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+        (f"{PROGRAMS}:absent", {}, f"cannot be imported: {PROGRAMS} has no function absent"),
+        (f"{PROGRAMS}:train", {"round": 3}, "does not take these arguments: missing a required argument: 'rounds'"),
+    ],
+)
+def test_a_trainer_that_cannot_be_called_is_bad_input(
+    containers: Containers, trainer: str, kwargs: dict[str, int], reason: str
+) -> None:
+    containers.write_document(trainer=trainer, kwargs=kwargs)
+    code, _, _ = ended(containers.start())
+    assert code is ReplicaExit.BAD_INPUT
+    assert containers.failure() == f"[bad-input] the trainer {trainer} {reason}"
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("fail", "failed: ValueError: the learning rate is negative"),
+        ("exit_with_three", "exited: 3"),
+        ("do_nothing", "returned without creating a DiLoCo(context.rendezvous, ...)."),
+    ],
+)
+def test_a_trainer_that_fails_is_user_code(containers: Containers, function: str, reason: str) -> None:
+    containers.write_document(function)
+    code, _, error = ended(containers.start())
+    assert code is ReplicaExit.USER_CODE
+    assert containers.failure() == f"{PROGRAMS}:{function} {reason}"
+    assert ("Traceback" in error) == (function == "fail")
+
+
+def test_the_trainer_gets_its_place_in_the_run(containers: Containers) -> None:
+    containers.write_document("say_where", replicas=2)
+    code, out, _ = ended(containers.start(rank=1, attempt=4))
+    assert (code, out) == (ReplicaExit.DONE, "1 2 4 1 test\n")
+    base = containers.base(1, 4)
+    for folder in ("checkpoints", "output/data", "model"):
+        assert (base / folder / "touched").exists()
+
+
+def test_a_stopped_replica_saves_what_it_has(containers: Containers) -> None:
+    containers.write_document("wait_to_be_stopped", kwargs={"rounds": 2})
+    process = containers.start()
+    assert process.stdout is not None
+    assert "waiting=1\n" in process.stdout
+    process.send_signal(signal.SIGTERM)
+    code, _, _ = ended(process)
+    assert code is ReplicaExit.STOPPED
+    assert (containers.base(0) / "checkpoints" / "parameters-00000002.npz").exists()
+    assert not (containers.base(0) / "output" / "data" / "manifest.json").exists()
+
+
+def test_sigterm_ends_a_wait_for_others(containers: Containers) -> None:
+    containers.write_document("swallow_nothing_but_stop", replicas=2, min_participants=2)
+    process = containers.start()
+    wait_until("the contribution of rank 0", (containers.meeting_place / keys.contribution(1, 0, 1)).exists)
+    process.send_signal(signal.SIGTERM)
+    code, out, _ = ended(process)
+    assert (code, out) == (ReplicaExit.STOPPED, "stopped in a wait\n")
+    assert containers.failure() == "[saved] The replica was asked to stop (SIGTERM)."
+
+
+def test_no_quorum_in_time_is_a_failed_rendezvous(containers: Containers) -> None:
+    containers.write_document(replicas=2, min_participants=2, timeout_seconds=0.2)
+    code, _, _ = ended(containers.start())
+    assert code is ReplicaExit.RENDEZVOUS
+    assert containers.failure() == (
+        "[rendezvous] Timed out after 0.2 s (rendezvous.timeout_seconds): round 1 has 1 of at least 2 participants; "
+        "missing: rank 1."
+    )
+
+
+def test_a_superseded_attempt_says_that_it_is_fenced(containers: Containers) -> None:
+    containers.write_document()
+    assert ended(containers.start(attempt=2))[0] is ReplicaExit.DONE
+    code, _, _ = ended(containers.start(attempt=1))
+    assert code is ReplicaExit.FENCED
+    assert containers.failure() == (
+        "[fenced] Attempt 1, incarnation 1 of rank 0 is superseded: a newer process holds it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("MemoryError", "MemoryError: 3 TiB"),
+        ("torch", "torch.OutOfMemoryError: 3 TiB"),
+        ("wrapped", "RuntimeError: in the forward pass"),
+    ],
+)
+def test_a_trainer_without_memory_says_so_and_what_helps(containers: Containers, kind: str, said: str) -> None:
+    containers.write_document("exhaust", kwargs={"kind": kind})
+    code, _, error = ended(containers.start())
+    assert code is ReplicaExit.OUT_OF_MEMORY
+    assert containers.failure() == (
+        "[out-of-memory] Choose an instance_type with more memory, or train on smaller batches. "
+        f"{PROGRAMS}:exhaust failed: {said}"
+    )
+    assert "Traceback" in error
+
+
+def test_starting_loads_no_cloud_sdk_and_no_data_science_stack() -> None:
+    heavy = ["boto3", "botocore", "pandas", "sklearn", "scipy", "torch", "obstore"]
+    code = f"import sys, muster.replica.entry.main; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"

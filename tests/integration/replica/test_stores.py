@@ -1,0 +1,153 @@
+"""What every store promises, kept by a directory and by S3 (the embedded cloud, over TLS with its own authority)."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.local import LocalCloud
+from muster.replica.store import s3_store
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.store.transport import (
+    ObjectExistsError,
+    ObjectMissingError,
+    Store,
+    StoreDeniedError,
+)
+from tests.support.workshop import Workshop, turn_to
+
+
+@pytest.fixture
+def in_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's environment is that of a container in the embedded cloud."""
+    turn_to(monkeypatch, cloud)
+
+
+@pytest.fixture(params=["directory", "S3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "directory":
+        return LocalStore(tmp_path)
+    request.getfixturevalue("in_cloud")
+    workshop: Workshop = request.getfixturevalue("workshop")
+    return S3ObjectStore(workshop.bucket, f"rendezvous/{workshop.name('run')}/")
+
+
+def test_what_is_created_is_read_whole_and_in_part(store: Store) -> None:
+    store.create("a/b", b"0123456789")
+    assert store.exists("a/b")
+    for start, stop, expected in [
+        (0, None, b"0123456789"),
+        (0, 4, b"0123"),
+        (3, 5, b"34"),
+        (7, None, b"789"),
+        (7, 100, b"789"),
+        (10, 20, b""),
+        (50, 60, b""),
+    ]:
+        part = store.read("a/b", start, stop)
+        assert (bytes(part.body), part.size) == (expected, 10)
+
+
+def test_an_empty_object_is_no_error(store: Store) -> None:
+    store.create("empty", b"")
+    part = store.read("empty", 0, 4096)
+    assert (bytes(part.body), part.size) == (b"", 0)
+
+
+def test_what_is_missing_is_said_to_be_missing(store: Store) -> None:
+    assert not store.exists("nothing")
+    with pytest.raises(ObjectMissingError, match=r"nothing does not exist\."):
+        store.read("nothing")
+    with pytest.raises(ObjectMissingError):
+        store.read("nothing", 0, 10)
+
+
+def test_an_object_is_created_once(store: Store) -> None:
+    store.create("once", b"first")
+    with pytest.raises(ObjectExistsError):
+        store.create("once", b"second")
+    assert bytes(store.read("once").body) == b"first"
+
+
+def test_keys_are_listed_in_order_and_up_to_a_key(store: Store) -> None:
+    for key in ("a/2/y", "a/1/x", "a/3/z", "ab/1", "b"):
+        store.create(key, b"")
+    assert store.keys("a/", "b") == ["a/1/x", "a/2/y", "a/3/z"]
+    assert store.keys("a/", "a/3") == ["a/1/x", "a/2/y"]
+    assert store.keys("nothing/", "z") == []
+
+
+def test_what_is_deleted_is_gone_and_what_was_gone_is_no_error(store: Store) -> None:
+    for key in ("a/1", "a/2", "a/3"):
+        store.create(key, b"")
+    store.delete(["a/1", "a/3", "a/4"])
+    store.delete(["a/1"])
+    store.delete([])
+    assert store.keys("a/", "b") == ["a/2"]
+    with pytest.raises(ObjectMissingError):
+        store.read("a/1")
+
+
+def test_an_object_says_when_it_was_created(store: Store) -> None:
+    before = time.time()
+    store.create("a", b"x")
+    # S3 counts whole seconds.
+    assert before - 1 <= store.read("a").created_at <= time.time()
+    assert store.read("a", 5, 6).created_at == store.read("a").created_at
+
+
+def test_of_many_that_create_at_once_one_wins(store: Store) -> None:
+    def create(index: int) -> bool:
+        try:
+            store.create("race", str(index).encode())
+        except ObjectExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(16)))
+    assert won.count(True) == 1
+    assert bytes(store.read("race").body) == str(won.index(True)).encode()
+
+
+def test_a_role_without_the_permission_is_denied_at_once(
+    in_cloud: None, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = workshop.access_key([{"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    store = S3ObjectStore(workshop.bucket, "")
+    with pytest.raises(StoreDeniedError, match="check the replica role"):
+        store.read("anything")
+    with pytest.raises(StoreDeniedError):
+        store.create("anything", b"")
+
+
+def test_a_stream_brings_what_reading_does(store: Store) -> None:
+    body = bytes(range(256)) * 8
+    store.create("object", body)
+    for start, stop in ((0, 2048), (3, 1500), (2000, 9999), (2048, 9999)):
+        assert b"".join(bytes(piece) for piece in store.stream("object", start, stop)) == body[start:stop]
+    with pytest.raises(ObjectMissingError):
+        list(store.stream("missing", 0, 10))
+
+
+def test_what_is_large_is_uploaded_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = 5 * 2**20  # the least that S3 takes
+    monkeypatch.setattr(s3_store, "PART_BYTES", part)
+    monkeypatch.setattr(s3_store, "MULTIPART_BYTES", part)
+    body = np.random.default_rng(0).integers(0, 256, 2 * part + 3, np.uint8)
+    store.upload("large", body.data)
+    assert store.read("large").body == body.data
+    assert store.read("large", part - 2, part + 2).body == body.data[part - 2 : part + 2]
+
+
+def test_what_is_small_is_uploaded_as_it_is_created(store: Store) -> None:
+    store.upload("small", b"once")
+    with pytest.raises(ObjectExistsError):
+        store.upload("small", b"twice")

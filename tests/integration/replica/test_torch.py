@@ -1,0 +1,284 @@
+"""PyTorch models: what is exchanged, in which types, and what comes back with a replica."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="make test installs it")
+
+import torch
+
+from muster.replica.errors import ParametersError
+from muster.replica.frontends.array_diloco import DiLoCo as ArrayDiLoCo
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.torch import Algorithm, DiLoCo, LocalSGD
+from tests.support.peers import Run, together
+
+
+class Tied(torch.nn.Module):
+    """An embedding that is the output's weight as well, a norm with statistics, a mask, and a frozen part."""
+
+    def __init__(self, dtype: Any = torch.float32) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(7, 4, dtype=dtype)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.output = torch.nn.Linear(4, 7, dtype=dtype)
+        self.output.weight = self.embedding.weight
+        self.frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+        self.register_buffer("mask", torch.full((3,), float("-inf")))
+        self.register_buffer("cache", torch.zeros(5), persistent=False)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.output(self.norm(self.embedding(tokens).float()).to(self.output.weight.dtype))
+
+
+def learn(model: Any, optimizer: Any, outer: Any, rank: int, rounds: int) -> None:
+    generator = torch.Generator().manual_seed(rank)
+    while outer.round < rounds:
+        tokens = torch.randint(7, (6,), generator=generator)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(tokens).float(), tokens).backward()
+        optimizer.step()
+        outer.step(len(tokens))
+    outer.finish()
+
+
+def values(model: Any) -> dict[str, bytes]:
+    shared = model.state_dict()
+    own = ("frozen.weight", "frozen.bias", "norm.num_batches_tracked")
+    return {name: bytes(shared[name].float().numpy().tobytes()) for name in shared if name not in own}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("settings", [{}, {"fragments": 3, "delay": 1, "alpha": 0.5}, {"eager": True}])
+def test_models_of_any_type_end_with_the_same_bits(tmp_path: Path, dtype: Any, settings: dict[str, Any]) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+
+    def work(rendezvous: Rendezvous) -> dict[str, bytes]:
+        model = Tied(dtype)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        learn(
+            model,
+            optimizer,
+            DiLoCo(rendezvous, model, optimizer, Algorithm(sync_every=6, **settings)),
+            rendezvous.rank,
+            6,
+        )
+        assert model.output.weight is model.embedding.weight
+        return values(model)
+
+    one, other = together(run, work)
+    assert one == other
+
+
+def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is_left_alone(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+
+    def work(rendezvous: Rendezvous) -> Any:
+        torch.manual_seed(0)
+        model = Tied()
+        rank = rendezvous.rank
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        outer = DiLoCo(rendezvous, model, optimizer, Algorithm())
+        training = rendezvous.training
+        assert training is not None
+        # Embedding, norm (weight, bias), output's bias; behind them the norm's running mean and variance.
+        assert list(training.packing.unpack(training.state.parameters)) == [
+            "embedding.weight", "norm.weight", "norm.bias", "output.bias", "norm.running_mean", "norm.running_var"
+        ]  # fmt: skip
+        model.norm.running_mean.fill_(rank)
+        model.norm.num_batches_tracked.fill_(rank + 5)
+        model.frozen.weight.data.fill_(rank)
+        outer.step()
+        return model
+
+    models = together(run, work)
+    for rank, model in enumerate(models):
+        # An average, whatever the outer optimizer does with parameters.
+        assert model.norm.running_mean.tolist() == [0.5] * 4
+        assert model.norm.num_batches_tracked == rank + 5
+        assert (model.frozen.weight == rank).all()
+        assert torch.isinf(model.mask).all()
+
+
+def test_a_low_precision_model_that_does_not_move_moves_nothing(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    rendezvous = Rendezvous.open(run.context(), 0, 1, Metrics())
+    model = torch.nn.Linear(8, 8)
+    half = torch.nn.Linear(8, 8).to(torch.bfloat16)
+    DiLoCo(rendezvous, model, torch.optim.SGD(model.parameters(), lr=1), Algorithm())
+    again = Rendezvous.open(run.context(), 0, 2, Metrics())
+    outer = DiLoCo(again, half, torch.optim.SGD(half.parameters(), lr=1), Algorithm())
+    assert again.training is not None
+    before = again.training.state.parameters.copy()
+    for _ in range(3):
+        outer.step()
+    # The rounding of the replica's own copy is no progress.
+    assert np.array_equal(again.training.state.parameters, before)
+
+
+def test_local_sgd_averages_by_samples(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+
+    def work(rendezvous: Rendezvous) -> Any:
+        model = torch.nn.Linear(1, 1, bias=False)
+        outer = LocalSGD(rendezvous, model, torch.optim.SGD(model.parameters(), lr=1), sync_every=2)
+        model.weight.data.fill_(4.0 * rendezvous.rank)
+        assert outer.step(1 + 2 * rendezvous.rank) is None
+        outcome = outer.step(1 + 2 * rendezvous.rank)
+        assert outcome is not None
+        assert outcome.participants == (0, 1)
+        return model.weight.item()
+
+    # Weights 2 and 6: (2 * 0 + 6 * 4) / 8.
+    assert together(run, work) == pytest.approx([3.0, 3.0])
+
+
+def test_non_contiguous_parameters_are_written_in_place(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    outer = DiLoCo(
+        Rendezvous.open(run.context(), 0, 1, Metrics()),
+        model,
+        optimizer,
+        Algorithm(sync_every=3, fragments=3, momentum=0.0),
+    )
+    pointer, before = model.weight.data_ptr(), model.weight.detach().clone()
+    model.weight.data += 1
+    for _ in range(3):
+        outer.step()
+    outer.finish()
+    assert model.weight.data_ptr() == pointer
+    assert not model.weight.is_contiguous()
+    torch.testing.assert_close(model.weight.detach(), before + 0.7)
+
+
+def test_a_model_that_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(2, 2).requires_grad_(False)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)
+    with pytest.raises(ParametersError, match="the model has no parameter that requires a gradient"):
+        DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), model, optimizer, Algorithm())
+
+
+class Position:
+    """Where a replica's data are."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.averages = np.zeros(3, np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "averages": self.averages}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.value, self.averages = state_dict["value"], state_dict["averages"]
+
+
+def test_a_restarted_replica_continues_with_its_own_state(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+
+    def begin(attempt: int) -> tuple[Any, Any, Any, Position]:
+        model = Tied()
+        decayed = [model.embedding.weight]
+        rest = [p for n, p in model.named_parameters() if n != "embedding.weight" and p.requires_grad]
+        optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": rest, "lr": 3e-3}], lr=1e-2)
+        position = Position()
+        outer = DiLoCo(
+            Rendezvous.open(run.context(), 0, attempt, Metrics()),
+            model,
+            optimizer,
+            Algorithm(sync_every=2),
+            trainer_state={"position": position},
+            checkpoint_dir=tmp_path / "checkpoints",
+        )
+        return model, optimizer, outer, position
+
+    def train(model: Any, optimizer: Any, outer: Any, position: Position, rounds: int) -> list[int]:
+        drawn = []
+        while outer.round < rounds:
+            tokens = torch.randint(7, (6,))  # of the global generator, which is restored as well
+            drawn.append(int(tokens.sum()) + 100 * position.value)
+            position.value += 1
+            position.averages += 0.5
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(tokens), tokens).backward()
+            optimizer.step()
+            outer.step(6)
+        return drawn
+
+    torch.manual_seed(3)
+    first = begin(1)
+    expected_beginning = train(*first, rounds=3)
+    # What one process alone does in one go, from here on.
+    random_state = torch.get_rng_state()
+    second = begin(2)
+    assert second[2].round == 3
+    assert second[3].value == 6
+    assert second[3].averages.tolist() == [3.0, 3.0, 3.0]
+    assert int(second[0].norm.num_batches_tracked) == 6
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert str(second[1].state_dict()) == str(first[1].state_dict())
+    went_on = train(*second, rounds=5)
+    assert [draw // 100 for draw in expected_beginning + went_on] == list(range(10))
+
+
+def test_a_state_of_a_later_round_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), model, optimizer, Algorithm())
+    state = outer.state_dict()
+    outer.step()
+    outer.load_state_dict(state)
+    with pytest.raises(ParametersError, match="belongs to round 9, but the run is in round 1"):
+        outer.load_state_dict({**state, "round": 9})
+
+
+def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
+    rendezvous = Rendezvous.open(Run(tmp_path, replicas=1, min_participants=1).context(), 0, 1, Metrics())
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=1)
+    wrong: list[tuple[tuple[Any, ...], str]] = [
+        ((model, inner, rendezvous, Algorithm()), "rendezvous is of type Linear; allowed: the context's rendezvous"),
+        ((rendezvous, [model], inner, Algorithm()), "model is of type list; allowed: a torch.nn.Module"),
+        (
+            (rendezvous, model, Algorithm(), Algorithm()),
+            "inner_optimizer is of type Algorithm; allowed: a torch.optim.",
+        ),
+        ((rendezvous, model, inner, inner), "algorithm is of type SGD; allowed: an Algorithm"),
+    ]
+    for arguments, reason in wrong:
+        with pytest.raises(ParametersError, match=reason):
+            DiLoCo(*arguments)
+
+
+def test_a_name_of_the_trainers_state_that_was_not_stored_is_named(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=1)
+
+    def begin(attempt: int, **trainer_state: Position) -> DiLoCo:
+        rendezvous = Rendezvous.open(run.context(), 0, attempt, Metrics())
+        folder = tmp_path / "checkpoints"
+        return DiLoCo(rendezvous, model, inner, Algorithm(), trainer_state=trainer_state, checkpoint_dir=folder)
+
+    begin(1, data=Position()).step()
+    with pytest.raises(ParametersError, match="trainer_state has the names data, schedule; allowed: data, the names"):
+        begin(2, data=Position(), schedule=Position())
+
+
+def test_a_tensor_among_arrays_is_overwritten(tmp_path: Path) -> None:
+    alone = Run(tmp_path, replicas=1, min_participants=1).context()
+    tensor = torch.zeros(2, 3)
+    outer = ArrayDiLoCo(Rendezvous.open(alone, 0, 1, Metrics()), {"w": tensor})
+    tensor -= 1
+    outer.step()
+    # A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).
+    torch.testing.assert_close(tensor, torch.full((2, 3), -1.33))

@@ -1,1 +1,0 @@
-"""Driving the deployed stack from tests."""

@@ -1,0 +1,29 @@
+"""A stack of three outputs on the embedded cloud: all that a client needs of one."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.workshop import Workshop
+
+# Runs that never end by themselves: what becomes of them is not the client's.
+MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
+TRUST = {"Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}, "Action": "sts:AssumeRole"}
+NOTHING = {"Effect": "Deny", "Action": ["*"], "Resource": "*"}
+
+
+def deploy(workshop: Workshop, *, prefix: str = "muster") -> str:
+    """A stack with a client's outputs; its name."""
+    name = workshop.name("Stack")
+    machine = workshop.cloud.client("stepfunctions").create_state_machine(
+        name=f"{name}-runs", definition=json.dumps(MACHINE), roleArn=workshop.make_role([NOTHING], TRUST)
+    )
+    outputs = {"StateMachineArn": machine["stateMachineArn"], "BucketName": workshop.bucket, "JobPrefix": prefix}
+    template = {
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+        "Outputs": {key: {"Value": value} for key, value in outputs.items() if value},
+    }
+    cloudformation = workshop.cloud.client("cloudformation")
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 0.05})
+    return name

@@ -1,0 +1,24 @@
+"""The requests that a spec leads to, and what the service has against one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.plan import Place, Plan
+from muster.contract.spec.spec import Spec
+from muster.local.sagemaker.documented_limits import documented_violations
+from muster.local.sagemaker.request_validation import violations
+
+PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
+
+
+def requests(spec: Spec) -> list[dict[str, Any]]:
+    plan = Plan.make("run", "arn:execution", "2026-01-01T00:00:00Z", PLACE, spec)
+    # As the control plane does: the plan goes through its JSON.
+    plan = Plan.from_json(plan.to_json(), "plan")
+    return [training_job_request(plan, rank, attempt=2, shortages=rank) for rank in range(spec.replicas)]
+
+
+def refusals(request: dict[str, Any]) -> list[str]:
+    return violations("CreateTrainingJob", request) or documented_violations(request)

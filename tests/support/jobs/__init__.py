@@ -1,0 +1,1 @@
+"""What training jobs run in tests: trainers, and `programs`, the folder that jobs of the embedded cloud get as code."""

@@ -1,0 +1,33 @@
+"""A trainer that logs every round, and whose first run ends with an error after `fail_after` rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from muster.replica.context import Context
+from muster.replica.frontends.array_diloco import DiLoCo
+from tests.support.jobs import gated
+
+EACH_ENDS_ALONE = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}
+"""Of a spec of two replicas that both fail: none is stopped because the other was faster."""
+
+
+def train(context: Context, *, rounds: int, fail_after: int, gate: str | None = None) -> None:
+    """One weight, to which every rank adds its own number in every round; none before the gate is open.
+
+    {run} in the gate's name is filled in.
+    """
+    if gate is not None:
+        gated.wait(Path(gate.format(run=context.run)))
+    weights = np.zeros(3, np.float32)
+    outer = DiLoCo(context.rendezvous, {"weights": weights})
+    first = outer.round + 1
+    while outer.round < rounds:
+        weights -= context.rank + 1
+        outer.step()
+        context.metrics.log(first=float(first))
+        if context.run.count("-x") == 0 and outer.round >= fail_after:
+            message = f"the data of round {outer.round + 1} is broken"
+            raise ValueError(message)

@@ -1,0 +1,45 @@
+"""A run that makes progress on request, for the server of live pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from bench.sample_run import sample_run
+from muster.client.cli.page_server import PageServer
+from muster.report.make import make_page
+from muster.report.page_model import Page
+from tests.support.serving import serving
+
+
+class LiveRun:
+    """What a `PageSource` is to a `PageServer`, with news at will."""
+
+    def __init__(self, replicas: int = 2, rounds: int = 3) -> None:
+        self.replicas = replicas
+        self.looks = 0
+        self.tag = ""
+        self.trouble: Exception | None = None
+        self.go_on(rounds)
+
+    def go_on(self, rounds: int, state: str = "running") -> None:
+        """So many rounds are behind the run now."""
+        sight = sample_run(self.replicas, rounds)
+        going = state == "running"
+        sight = replace(sight, state=state, reason="", ended_at=None if going else sight.ended_at)
+        self._now = sight, f"{state}-{rounds}"  # at once: another thread looks
+
+    def look(self) -> Page:
+        self.looks += 1
+        if self.trouble:
+            raise self.trouble
+        sight, self.tag = self._now
+        return make_page(sight)
+
+
+@contextmanager
+def served(run: LiveRun) -> Iterator[PageServer]:
+    """A server of the run's page that answers while the context lasts."""
+    with serving(PageServer(run)) as server:
+        yield server

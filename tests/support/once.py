@@ -1,0 +1,25 @@
+"""What is costly to make and the same for every worker of a session: the first one makes it, the others wait for it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """The folder `name` that all workers share, filled by `make`; one that failed to fill it leaves it to the next."""
+    # A worker's own folder is one of the session's.
+    own = factory.getbasetemp()
+    session = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder, made = session / name, session / f"{name}.made"
+    with (session / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            made.touch()
+    return folder

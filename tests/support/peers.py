@@ -1,0 +1,270 @@
+"""Replicas as threads over a local directory, each with a store that can be made to fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.contract.run.commit import Commit
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.metrics import Metrics
+from muster.replica.rounds import agreement, reduction
+from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import RoundContext
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.transport import Bytes, Part, Store
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import Floats
+from tests.support.rendezvous_keys import is_like
+from tests.support.waiting import wait_until
+
+RUN = "test"
+SMALL = 300
+# Enough for several shards: a shard has at least 256 KiB.
+SHARDED = 200_000
+
+# A time-out that never passes, however slow the machine is.
+PATIENT_SECONDS = 120.0
+_BRIEF_SECONDS = 0.2
+
+Hook = Callable[[str], None]
+Rewrite = Callable[[str, bytes], bytes]
+
+
+class Killed(BaseException):
+    """The process is gone: nothing after this happens in it."""
+
+
+@dataclass
+class Faults:
+    """What goes wrong in one replica's store."""
+
+    before_create: Hook = lambda _: None
+    after_create: Hook = lambda _: None
+    before_read: Hook = lambda _: None
+    rewrite: Rewrite = lambda _, body: body
+
+
+class FaultyStore(Store):
+    """A store whose calls pass through hooks."""
+
+    def __init__(self, inner: Store, faults: Faults) -> None:
+        self._inner, self._faults = inner, faults
+
+    def create(self, key: str, body: Bytes) -> None:
+        self._faults.before_create(key)
+        self._inner.create(key, self._faults.rewrite(key, bytes(body)))
+        self._faults.after_create(key)
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        self._faults.before_read(key)
+        return self._inner.read(key, start, stop)
+
+    def exists(self, key: str) -> bool:
+        return self._inner.exists(key)
+
+    def keys(self, folder: str, stop: str) -> list[str]:
+        return self._inner.keys(folder, stop)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._inner.delete(keys)
+
+    def uri(self, key: str) -> str:
+        return self._inner.uri(key)
+
+
+def kill_at(pattern: str) -> Hook:
+    """A hook that ends the process at the first key that is like `pattern`."""
+
+    def hook(key: str) -> None:
+        if is_like(key, pattern):
+            raise Killed(key)
+
+    return hook
+
+
+def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
+    """Let a quorum wait briefly for the others in `round_`, and in every other round as long as it takes.
+
+    Otherwise a slow replica could be left out of any round: the learnt window may be two seconds.
+    """
+
+    def window(_longest: float, _least: int, recent: Sequence[Commit]) -> float:
+        at_hand = recent[-1].round + 1 if recent else 1
+        return _BRIEF_SECONDS if at_hand == round_ else PATIENT_SECONDS
+
+    monkeypatch.setattr(agreement, "grace_window", window)
+
+
+def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no member take over the shard of a slow one."""
+    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
+
+
+def run_all(threads: Sequence[threading.Thread]) -> None:
+    """Start all and wait until each has ended."""
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        _join(thread)
+
+
+def _join(thread: threading.Thread) -> None:
+    thread.join(timeout=2 * PATIENT_SECONDS)
+    assert not thread.is_alive(), "the replica hangs"
+
+
+def gradient_of(rank: int, round_: int, count: int) -> Floats:
+    """What a test's trainer moves its parameters by: the same for every process of a rank."""
+    return np.random.default_rng((rank, round_)).standard_normal(count).astype(np.float32)
+
+
+@dataclass
+class Peer:
+    """One process of one replica."""
+
+    thread: threading.Thread
+    stop: threading.Event
+    outcomes: list[Outcome] = field(default_factory=list)
+    state: GlobalState | None = None
+    rendezvous: Rendezvous | None = None
+    error: BaseException | None = None
+
+    def join(self) -> Peer:
+        _join(self.thread)
+        return self
+
+    def parameters(self) -> bytes:
+        """Its final parameters, after it ended well."""
+        self.join()
+        assert self.error is None, self.error
+        assert self.state is not None
+        return self.state.parameters.tobytes()
+
+
+@dataclass
+class Run:
+    """A run in a directory."""
+
+    root: Path
+    replicas: int = 3
+    min_participants: int = 3
+    timeout_seconds: float = PATIENT_SECONDS
+    rounds: int = 4
+    count: int = SMALL
+    snapshot_rounds: int = 10
+    codec: str = "fp32"
+
+    @property
+    def store(self) -> Store:
+        return LocalStore(self.root)
+
+    def context(self, store: Store | None = None, stop: threading.Event | None = None) -> RoundContext:
+        quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
+        context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
+        return replace(context, snapshot_rounds=self.snapshot_rounds)
+
+    def start(
+        self,
+        rank: int,
+        attempt: int = 1,
+        faults: Faults | None = None,
+        before_step: Callable[[int], None] = lambda _: None,
+        gradient: Callable[[int, int, int], Floats] = gradient_of,
+    ) -> Peer:
+        """A replica that trains to the last round; `before_step` is called with each round before it trains for it."""
+        stop = threading.Event()
+        store = FaultyStore(self.store, faults or Faults())
+
+        def work() -> None:
+            try:
+                metrics = Metrics()
+                metrics.log(loss=0.5)
+                peer.rendezvous = Rendezvous.open(self.context(store, stop), rank, attempt, metrics)
+                parameters = np.zeros(self.count, np.float32)
+                outer = DiLoCo(peer.rendezvous, parameters, Algorithm(codec=self.codec))
+                while outer.round < self.rounds:
+                    before_step(outer.round + 1)
+                    parameters -= gradient(rank, outer.round + 1, self.count)
+                    outcome = outer.step(rank + 1)
+                    assert outcome is not None
+                    peer.outcomes.append(outcome)
+                assert peer.rendezvous.training is not None
+                peer.state = peer.rendezvous.training.state
+                assert parameters.tobytes() == peer.state.parameters.tobytes()
+            except BaseException as error:
+                peer.error = error
+
+        peer = Peer(threading.Thread(target=work, name=f"r{rank}a{attempt}", daemon=True), stop)
+        peer.thread.start()
+        return peer
+
+    def start_behind(self, victim: Peer, pattern: str, *ranks: int) -> list[Peer]:
+        """Replicas that reach keys like `pattern` only after `victim` has died."""
+
+        def hold(key: str) -> None:
+            if is_like(key, pattern):
+                wait_until("the victim's death", lambda: victim.error is not None)
+
+        return [self.start(rank, faults=Faults(before_create=hold)) for rank in ranks]
+
+    def start_all(self) -> list[Peer]:
+        return [self.start(rank) for rank in range(self.replicas)]
+
+    def commit(self, round_: int, revision: int = 0) -> Commit:
+        path = self.root / keys.commit(round_, revision)
+        return Commit.from_json(path.read_bytes(), str(path))
+
+    def replayed_by_hand(self, members: Callable[[int], list[int]] | None = None) -> bytes:
+        """The final parameters, computed in plain NumPy from what each rank was to give."""
+        state = GlobalState(0, np.zeros(self.count, np.float32), np.zeros(self.count, np.float32))
+        for round_ in range(1, self.rounds + 1):
+            ranks = list(range(self.replicas)) if members is None else members(round_)
+            average = sum(rank + 1 for rank in ranks) / len(ranks)
+            given = []
+            for rank in ranks:
+                # What a trainer gives is the difference of its parameters, rounded where they are.
+                local = state.parameters - gradient_of(rank, round_, self.count)
+                given.append((state.parameters - local) * np.float32((rank + 1) / average))
+            first, *others = given
+            Outer().apply(state, sum(others, first) * np.float32(1 / len(ranks)))
+        return state.parameters.tobytes()
+
+
+def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> list[Any]:
+    """`work` in every replica at once; what each returned."""
+    results: list[Any] = [None] * run.replicas
+    errors: list[BaseException] = []
+
+    def replica(rank: int) -> None:
+        try:
+            results[rank] = work(Rendezvous.open(run.context(), rank, attempt, Metrics()))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=replica, args=(rank,), daemon=True) for rank in range(run.replicas)]
+    run_all(threads)
+    assert not errors, errors
+    return results
+
+
+@contextmanager
+def all_ended(peers: list[Peer]) -> Iterator[None]:
+    """Whatever the test finds, no thread outlives it."""
+    try:
+        yield
+    finally:
+        for peer in peers:
+            peer.stop.set()
+            peer.thread.join(timeout=2 * PATIENT_SECONDS)

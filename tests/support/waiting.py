@@ -1,0 +1,36 @@
+"""Waiting for what another thread, process or service does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SECONDS = 120.0
+"""What a slow machine may take; no test waits to the end of it unless it fails."""
+_FIRST_PAUSE_SECONDS = 0.005
+_LONGEST_PAUSE_SECONDS = 0.05
+
+
+def wait_until(what: str, look: Callable[[], T | None], *, seconds: float = SECONDS) -> T:
+    """The first answer of `look` that is true.
+
+    Args:
+        what: what the test waits for, as the failure names it.
+        look: looks once; called again and again, less often as time passes.
+        seconds: how long to look.
+
+    Raises:
+        AssertionError: no answer was true in time; it names `what` and the last answer.
+    """
+    deadline = time.monotonic() + seconds
+    pause = _FIRST_PAUSE_SECONDS
+    while not (found := look()):
+        if time.monotonic() >= deadline:
+            message = f"{what} did not come within {seconds:g} s; the last answer: {found!r}"
+            raise AssertionError(message)
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+    return found

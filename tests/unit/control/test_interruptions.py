@@ -1,0 +1,261 @@
+"""A function may end, or AWS fail, at any of its calls: called again, it completes what it began.
+
+Each step is done in a fresh cloud, cut off at its first call of AWS, then in another one at its second call, and so on
+up to the last; and then repeated, as Lambda, the workflow or the next event does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from botocore.exceptions import ClientError
+
+from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.result import Verdict
+from muster.control.admission import AdmitRequest, admit
+from muster.control.attempt import Launch
+from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.finish import finish_run
+from muster.control.react import JobStateChange
+from muster.control.stop import StopRequest, stop_run
+from tests.memory import AwsError, Fault
+from tests.memory.harness import RUN, ControlHarness, budget
+
+BROKEN, AGAIN = "AlgorithmError: ExitCode 1", "InternalServerError: again"
+POLICY = {"on": ["failed"], "max": 3}
+
+
+class FunctionEndedError(BaseException):
+    """The function's time is over, or its machine is gone: no code of it runs any more."""
+
+
+class Step(NamedTuple):
+    """A call of a function: what was before it, the call itself, and what holds once it has come through.
+
+    All get what `before` returns.
+    """
+
+    before: Callable[[ControlHarness], Any]
+    call: Callable[[ControlHarness, Any], object]
+    holds: Callable[[ControlHarness, Any], None]
+    cap: int | None = None
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+
+def plan(harness: ControlHarness) -> None:
+    harness.plan(replicas=2, rerun=POLICY, cost_ceiling_usd=100.0)
+
+
+def launch(harness: ControlHarness) -> None:
+    plan(harness)
+    # So that few looks see the jobs end.
+    harness.cloud.training.stop_seconds = 4
+    for rank in range(2):
+        harness.arm(rank)
+
+
+def last_event(harness: ControlHarness, reason: str) -> JobStateChange:
+    """The event of the end of rank 0's job, which fails for `reason`."""
+    harness.cloud.training.train(harness.job())
+    harness.cloud.clock.advance(60)
+    harness.cloud.training.fail(harness.job(), reason)
+    return harness.last_event(harness.job())
+
+
+def has_one_job(harness: ControlHarness, _: None = None) -> None:
+    assert harness.cloud.training.names("InProgress") == [harness.job()]
+    record = harness.record()
+    assert (record.decision, len(record.attempts)) == (None, 1)
+    assert harness.answer() is None
+    assert harness.keys(f"control/{RUN}/spent/") == ["0-1-on-ml.m5.large"]
+
+
+def ended_by(reason: str, follows: str) -> Step:
+    def before(harness: ControlHarness) -> JobStateChange:
+        launch(harness)
+        return last_event(harness, reason)
+
+    def holds(harness: ControlHarness, _: JobStateChange) -> None:
+        answer = harness.answer()
+        assert answer is not None
+        assert (answer["next"], harness.record().current.billable_seconds) == (follows, 60)
+        assert [key for key in harness.keys(f"control/{RUN}/spent/") if key.startswith("0-1-cost-")]
+        assert harness.keys(f"control/{RUN}/lost/") == (["0"] if follows == "stop" else [])
+
+    return Step(before, ControlHarness.react, holds)
+
+
+def is_stopping(harness: ControlHarness, _: None = None) -> None:
+    assert harness.plane.runs.require(RUN).documents.fence() is not None
+    assert len(harness.cloud.training.names("Stopping")) == 2
+
+
+def fail(harness: ControlHarness) -> None:
+    launch(harness)
+    harness.react(last_event(harness, BROKEN))
+    harness.cloud.training.complete(harness.job(1))
+    harness.deliver()
+
+
+def finish(harness: ControlHarness, _: None = None) -> object:
+    return finish_run(harness.plane, harness.plane.runs.require(RUN), budget())
+
+
+def cut_off(harness: ControlHarness) -> None:
+    launch(harness)
+    harness.react(last_event(harness, BROKEN))
+    harness.cloud.workflow.fail(RUN, "States.Runtime")
+
+
+def clear(harness: ControlHarness, _: None = None) -> object:
+    ended = ExecutionEnded(execution_arn=harness.cloud.workflow.execution_arn(RUN), name=RUN, status="FAILED")
+    return clear_up(harness.plane, harness.plane.runs.require(RUN), ended, budget())
+
+
+def has_ended(harness: ControlHarness, _: None = None) -> None:
+    assert harness.cloud.training.names("InProgress", "Stopping") == []
+    result = harness.result()
+    assert result is not None
+    assert result.verdict is Verdict.FAILED
+    assert "one-x2" in harness.executions.live_runs()
+    assert harness.keys(f"control/{RUN}/report.html") == [""]
+
+
+def two_runs(harness: ControlHarness) -> str:
+    """The first one is admitted; the token of the second, which waits."""
+    tokens = [harness.cloud.workflow.token(harness.plan(name, replicas=2).plan.run) for name in ("first", "second")]
+    admit(harness.plane, AdmitRequest(run="first", token=tokens[0]))
+    return tokens[1]
+
+
+def join(harness: ControlHarness, token: str) -> object:
+    return admit(harness.plane, AdmitRequest(run="second", token=token))
+
+
+def second_waits(harness: ControlHarness, token: str) -> None:
+    assert harness.output(token) is None
+    queue = harness.plane.queue
+    assert queue is not None
+    queue.leave(harness.cloud.workflow.execution_arn("first"))
+    assert harness.output(token) == {}
+
+
+STEPS = {
+    "attempt": Step(plan, lambda harness, _: harness.arm(), has_one_job),
+    "react to a rerun": ended_by(AGAIN, "rerun"),
+    "react to a loss": ended_by(BROKEN, "stop"),
+    "stop": Step(launch, lambda harness, _: stop_run(harness.plane, StopRequest(run=RUN, reason="why")), is_stopping),
+    "finish": Step(fail, finish, has_ended),
+    "clear up": Step(cut_off, clear, has_ended),
+    "join the queue": Step(two_runs, join, second_waits, cap=3),
+}
+
+FAULTS: dict[str, Callable[[int], Fault]] = {
+    "the function ends": lambda skip: Fault("*", FunctionEndedError(), skip=skip),
+    "the answer is lost": lambda skip: Fault(
+        "*", AwsError("InternalFailure", status=503), after_effect=True, skip=skip
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_that_is_cut_off_anywhere_is_completed_by_the_next_call(name: str, fault: str) -> None:
+    step = STEPS[name]
+    cut = 0
+    while is_completed(step, FAULTS[fault](cut)):
+        cut += 1
+    assert cut >= 5
+
+
+def is_completed(step: Step, fault: Fault) -> bool:
+    """Cut the step off by `fault` and repeat it. False: it has not so many calls that the fault strikes."""
+    with ControlHarness(cap=step.cap).installed() as harness:
+        given = step.before(harness)
+        harness.cloud.calls.inject(fault)
+        try:
+            step.call(harness, given)
+        except (FunctionEndedError, ClientError):
+            assert fault.fired
+        harness.cloud.calls.reset()
+        # Also where the step came through: an event may fail without a loss.
+        step.call(harness, given)
+        step.holds(harness, given)
+        return bool(fault.fired)
+
+
+# --- races ----------------------------------------------------------------------------------------
+
+
+def test_a_redriven_execution_of_a_run_that_was_cleared_up_launches_nothing(harness: ControlHarness) -> None:
+    """Redrive runs the children that had not ended once more; the fence stands, and the result."""
+    harness.plan(replicas=2)
+    harness.arm()
+    harness.cloud.workflow.fail(RUN, "States.Runtime")
+    clear(harness)
+    before = harness.result()
+    token = harness.cloud.workflow.token()
+    for rank, expected in ((0, Launch.CONCLUDED), (1, Launch.REFUSED)):
+        assert harness.attempt(harness.request(rank).model_copy(update={"token": token})) is expected
+    assert harness.cloud.calls.counts()["CreateTrainingJob"] == 1
+    finish(harness)
+    assert harness.result() == before
+
+
+def test_a_cancel_that_races_a_rerun_leaves_no_job(harness: ControlHarness) -> None:
+    """The execution is stopped while attempt 2 is on its way to SageMaker; Stop's looks come before the job."""
+    run = harness.plan()
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    harness.deliver()
+    request = harness.request(attempt=2)
+
+    def cancel() -> None:
+        arn = run.plan.execution_arn
+        harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+        clear_up(harness.plane, run, ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED"), budget())
+
+    harness.cloud.calls.inject(Fault("CreateTrainingJob", action=cancel))
+    harness.attempt(request)
+    harness.cloud.clock.advance(120)
+    assert harness.cloud.training.names("InProgress", "Stopping") == []
+    result = harness.result()
+    assert result is not None
+    assert result.verdict is Verdict.STOPPED
+
+
+def test_an_event_from_the_dead_letter_queue_changes_no_result(harness: ControlHarness) -> None:
+    harness.plan()
+    harness.arm()
+    event = last_event(harness, BROKEN)
+    run = harness.plane.runs.require(RUN)
+    run.documents.raise_fence(Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="", at="t"))
+    finish(harness)
+    before = harness.result()
+    harness.cloud.clock.advance(7 * 86_400)
+    for _ in range(2):
+        harness.react(event)
+    finish(harness)
+    assert harness.result() == before
+    assert harness.emitted().count("Run Stopped") == 1
+
+
+def test_a_function_whose_clock_is_behind_waits_and_loses_no_replica(harness: ControlHarness) -> None:
+    """The end was decided on by another machine's clock, two seconds ahead of the one that launches."""
+    harness.plan(reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 100}})
+    harness.arm()
+    harness.react(last_event(harness, AGAIN))
+    decision = harness.record().decision
+    assert decision is not None
+    harness.cloud.clock.advance(decision.delay_seconds - 2)
+    request = harness.request(attempt=2)
+    assert harness.attempt(request) is Launch.EARLY
+    output = harness.output(request.token)
+    assert output is not None
+    assert output["delay_seconds"] == 2
+    harness.cloud.clock.advance(2)
+    assert harness.arm(attempt=2) is Launch.CREATED

@@ -1,0 +1,139 @@
+"""The S3 store against a server that answers as a script says."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from muster.replica.store import s3_store
+from muster.replica.store.s3_store import TRIES, S3ObjectStore
+from muster.replica.store.transport import (
+    ObjectExistsError,
+    ObjectMissingError,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+from tests.support.scripted_s3 import Answer, Script, scripted
+from tests.support.waiting import wait_until
+
+OK = Answer(body=b"hello", headers={"Content-Range": "bytes 0-4/5"})
+SLOW_DOWN = Answer(503, b"<Error><Code>SlowDown</Code></Error>")
+
+
+def scripted_store(script: Script, monkeypatch: pytest.MonkeyPatch) -> S3ObjectStore:
+    for name in (*s3_store.CA_VARIABLES, "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{script.port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setattr(s3_store, "BACKOFF_FIRST_SECONDS", 0.001)
+    return S3ObjectStore("bucket", "prefix/")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(SLOW_DOWN, id="503"),
+        pytest.param(Answer(500), id="500"),
+        pytest.param(Answer(429), id="429"),
+        pytest.param(Answer(drop=True), id="reset"),
+        pytest.param(Answer(body=b"hello", drop=True), id="truncated"),
+    ],
+)
+def test_trouble_that_passes_is_survived(trouble: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(trouble, trouble, OK) as script:
+        part = scripted_store(script, monkeypatch).read("key")
+    assert bytes(part.body) == b"hello"
+    assert len(script.requests) == 3
+
+
+def test_trouble_that_does_not_pass_ends_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(SLOW_DOWN) as script, pytest.raises(StoreUnavailableError, match=f"in {TRIES} tries"):
+        scripted_store(script, monkeypatch).read("key")
+    assert len(script.requests) == TRIES
+
+
+def test_a_create_is_conditional_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(SLOW_DOWN, Answer(drop=True), Answer()) as script:
+        scripted_store(script, monkeypatch).create("key", b"body")
+    assert [(method, path) for method, path, _ in script.requests] == [("PUT", "/bucket/prefix/key")] * 3
+    assert all(headers["if-none-match"] == "*" for _, _, headers in script.requests)
+
+
+@pytest.mark.parametrize("status", [412, 409])
+def test_a_lost_race_is_no_trouble(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(status), OK) as script, pytest.raises(ObjectExistsError):
+        scripted_store(script, monkeypatch).create("key", b"body")
+    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD"]
+
+
+def test_a_conflict_with_a_create_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(409), Answer(404), OK) as script:
+        scripted_store(script, monkeypatch).create("key", b"body")
+    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD", "PUT"]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_denial_is_not_tried_again(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(status)) as script, pytest.raises(StoreDeniedError):
+        scripted_store(script, monkeypatch).read("key")
+    assert len(script.requests) == 1
+
+
+def test_a_container_roles_credentials_are_renewed_before_they_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def credentials(name: str, lifetime: timedelta) -> Answer:
+        expires = (datetime.now(UTC) + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {"AccessKeyId": name, "SecretAccessKey": "s", "Token": "t", "Expiration": expires}
+        return Answer(body=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+
+    # One that is about to expire, then one that is not.
+    agent = scripted(credentials("first", timedelta(seconds=20)), credentials("second", timedelta(hours=1)))
+    with agent as issuer, scripted(OK) as script:
+        token = tmp_path / "token"
+        token.write_text("bearer")
+        scripted_store(script, monkeypatch)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{issuer.port}/role")
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(token))
+        store = S3ObjectStore("bucket", "")
+
+        def signer() -> str:
+            store.read("key")
+            return script.requests[-1][2]["authorization"].split("Credential=")[1].split("/")[0]
+
+        assert signer() == "first"
+        # obstore lets a tenth of a second pass before it asks again.
+        wait_until("the new credentials", lambda: signer() == "second")
+        assert signer() == "second"
+    assert len(issuer.requests) == 2
+
+
+def test_a_stream_that_breaks_continues_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster.replica.store.s3_store.STREAM_BYTES", 4)
+
+    body = b"0123456789abcdef"
+
+    def part(first: int, *, drop: bool) -> Answer:
+        return Answer(206, body[first:], {"Content-Range": f"bytes {first}-{len(body) - 1}/{len(body)}"}, drop=drop)
+
+    # Half of 16 bytes comes, then half of what is left, then all.
+    with scripted(part(0, drop=True), part(8, drop=True), part(12, drop=False)) as script:
+        store = scripted_store(script, monkeypatch)
+        assert b"".join(bytes(piece) for piece in store.stream("key", 0, len(body))) == body
+    assert [headers["range"] for _, _, headers in script.requests] == ["bytes=0-15", "bytes=8-15", "bytes=12-15"]
+
+
+def test_looking_for_what_is_not_there_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(404)) as script:
+        store = scripted_store(script, monkeypatch)
+        with pytest.raises(ObjectMissingError):
+            store.read("key", 0, 10)
+        with pytest.raises(ObjectMissingError):
+            list(store.stream("key", 0, 10))
+    assert [method for method, _, _ in script.requests] == ["GET", "GET"]
