@@ -256,7 +256,7 @@ def test_run_data_cannot_become_markup(show: Open, small: PageInput) -> None:
     rounds = small.rounds.model_copy(update={"metrics": metrics})
     page = show(replace(small, replicas=[replica], reason=EVIL, continued_by=EVIL, rounds=rounds))
     page.get_by_role("button", name="Replica 0, details").click()
-    page.get_by_text("Everything that this page shows").click()
+    page.get_by_text("All data of this page").click()
     page.locator("#metric-chart").get_by_text("Show as a table").click()
     expect(page.get_by_role("table", name="Attempts of replica 0")).to_contain_text(EVIL)
     expect(page.locator("#verdict")).to_contain_text(EVIL)
@@ -274,7 +274,7 @@ def test_the_documents_are_written_out_when_opened_and_can_be_saved(
     page.get_by_text("The plan", exact=True).click()
     expect(page.locator("#plan pre")).to_contain_text('"trainer": "training:train"')
     expect(page.locator("#plan pre")).to_contain_text('"API_KEY": "(not shown)"')
-    page.get_by_text("Everything that this page shows").click()
+    page.get_by_text("All data of this page").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Save sample.json").click()
     download.value.save_as(tmp_path / "saved.json")
@@ -338,7 +338,7 @@ def test_every_control_has_a_name_and_every_section_a_heading(show: Open, large:
     )
     assert unnamed == 0
     page.keyboard.press("Tab")
-    expect(page.locator(":focus")).to_have_text("To the timeline")
+    expect(page.locator(":focus")).to_have_text("Skip to the timeline")
 
 
 def test_without_javascript_the_verdict_is_still_there(
