@@ -37,9 +37,9 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     troubles: list[str] = []
 
-    def opened(sight: PageInput, **options: Any) -> Page:
+    def opened(page_input: PageInput, **options: Any) -> Page:
         path = tmp_path / "report.html"
-        path.write_bytes(render(make_page(sight)))
+        path.write_bytes(render(make_page(page_input)))
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()

@@ -55,7 +55,7 @@ def test_an_object_is_read_whole_by_two_requests(harness: ControlHarness) -> Non
 
 
 @pytest.mark.parametrize(("body", "missing"), [(None, True), (b"", False)])
-def test_an_object_that_is_missing_and_one_that_is_empty_are_told_apart(
+def test_an_object_that_is_missing_and_one_that_is_empty_are_distinguished(
     harness: ControlHarness, body: bytes | None, missing: bool
 ) -> None:
     if body is not None:
