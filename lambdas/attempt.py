@@ -17,7 +17,8 @@ def handler(event: dict[str, object], context: object) -> dict[str, str]:
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:
-        launch = attempt(_plane, request)
+        replica = _plane.runs.require(request.run).replica(request.rank)
+        launch = attempt(_plane, replica, request)
     except Exception as error:
         logger.exception("failed")
         count("AttemptFailed")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.plan import Place
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.control.announcements import announce_refusal, announce_run_started
 from muster.control.aws.timer_schedules import Timers
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest, make_plan
+from muster.control.reporting.announcements import announce_refusal, announce_run_started
 from muster.control.runtime import clock
 from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
 from muster.control.runtime.function_settings import PlanEnvironment

@@ -9,7 +9,7 @@ from muster.control.runtime.function import count, logger, metrics, read_event
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
-# Reruns have a metric that several functions count (muster.control.announcements).
+# Reruns have a metric that several functions count (muster.control.reporting.announcements).
 _METRICS = {
     Next.DONE: "ReplicaSucceeded",
     Next.FAIL: "ReplicaLost",

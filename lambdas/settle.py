@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from muster.contract.names import RUN_MAX
 from muster.control.control_plane import ControlPlane
-from muster.control.execution_output import execution_output
 from muster.control.finish import finish_run
+from muster.control.reporting.execution_output import execution_output
 from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")

@@ -1,18 +1,22 @@
-"""One run with its plan, its documents and its jobs."""
+"""One run, and one replica of it, with plan, documents and jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from pydantic import JsonValue
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.run.job_request import own_tags
+from muster.contract.run.attempt import Attempt, shortages
+from muster.contract.run.job_request import own_tags, training_job_request
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
-from muster.control.aws.jobs import Jobs
+from muster.contract.spec.spec import Spec
+from muster.control.aws.jobs import Job, Jobs
 from muster.control.aws.store import Store
-from muster.control.documents import RunDocuments
+from muster.control.documents import Change, RunDocuments, Seen, Updated
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,19 @@ class ActiveRun:
     documents: RunDocuments
     jobs: Jobs
 
-    def job_name(self, rank: int, attempt: int) -> JobName:
-        """The name of an attempt's job."""
-        return JobName(self.plan.place.job_prefix, self.plan.run, rank, attempt)
+    def replica(self, rank: int) -> ActiveReplica:
+        """One replica of the run."""
+        return ActiveReplica(self, rank)
+
+    @property
+    def replicas(self) -> list[ActiveReplica]:
+        """All replicas, by rank."""
+        return [ActiveReplica(self, rank) for rank in range(self.plan.spec.replicas)]
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the fence stands."""
+        return self.documents.fence() is not None
 
     def owns(self, tags: Mapping[str, str], rank: int, attempt: int) -> bool:
         """Whether a job with these tags belongs to this run. Only this method decides that; a name proves nothing.
@@ -38,6 +52,44 @@ class ActiveRun:
         """This run's jobs in `status`, without jobs of others that have its names."""
         listed = self.jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)
         return [job for job in listed if self.owns(self.jobs.tags(job.arn), job.name.rank, job.name.attempt)]
+
+
+@dataclass(frozen=True)
+class ActiveReplica:
+    """One replica of a planned run: its record and its jobs."""
+
+    run: ActiveRun
+    rank: int
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of this rank."""
+        return self.run.plan.spec.of_rank(self.rank)
+
+    def record(self) -> Seen:
+        """The record as it stands now."""
+        return self.run.documents.record(self.rank)
+
+    def update(self, change: Change, seen: Seen | None = None) -> Updated:
+        """Compare-and-swap of the record (see RunDocuments.update_record)."""
+        return self.run.documents.update_record(self.rank, change, seen)
+
+    def job_name(self, attempt: int) -> str:
+        """The name of an attempt's job."""
+        return str(JobName(self.run.plan.place.job_prefix, self.run.plan.run, self.rank, attempt))
+
+    def owns(self, tags: Mapping[str, str], attempt: int) -> bool:
+        """Whether a job with these tags is this replica's attempt."""
+        return self.run.owns(tags, self.rank, attempt)
+
+    def own_job(self, attempt: int) -> Job | None:
+        """The attempt's job; None where there is none, or the one of that name belongs to someone else."""
+        job = self.run.jobs.find(self.job_name(attempt))
+        return job if job is not None and self.owns(self.run.jobs.tags(job.arn), attempt) else None
+
+    def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
+        """The CreateTrainingJob request of the last of `attempts`."""
+        return training_job_request(self.run.plan, self.rank, attempts[-1].attempt, shortages(attempts))
 
 
 class Runs:

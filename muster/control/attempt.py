@@ -16,16 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
-from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type, shortages
-from muster.contract.run.job_request import training_job_request
+from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
-from muster.control.active_run import ActiveRun
-from muster.control.announcements import announce_launch
+from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.aws.jobs import Job, LaunchRefusedError
 from muster.control.aws.tokens import Token, remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.outcome import announce_end, end_attempt
+from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
 
 
@@ -66,24 +65,23 @@ class _Armed:
     repeated: bool
 
 
-def attempt(plane: ControlPlane, request: AttemptRequest) -> Launch:
+def attempt(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest) -> Launch:
     """Launch or adopt the attempt's job. Complete the token at once where there is nothing to wait for."""
-    run = plane.runs.require(request.run)
-    stopping = run.documents.fence() is not None
-    armed = _arm(run, request, stopping=stopping)
+    stopping = replica.run.is_stopping
+    armed = _arm(replica, request, stopping=stopping)
     record = armed.record
     if record is None or _is_settled(request, record):
-        return _answer(plane, run, request, record, stopping=stopping)
-    launched = _launch(run, record, armed, stopping=stopping)
+        return _answer(plane, replica, request, record, stopping=stopping)
+    launched = _launch(replica, record, repeated=armed.repeated, stopping=stopping)
     if isinstance(launched, Attempt):
-        end_attempt(plane, run, request.rank, launched)
+        end_attempt(plane, replica, launched)
         return Launch.CONCLUDED
     if launched is Launch.CREATED:
-        announce_launch(plane.bus, run, request.rank, request.attempt)
+        announce_launch(plane.bus, record)
     return launched
 
 
-def _arm(run: ActiveRun, request: AttemptRequest, *, stopping: bool) -> _Armed:
+def _arm(replica: ActiveReplica, request: AttemptRequest, *, stopping: bool) -> _Armed:
     """Store the token in the record, with a new attempt unless the run is stopping or the rerun is not due yet."""
     repeated = False
 
@@ -91,15 +89,15 @@ def _arm(run: ActiveRun, request: AttemptRequest, *, stopping: bool) -> _Armed:
         nonlocal repeated
         repeated = record is not None and record.current.attempt == request.attempt
         if record is None or record.current.attempt < request.attempt:
-            return None if stopping else _next_attempt(run, request, record)
+            return None if stopping else _next_attempt(replica, request, record)
         if repeated and record.decision is None and request.armed_at >= record.armed_at:
             return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})
         return None
 
-    return _Armed(run.documents.update_record(request.rank, change).record, repeated)
+    return _Armed(replica.update(change).record, repeated)
 
 
-def _next_attempt(run: ActiveRun, request: AttemptRequest, record: Record | None) -> Record | None:
+def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Record | None) -> Record | None:
     decided = Decision(next=Next.RERUN, attempt=1) if record is None else record.decision
     if decided is None or decided.next is not Next.RERUN or decided.attempt != request.attempt:
         message = f"attempt {request.attempt} of replica {request.rank} is not launched: no decision for it is recorded"
@@ -109,9 +107,9 @@ def _next_attempt(run: ActiveRun, request: AttemptRequest, record: Record | None
     before = record.attempts if record else ()
     new = Attempt(
         attempt=request.attempt,
-        job=str(run.job_name(request.rank, request.attempt)),
+        job=replica.job_name(request.attempt),
         launched_at=clock.now(),
-        instance_type=requested_type(run.plan.spec.of_rank(request.rank), before),
+        instance_type=requested_type(replica.spec, before),
     )
     return Record(
         run=request.run,
@@ -129,65 +127,60 @@ def _is_settled(request: AttemptRequest, record: Record) -> bool:
 
 
 def _answer(
-    plane: ControlPlane, run: ActiveRun, request: AttemptRequest, record: Record | None, *, stopping: bool
+    plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest, record: Record | None, *, stopping: bool
 ) -> Launch:
     """Complete the request's token with the decision in the record."""
     current, decided = (record.current.attempt, record.decision) if record else (0, None)
     if record is not None and (current > request.attempt or request.armed_at < record.armed_at):
         # A workflow that still waits for this token continues with the current attempt.
-        superseded = Decision(next=Next.RERUN, attempt=current, reason="superseded")
-        return _completed(plane, request, superseded, Launch.SUPERSEDED)
-    if record is not None and decided is not None and current == request.attempt:
-        announce_end(plane, run, record, decided, token=request.token, fresh=False)
+        launch, decision = Launch.SUPERSEDED, Decision(next=Next.RERUN, attempt=current, reason="superseded")
+    elif record is not None and decided is not None and current == request.attempt:
+        announce_end(plane, replica, record, request.token)
         return Launch.CONCLUDED
-    if not stopping and decided is not None and remaining_delay(decided) > 0:
-        return _completed(plane, request, decided, Launch.EARLY)
-    refused = Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
-    return _completed(plane, request, refused, Launch.REFUSED)
-
-
-def _completed(plane: ControlPlane, request: AttemptRequest, decision: Decision, launch: Launch) -> Launch:
+    elif not stopping and decided is not None and remaining_delay(decided) > 0:
+        launch, decision = Launch.EARLY, decided
+    else:
+        refused = Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
+        launch, decision = Launch.REFUSED, refused
     plane.tokens.complete(request.token, request.run, request.rank, decision)
     return launch
 
 
-def _launch(run: ActiveRun, record: Record, armed: _Armed, *, stopping: bool) -> Launch | Attempt:
+def _launch(replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool) -> Launch | Attempt:
     """Make sure that the job exists. The ended attempt where its job has ended or cannot be created."""
-    rank, current = record.rank, record.current
+    jobs, current = replica.run.jobs, record.current
     # After an earlier call the job probably exists, so it is looked up first.
-    job = run.jobs.find(current.job) if armed.repeated else None
+    job = jobs.find(current.job) if repeated else None
     if job is not None:
-        return _adopt(run, record, job)
+        return _adopt(replica, current, job)
     if stopping:
         return _not_created(current, FailureClass.STOPPED_BY_MUSTER, "the run was stopped before the launch")
     # While the rerun was delayed, the other replicas may have reached the ceiling.
-    if current.attempt > 1 and (ceiling := reached_ceiling(run)):
+    if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
-    job_request = training_job_request(run.plan, rank, current.attempt, shortages(record.attempts))
     try:
-        created = run.jobs.create(job_request)
+        created = jobs.create(replica.request(record.attempts))
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
-        job = run.jobs.find(current.job)
-        return _adopt(run, record, job) if job else _not_created(current, refused.failure_class, refused.reason)
+        job = jobs.find(current.job)
+        return _adopt(replica, current, job) if job else _not_created(current, refused.failure_class, refused.reason)
     except Exception:
-        _obey_fence(run, current.job)
+        _obey_fence(replica.run, current.job)
         raise
     if created:
-        note_launch(run, rank, current)
-        _obey_fence(run, current.job)
+        note_launch(replica, current)
+        _obey_fence(replica.run, current.job)
         return Launch.CREATED
-    job = run.jobs.find(current.job)
+    job = jobs.find(current.job)
     if job is None:
         message = f"the job name {current.job} is in use, but DescribeTrainingJob does not find it"
         raise ConnectionError(message)
-    return _adopt(run, record, job)
+    return _adopt(replica, current, job)
 
 
-def _adopt(run: ActiveRun, record: Record, job: Job) -> Launch | Attempt:
+def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attempt:
     """Adopt an existing job with the attempt's name, if its tags show that it is this run's."""
-    rank, current = record.rank, record.current
-    if not run.owns(run.jobs.tags(job.arn), rank, current.attempt):
+    if not replica.owns(replica.run.jobs.tags(job.arn), current.attempt):
         reason = (
             f"A training job named {job.name} exists and does not belong to this run. It was not changed. "
             "Start the run with another name."
@@ -195,10 +188,10 @@ def _adopt(run: ActiveRun, record: Record, job: Job) -> Launch | Attempt:
         return _not_created(current, FailureClass.INVALID_REQUEST, reason)
     seen = job.applied_to(current, stopping=False)
     # The call that created the job may have failed before it recorded the launch.
-    note_launch(run, rank, seen)
+    note_launch(replica, seen)
     if job.end is not None:
         return seen
-    _obey_fence(run, job.name)
+    _obey_fence(replica.run, job.name)
     return Launch.ADOPTED
 
 

@@ -4,59 +4,66 @@ from __future__ import annotations
 
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.spending import attempt_usd, end_mark, launch_mark, spent_usd
-from muster.control.active_run import ActiveRun
+from muster.contract.run.spending import billed_usd, end_mark, launch_mark, spent_usd
+from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
 
 
-def note_launch(run: ActiveRun, rank: int, attempt: Attempt) -> None:
-    """Record that the attempt's job exists and costs money from now on."""
-    if run.plan.spec.cost_ceiling_usd is None:
-        return
-    mark = launch_mark(run.documents.layout, rank, attempt.attempt, _priced_type(run, rank, attempt))
-    run.documents.store.create(mark, b"{}")
+def note_launch(replica: ActiveReplica, attempt: Attempt) -> None:
+    """Record that the attempt's job exists: from now on it costs money."""
+    if _ceiling(replica.run) is not None:
+        mark = launch_mark(replica.run.documents.layout, replica.rank, attempt.attempt, _priced_type(replica, attempt))
+        replica.run.documents.store.create(mark, b"{}")
 
 
-def note_end(run: ActiveRun, rank: int, attempt: Attempt) -> None:
-    """Record the cost of the attempt, which has ended."""
-    if run.plan.spec.cost_ceiling_usd is not None:
-        run.documents.store.create(_end_mark(run, rank, attempt), b"{}")
+def note_end(replica: ActiveReplica, ended: Attempt) -> None:
+    """Record the cost of an attempt that has ended."""
+    if _ceiling(replica.run) is not None:
+        replica.run.documents.store.create(_end_mark(replica, ended), b"{}")
 
 
-def with_billed_time(run: ActiveRun, rank: int, ended: Attempt) -> Attempt:
+def with_billed_time(replica: ActiveReplica, ended: Attempt) -> Attempt:
     """`ended` with its billable seconds; where the run has a ceiling, SageMaker is asked for them."""
-    if run.plan.spec.cost_ceiling_usd is None or ended.billable_seconds is not None:
+    if _ceiling(replica.run) is None or ended.billable_seconds is not None:
         return ended
-    job = run.jobs.find(str(run.job_name(rank, ended.attempt)))
+    job = replica.run.jobs.find(ended.job)
     return ended.model_copy(update={"billable_seconds": job.billable_seconds if job else 0})
 
 
-def reached_ceiling(run: ActiveRun, ended: tuple[int, Attempt] | None = None) -> str | None:
+def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str | None:
     """The reason against reruns, where the ceiling is reached. None where it is not, or there is none.
 
-    `ended` is a rank and its ended attempt, whose cost counts although its mark is not written yet.
+    `end_mark_to_come` is the mark of an ended attempt that is not written yet, and counts.
     """
-    ceiling = run.plan.spec.cost_ceiling_usd
+    ceiling = _ceiling(run)
     if ceiling is None:
         return None
     now = clock.utc_now()
     marks = run.documents.store.listed(run.documents.layout.spent)
-    if ended is not None:
-        marks.append((_end_mark(run, *ended), now))
+    if end_mark_to_come is not None:
+        marks.append((end_mark_to_come, now))
     spent = spent_usd(marks, now)
     if spent < ceiling:
         return None
     return f"the cost ceiling of ${ceiling:,.2f} is reached (about ${spent:,.2f} spent)"
 
 
-def _end_mark(run: ActiveRun, rank: int, attempt: Attempt) -> str:
-    usd = attempt_usd(_priced_type(run, rank, attempt), attempt.billable_seconds or 0)
-    return end_mark(run.documents.layout, rank, attempt.attempt, usd)
+def reached_ceiling_with(replica: ActiveReplica, ended: Attempt) -> str | None:
+    """The same with the cost of `ended`, an attempt of `replica` whose mark is not written yet."""
+    return reached_ceiling(replica.run, _end_mark(replica, ended))
 
 
-def _priced_type(run: ActiveRun, rank: int, attempt: Attempt) -> str:
+def _ceiling(run: ActiveRun) -> float | None:
+    return run.plan.spec.cost_ceiling_usd
+
+
+def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
+    usd = billed_usd(_priced_type(replica, ended), ended.billable_seconds or 0)
+    return end_mark(replica.run.documents.layout, replica.rank, ended.attempt, usd)
+
+
+def _priced_type(replica: ActiveReplica, attempt: Attempt) -> str:
     """The attempt's type. Until SageMaker has chosen, the most expensive possible one, so that the ceiling holds."""
     if attempt.instance_type is not None:
         return attempt.instance_type
-    types = run.plan.spec.of_rank(rank).instance_types
-    return max(types, key=lambda name: SHIPPED_PRICES.usd_per_hour.get(name, 0.0))
+    return max(replica.spec.instance_types, key=lambda name: SHIPPED_PRICES.usd_per_hour.get(name, 0.0))

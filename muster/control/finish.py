@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
-from muster.control.announcements import announce_run_ended
 from muster.control.control_plane import ControlPlane
-from muster.control.report_page import page_of, publish_page
+from muster.control.reporting.announcements import announce_run_ended
+from muster.control.reporting.report_page import page_of, publish_page
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settle import settle
 

@@ -26,7 +26,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, Transition, granted_type
 from muster.contract.run.record import Decision, Record
-from muster.control.active_run import ActiveRun
+from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
 from muster.control.documents import Seen
 from muster.control.outcome import Outcome, end_attempt
@@ -128,18 +128,18 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
     if name is None:
         return Reaction("dropped: the job's name does not have Muster's form")
     run = plane.runs.find(name.run)
-    seen = run.documents.record(name.rank) if run else None
-    if run is None or seen is None or seen.record is None:
+    replica = run.replica(name.rank) if run else None
+    seen = replica.record() if replica else None
+    if replica is None or seen is None or seen.record is None:
         return Reaction("dropped: no such replica", name)
     current = seen.record.current
     if current.attempt != name.attempt:
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
-    if not _is_ours(run, event, name, proven=bool(current.status)):
+    if not _is_ours(replica, event, current):
         return Reaction("dropped: the job does not belong to this run", name)
     if event.TrainingJobStatus not in _TERMINAL:
-        return Reaction(_note(run, event, name, seen), name)
-    outcome = end_attempt(plane, run, name.rank, event.ended(current), seen)
-    return _reaction_to(name, outcome)
+        return Reaction(_note(replica, event, seen), name)
+    return _reaction_to(name, end_attempt(plane, replica, event.ended(current), seen))
 
 
 def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
@@ -150,27 +150,28 @@ def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
     return Reaction("decided", name, outcome.decision)
 
 
-def _is_ours(run: ActiveRun, event: JobStateChange, name: JobName, *, proven: bool) -> bool:
-    """By the event's tags, or by the job's where the event has none. `proven`: an earlier event has shown it."""
-    if event.Tags or (proven and event.TrainingJobStatus not in _TERMINAL):
-        return not event.Tags or run.owns(event.Tags, name.rank, name.attempt)
-    job = run.jobs.find(event.TrainingJobName)
-    return job is not None and run.owns(run.jobs.tags(job.arn), name.rank, name.attempt)
+def _is_ours(replica: ActiveReplica, event: JobStateChange, current: Attempt) -> bool:
+    """By the event's tags, or by the job's where the event has none. A recorded status is proof of an earlier event."""
+    if event.Tags:
+        return replica.owns(event.Tags, current.attempt)
+    if current.status and event.TrainingJobStatus not in _TERMINAL:
+        return True
+    return replica.own_job(current.attempt) is not None
 
 
-def _note(run: ActiveRun, event: JobStateChange, name: JobName, seen: Seen) -> str:
-    run.documents.update_record(name.rank, lambda record: _with_history(record, event, name), seen)
+def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
+    replica.update(lambda record: _with_history(record, event), seen)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
-    if event.TrainingJobStatus == JobStatus.IN_PROGRESS and run.documents.fence() is not None:
-        run.jobs.stop(event.TrainingJobName)
+    if event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping:
+        replica.run.jobs.stop(event.TrainingJobName)
         what += ", stopped: the run is stopping"
     return what
 
 
-def _with_history(record: Record | None, event: JobStateChange, name: JobName) -> Record | None:
+def _with_history(record: Record | None, event: JobStateChange) -> Record | None:
     """The record, updated by the event. None where it adds nothing, because a newer event was recorded first."""
-    if record is None or record.current.attempt != name.attempt or record.decision is not None:
+    if record is None or record.current.job != event.TrainingJobName or record.decision is not None:
         return None
     # Every event contains the whole history, so a shorter one is older.
     if len(event.history) < len(record.current.history):

@@ -10,10 +10,10 @@ from muster.contract.run.execution_input import execution_input
 from muster.contract.run.result import Result
 from muster.contract.run.run_events import RunRerun
 from muster.control.active_run import ActiveRun
-from muster.control.announcements import announce_refusal
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions, state_machine_of
 from muster.control.cost_ceiling import reached_ceiling
+from muster.control.reporting.announcements import announce_refusal
 from muster.control.runtime import clock
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from muster.contract.errors import DocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence
 from muster.contract.run.job_request import output_uri
-from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec import Spec
-from muster.control.active_run import ActiveRun
+from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.manifest import Limits, ManifestError, resolve_manifest
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
@@ -30,7 +29,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         return existing
     stop_orphans(run)
     fence = run.documents.fence()
-    replicas = in_parallel(lambda rank: _replica(run, rank, fence, budget), range(run.plan.spec.replicas))
+    replicas = in_parallel(lambda replica: _replica(replica, fence, budget), run.replicas)
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     result = Result(
         run=run.plan.run,
@@ -67,27 +66,28 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
     return Verdict.FAILED, f"{needed}; replica {first.rank}: {first.attempts[-1].reason}"
 
 
-def _replica(run: ActiveRun, rank: int, fence: Fence | None, budget: TimeBudget) -> ReplicaResult:
+def _replica(replica: ActiveReplica, fence: Fence | None, budget: TimeBudget) -> ReplicaResult:
+    rank = replica.rank
     try:
-        record = run.documents.record(rank).record
+        record = replica.record().record
     except DocumentError as error:
         # One damaged record must not prevent the result of the run.
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
-    current = record.current if record.decision is not None else _look(run, record, stopping=fence is not None)
+    current = record.current
+    if record.decision is None:
+        current = _look(replica, current, stopping=fence is not None)
     outcome = _outcome(current, fence)
     attempts = tuple(attempt.without_history() for attempt in (*record.attempts[:-1], current))
-    replica = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
-    return _with_manifest(run, replica, budget) if outcome is ReplicaOutcome.SUCCEEDED else replica
+    result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
+    return _with_manifest(replica.run, result, budget) if outcome is ReplicaOutcome.SUCCEEDED else result
 
 
-def _look(run: ActiveRun, record: Record, *, stopping: bool) -> Attempt:
+def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
     """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
-    job = run.jobs.find(record.current.job)
-    if job is None or not run.owns(run.jobs.tags(job.arn), record.rank, record.current.attempt):
-        return record.current
-    return job.applied_to(record.current, stopping=stopping)
+    job = replica.own_job(current.attempt)
+    return current if job is None else job.applied_to(current, stopping=stopping)
 
 
 def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:

@@ -20,10 +20,10 @@ from muster.contract.run.execution_input import execution_input
 from muster.contract.run.run_events import RunRequested
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
-from muster.control.announcements import announce_refusal
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions
 from muster.control.aws.inbox import Inbox
+from muster.control.reporting.announcements import announce_refusal
 
 
 class Schedule(BaseModel):

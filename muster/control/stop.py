@@ -11,7 +11,7 @@ from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
 from muster.contract.run.run_events import QuorumLost
-from muster.control.active_run import ActiveRun
+from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
@@ -59,22 +59,17 @@ def raise_fence_and_stop(run: ActiveRun, fence: Fence) -> None:
         Exception: the first error of a replica, after all of them have been asked.
     """
     run.documents.raise_fence(fence)
-    in_parallel(lambda rank: _stop_replica(run, rank), range(run.plan.spec.replicas))
+    in_parallel(_stop_replica, run.replicas)
 
 
-def _stop_replica(run: ActiveRun, rank: int) -> None:
-    record = run.documents.record(rank).record
+def _stop_replica(replica: ActiveReplica) -> None:
+    record = replica.record().record
     if record is None or record.decision is not None:
         return
     current = record.current
     # A recorded status proves that the job is this run's. Without one, its tags must.
-    if current.status or _is_own(run, rank, current.attempt, current.job):
-        run.jobs.stop(current.job)
-
-
-def _is_own(run: ActiveRun, rank: int, attempt: int, name: str) -> bool:
-    job = run.jobs.find(name)
-    return job is not None and run.owns(run.jobs.tags(job.arn), rank, attempt)
+    if current.status or replica.own_job(current.attempt) is not None:
+        replica.run.jobs.stop(current.job)
 
 
 def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:

@@ -13,7 +13,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import Verdict
 from muster.contract.spec.run_limits import Timer
-from muster.control.active_run import ActiveRun
+from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
 from muster.control.stop import raise_fence_and_stop
@@ -69,21 +69,21 @@ def _missed_gate(run: ActiveRun) -> str | None:
     gate = run.plan.spec.launch_gate
     if gate is None:
         return None
-    training = sum(in_parallel(lambda rank: _is_training(run, rank), range(run.plan.spec.replicas)))
+    training = sum(in_parallel(_is_training, run.replicas))
     if training >= gate.replicas:
         return None
     within = f"{gate.within_seconds:,} s"
     return f"launch gate: only {training} of the required {gate.replicas} replicas were training after {within}"
 
 
-def _is_training(run: ActiveRun, rank: int) -> bool:
+def _is_training(replica: ActiveReplica) -> bool:
     """By the record. Otherwise by the job itself, because an event may have been lost."""
-    record = run.documents.record(rank).record
+    record = replica.record().record
     if record is None:
         return False
     if record.decision is not None:
         return record.decision.next is Next.DONE
     if record.current.secondary in _TRAINING:
         return True
-    job = run.jobs.find(record.current.job)
+    job = replica.run.jobs.find(record.current.job)
     return job is not None and job.status in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} and job.secondary in _TRAINING

@@ -11,8 +11,8 @@ from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
+from muster.contract.run.spending import usd_so_far
 from muster.contract.timestamps import Timestamp, seconds_between
-from muster.report.cost import attempt_usd
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
 from muster.report.words import RunFacts, facts, verdict
@@ -71,7 +71,7 @@ def make_page(run: PageInput) -> Page:
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:
     count, prices = plan.spec.of_rank(replica.rank).instance_count, SHIPPED_PRICES.usd_per_hour
-    costs = (attempt_usd(attempt, count, until, prices) for attempt in replica.attempts)
+    costs = (usd_so_far(attempt, count, until, prices) for attempt in replica.attempts)
     return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 6) for usd in costs)})
 
 

@@ -122,7 +122,7 @@ class ControlHarness:
 
     def attempt(self, request: AttemptRequest) -> Launch:
         """Call attempt with this request."""
-        return attempt(self.plane, request)
+        return attempt(self.plane, self.plane.runs.require(request.run).replica(request.rank), request)
 
     def answer(self, rank: int = 0, run: str = RUN) -> dict[str, Any] | None:
         """With what the replica's workflow, which waits on the record's token, continues; None while it waits."""
@@ -143,7 +143,7 @@ class ControlHarness:
 
     def job(self, rank: int = 0, attempt: int = 1, run: str = RUN) -> str:
         """The name of an attempt's job."""
-        return str(self.plane.runs.require(run).job_name(rank, attempt))
+        return str(self.plane.runs.require(run).replica(rank).job_name(attempt))
 
     def deliver(self) -> list[str]:
         """Let react see every event of a training job that is on its way; what it did about each."""

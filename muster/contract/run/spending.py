@@ -8,11 +8,14 @@ spot they are fewer than the seconds that passed, so the on-demand price applies
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.layout import RunLayout
+from muster.contract.run.attempt import Attempt
+from muster.contract.timestamps import seconds_between
 
 _HOUR = 3_600
 _MICRO = 1_000_000
@@ -29,7 +32,7 @@ def end_mark(layout: RunLayout, rank: int, attempt: int, usd: float) -> str:
     return f"{layout.spent}{rank}-{attempt}-cost-{round(usd * _MICRO)}"
 
 
-def attempt_usd(instance_type: str, seconds: float) -> float:
+def billed_usd(instance_type: str, seconds: float) -> float:
     """Dollars for so many billable seconds of a type; 0 for a type without a known price."""
     return SHIPPED_PRICES.usd_per_hour.get(instance_type, 0.0) * max(0.0, seconds) / _HOUR
 
@@ -44,8 +47,26 @@ def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
             continue
         attempt = (match["rank"], match["attempt"])
         if match["type"] is not None:
-            running[attempt] = attempt_usd(match["type"], (now - made_at).total_seconds())
+            running[attempt] = billed_usd(match["type"], (now - made_at).total_seconds())
         else:
             # Two reports of one end may differ by a second.
             ended[attempt] = max(int(match["micro"]) / _MICRO, ended.get(attempt, 0.0))
     return sum((running | ended).values())
+
+
+def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping[str, float]) -> float | None:
+    """Dollars for `instances` of the attempt's type until its end or `now`; None where the type has no price.
+
+    An estimate from the times at which it had an instance, at on-demand prices, so spot costs less. Without a history
+    the whole attempt counts.
+    """
+    if not attempt.was_created or attempt.launched_at is None:
+        return 0.0
+    price = usd_per_hour.get(attempt.instance_type or "")
+    if price is None:
+        return None
+    billed = [step.at for step in attempt.history if step.secondary not in BEFORE_INSTANCE]
+    begin = billed[0] if billed else attempt.launched_at
+    if not billed and attempt.secondary in BEFORE_INSTANCE:
+        return 0.0
+    return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR

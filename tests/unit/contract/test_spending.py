@@ -6,7 +6,7 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
-from muster.contract.run.spending import attempt_usd, end_mark, launch_mark, spent_usd
+from muster.contract.run.spending import billed_usd, end_mark, launch_mark, spent_usd
 from muster.contract.spec.spec_reader import parse_spec
 
 RUN = RunLayout("run")
@@ -35,8 +35,8 @@ def test_an_end_that_is_reported_twice_is_paid_once():
 
 
 def test_an_attempt_costs_its_billable_seconds():
-    assert attempt_usd("ml.g5.xlarge", 1_800) == pytest.approx(0.704)
-    assert attempt_usd("ml.g5.xlarge", -5) == 0
+    assert billed_usd("ml.g5.xlarge", 1_800) == pytest.approx(0.704)
+    assert billed_usd("ml.g5.xlarge", -5) == 0
 
 
 @pytest.mark.parametrize(

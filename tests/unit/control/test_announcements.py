@@ -7,9 +7,9 @@ from botocore.exceptions import EndpointConnectionError
 
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
 from muster.contract.run.run_events import PROBLEMS_MAX, TEXT_MAX, QuorumLost
-from muster.control.announcements import announce_refusal, announce_rerun, announce_run_started
 from muster.control.aws.bus import Bus
 from muster.control.outcome import end_attempt
+from muster.control.reporting.announcements import announce_refusal, announce_rerun, announce_run_started
 from tests.memory import Fault, throttle
 from tests.memory.harness import BUS, RUN, ControlHarness
 
@@ -36,9 +36,9 @@ def test_a_refusal_says_all_that_is_wrong_within_the_size_of_an_event(harness: C
 def test_only_a_rerun_that_was_decided_is_announced(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    announce_rerun(harness.plane.bus, run, harness.record())
-    end_attempt(harness.plane, run, 0, harness.record().current.model_copy(update={"status": "Completed"}))
-    announce_rerun(harness.plane.bus, run, harness.record())
+    announce_rerun(harness.plane.bus, harness.record())
+    end_attempt(harness.plane, run.replica(0), harness.record().current.model_copy(update={"status": "Completed"}))
+    announce_rerun(harness.plane.bus, harness.record())
     assert "Replica Rerun" not in harness.emitted()
 
 

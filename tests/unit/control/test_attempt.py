@@ -215,7 +215,7 @@ def test_a_refused_launch_ends_the_attempt_in_the_class_of_its_code(
 def test_a_foreign_job_under_our_name_is_left_alone(harness: ControlHarness) -> None:
     run = harness.plan()
     request = {
-        "TrainingJobName": str(run.job_name(0, 1)),
+        "TrainingJobName": str(run.replica(0).job_name(1)),
         "RoleArn": "arn:aws:iam::123456789012:role/other",
         "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
         "OutputDataConfig": {"S3OutputPath": "s3://bucket/output"},

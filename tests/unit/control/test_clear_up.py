@@ -13,7 +13,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.admission import AdmitRequest, admit
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.finish import finish_run
-from muster.control.report_page import page_of
+from muster.control.reporting.report_page import page_of
 from muster.control.stop import StillRunningError
 from tests.memory import Fault, server_error, throttle
 from tests.memory.harness import RUN, ControlHarness, budget

@@ -8,8 +8,8 @@ from bench.sample_run import sample_run
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.control.execution_output import execution_output
 from muster.control.finish import Finished
+from muster.control.reporting.execution_output import execution_output
 
 PLAN = sample_run(2, 1).plan
 RESULT_URI, PAGE_URI = "s3://bucket/control/sample/result.json", "s3://bucket/control/sample/report.html"

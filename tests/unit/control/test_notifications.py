@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.control.notifications import SUBJECT_MAX, notification
+from muster.control.reporting.notifications import SUBJECT_MAX, notification
 
 
 @pytest.mark.parametrize(

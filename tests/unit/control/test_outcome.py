@@ -41,7 +41,7 @@ def raise_fence(run: ActiveRun) -> None:
 def test_an_end_is_decided_once_and_announced_to_the_workflow(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    outcome = end_attempt(harness.plane, run, 0, ended(harness))
+    outcome = end_attempt(harness.plane, run.replica(0), ended(harness))
     assert outcome is not None
     assert (outcome.decision.next, outcome.fresh) == (Next.DONE, True)
     assert harness.answer() == harness.decided()
@@ -52,10 +52,10 @@ def test_an_end_that_is_reported_again_is_announced_again_and_not_decided_again(
     run = harness.plan()
     harness.arm()
     end = ended(harness, AGAIN)
-    first = end_attempt(harness.plane, run, 0, end)
+    first = end_attempt(harness.plane, run.replica(0), end)
     decided = harness.record()
     harness.cloud.clock.advance(60)
-    second = end_attempt(harness.plane, run, 0, end.model_copy(update={"reason": "another"}))
+    second = end_attempt(harness.plane, run.replica(0), end.model_copy(update={"reason": "another"}))
     assert first is not None
     assert second is not None
     assert (first.fresh, second.fresh) == (True, False)
@@ -70,10 +70,10 @@ def test_the_end_of_an_attempt_that_is_not_the_current_one_does_nothing(harness:
     run = harness.plan()
     harness.arm()
     old = ended(harness, AGAIN)
-    end_attempt(harness.plane, run, 0, old)
+    end_attempt(harness.plane, run.replica(0), old)
     harness.arm(attempt=2)
     before = harness.record()
-    assert end_attempt(harness.plane, run, 0, old) is None
+    assert end_attempt(harness.plane, run.replica(0), old) is None
     assert harness.record() == before
     assert harness.answer() is None
 
@@ -81,7 +81,7 @@ def test_the_end_of_an_attempt_that_is_not_the_current_one_does_nothing(harness:
 def test_an_end_of_a_replica_without_a_record_does_nothing(harness: ControlHarness) -> None:
     run = harness.plan(replicas=2)
     harness.arm()
-    assert end_attempt(harness.plane, run, 1, ended(harness)) is None
+    assert end_attempt(harness.plane, run.replica(1), ended(harness)) is None
     assert run.documents.record(1).record is None
 
 
@@ -91,10 +91,10 @@ def test_of_two_that_decide_at_once_the_first_one_stands(harness: ControlHarness
     harness.arm()
     seen = run.documents.record(0)
     end = ended(harness, AGAIN)
-    end_attempt(harness.plane, run, 0, end)
+    end_attempt(harness.plane, run.replica(0), end)
     harness.cloud.clock.advance(60)
     decided = harness.record()
-    outcome = end_attempt(harness.plane, run, 0, end, seen)
+    outcome = end_attempt(harness.plane, run.replica(0), end, seen)
     assert outcome is not None
     assert not outcome.fresh
     assert harness.record() == decided
@@ -106,7 +106,7 @@ def test_a_record_that_was_noted_in_between_gets_the_end_all_the_same(harness: C
     seen = run.documents.record(0)
     request = harness.request()
     harness.attempt(request)
-    outcome = end_attempt(harness.plane, run, 0, ended(harness), seen)
+    outcome = end_attempt(harness.plane, run.replica(0), ended(harness), seen)
     assert outcome is not None
     assert outcome.fresh
     assert harness.output(request.token) == harness.decided()
@@ -119,12 +119,12 @@ def test_a_token_that_is_gone_is_no_error_and_the_next_call_announces_to_the_new
     run = harness.plan()
     harness.arm()
     harness.cloud.workflow.expire(harness.record().token)
-    assert end_attempt(harness.plane, run, 0, ended(harness)) is not None
+    assert end_attempt(harness.plane, run.replica(0), ended(harness)) is not None
     assert harness.answer() is None
     fresh = harness.cloud.workflow.token(RUN)
     decision = harness.record().decision
     assert decision is not None
-    announce_end(harness.plane, run, harness.record(), decision, token=fresh, fresh=False)
+    announce_end(harness.plane, run.replica(0), harness.record(), fresh)
     assert harness.output(fresh) == harness.decided()
 
 
@@ -141,10 +141,10 @@ def test_what_could_not_be_announced_is_announced_when_the_end_is_reported_again
     )
     harness.cloud.calls.inject(marks)
     with pytest.raises(ClientError):
-        end_attempt(harness.plane, run, 0, end)
+        end_attempt(harness.plane, run.replica(0), end)
     assert harness.record().decision is not None
     assert harness.answer() is None
-    assert end_attempt(harness.plane, run, 0, end) is not None
+    assert end_attempt(harness.plane, run.replica(0), end) is not None
     assert harness.answer() == harness.decided()
     assert harness.keys(f"{CONTROL}lost/") == ["0"]
 
@@ -153,7 +153,7 @@ def test_an_event_bus_that_is_down_delays_nothing(harness: ControlHarness) -> No
     run = harness.plan()
     harness.arm()
     harness.cloud.calls.inject(server_error("PutEvents"))
-    assert end_attempt(harness.plane, run, 0, ended(harness, AGAIN)) is not None
+    assert end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN)) is not None
     assert harness.answer() == harness.decided()
     assert "Replica Rerun" not in harness.emitted()
 
@@ -162,13 +162,13 @@ def test_an_event_that_the_bus_does_not_take_is_no_error(harness: ControlHarness
     run = harness.plan()
     harness.arm()
     harness.cloud.events.refuse_next = 1
-    assert end_attempt(harness.plane, run, 0, ended(harness, AGAIN)) is not None
+    assert end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN)) is not None
 
 
 def test_a_rerun_is_an_event_with_its_class_reason_and_delay(harness: ControlHarness) -> None:
     run = harness.plan(reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 100}})
     harness.arm()
-    end_attempt(harness.plane, run, 0, ended(harness, AGAIN))
+    end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     [event] = harness.cloud.events.of("Replica Rerun")
     assert (event["rank"], event["attempt"], event["failure_class"]) == (0, 1, "infrastructure")
     assert event["reason"] == AGAIN
@@ -183,7 +183,7 @@ def test_a_rerun_is_an_event_with_its_class_reason_and_delay(harness: ControlHar
 def test_a_success_leaves_no_mark_and_no_event(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    end_attempt(harness.plane, run, 0, ended(harness))
+    end_attempt(harness.plane, run.replica(0), ended(harness))
     assert (
         harness.keys(f"{CONTROL}lost/") == harness.keys(f"{CONTROL}waiting/") == harness.keys(f"{CONTROL}spent/") == []
     )
@@ -193,14 +193,14 @@ def test_a_success_leaves_no_mark_and_no_event(harness: ControlHarness) -> None:
 def test_a_rerun_of_a_job_that_existed_waits_for_nothing(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    end_attempt(harness.plane, run, 0, ended(harness, "CapacityError: none"))
+    end_attempt(harness.plane, run.replica(0), ended(harness, "CapacityError: none"))
     assert harness.keys(f"{CONTROL}waiting/") == []
 
 
 def test_a_lost_replica_without_which_the_run_continues_only_fails(harness: ControlHarness) -> None:
     run = harness.plan(replicas=3, on_replica_failure="continue", min_replicas=2)
     harness.arm()
-    outcome = end_attempt(harness.plane, run, 0, ended(harness, BROKEN))
+    outcome = end_attempt(harness.plane, run.replica(0), ended(harness, BROKEN))
     assert outcome is not None
     assert outcome.decision.next is Next.FAIL
     assert harness.record().decision == outcome.decision
@@ -215,10 +215,10 @@ def test_of_replicas_lost_at_once_the_last_one_stops_the_run(harness: ControlHar
     rival = Fault(
         "PutObject",
         when=lambda call: call.parameters["Key"] == f"{CONTROL}lost/0",
-        action=lambda: end_attempt(harness.plane, run, 1, ends[1]),
+        action=lambda: end_attempt(harness.plane, run.replica(1), ends[1]),
     )
     harness.cloud.calls.inject(rival)
-    end_attempt(harness.plane, run, 0, ends[0])
+    end_attempt(harness.plane, run.replica(0), ends[0])
     answers = [harness.answer(rank) for rank in range(2)]
     assert [answer and answer["next"] for answer in answers] == ["stop", "fail"]
     # STOP depends on the others: no record holds it.
@@ -230,9 +230,9 @@ def test_a_loss_that_is_reported_again_after_others_were_lost_stops_the_run(harn
     for rank in range(2):
         harness.arm(rank)
     end = ended(harness, BROKEN)
-    end_attempt(harness.plane, run, 0, end)
-    end_attempt(harness.plane, run, 1, ended(harness, BROKEN, 1))
-    again = end_attempt(harness.plane, run, 0, end)
+    end_attempt(harness.plane, run.replica(0), end)
+    end_attempt(harness.plane, run.replica(1), ended(harness, BROKEN, 1))
+    again = end_attempt(harness.plane, run.replica(0), end)
     assert again is not None
     assert again.decision.next is Next.STOP
 
@@ -243,7 +243,7 @@ def test_a_loss_that_is_reported_again_after_others_were_lost_stops_the_run(harn
 def test_a_job_that_was_stopped_in_a_run_that_trains_was_stopped_by_a_user(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    outcome = end_attempt(harness.plane, run, 0, stopped(harness))
+    outcome = end_attempt(harness.plane, run.replica(0), stopped(harness))
     assert outcome is not None
     assert outcome.decision.lost
     assert harness.record().current.failure_class is FailureClass.STOPPED_BY_USER
@@ -253,7 +253,7 @@ def test_a_job_that_was_stopped_in_a_run_that_is_stopping_was_stopped_by_muster(
     run = harness.plan()
     harness.arm()
     raise_fence(run)
-    outcome = end_attempt(harness.plane, run, 0, stopped(harness))
+    outcome = end_attempt(harness.plane, run.replica(0), stopped(harness))
     assert outcome is not None
     assert (outcome.decision.next, outcome.decision.lost) == (Next.FAIL, False)
     assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
@@ -264,7 +264,7 @@ def test_a_failure_in_a_run_that_is_stopping_keeps_its_class_and_is_not_rerun(ha
     run = harness.plan()
     harness.arm()
     raise_fence(run)
-    outcome = end_attempt(harness.plane, run, 0, ended(harness, AGAIN))
+    outcome = end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     assert outcome is not None
     assert (outcome.decision.next, outcome.decision.reason) == (Next.FAIL, "the run is stopping")
     assert harness.record().current.failure_class is FailureClass.INFRASTRUCTURE
@@ -283,7 +283,7 @@ def test_an_attempt_that_reaches_the_ceiling_with_its_own_bill_is_not_rerun(harn
     run = harness.plan(cost_ceiling_usd=0.1)
     trained(harness, 7_200)
     harness.cloud.training.fail(harness.job(), AGAIN)
-    outcome = end_attempt(harness.plane, run, 0, ended(harness, AGAIN))
+    outcome = end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     assert outcome is not None
     assert outcome.decision.lost
     assert outcome.decision.reason.startswith("replica 0 was lost: the cost ceiling of $0.10 is reached (about $")
@@ -299,7 +299,7 @@ def test_the_bill_counts_and_not_the_time_that_has_passed(harness: ControlHarnes
     trained(harness, 7_200)
     harness.cloud.training.set_billable_seconds(harness.job(), 600)
     harness.cloud.training.fail(harness.job(), AGAIN)
-    outcome = end_attempt(harness.plane, run, 0, ended(harness, AGAIN))
+    outcome = end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     assert outcome is not None
     assert outcome.decision.next is Next.RERUN
 
@@ -308,7 +308,7 @@ def test_below_the_ceiling_a_rerun_is_decided(harness: ControlHarness) -> None:
     run = harness.plan(cost_ceiling_usd=0.5)
     trained(harness, 7_200)
     harness.cloud.training.fail(harness.job(), AGAIN)
-    outcome = end_attempt(harness.plane, run, 0, ended(harness, AGAIN))
+    outcome = end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     assert outcome is not None
     assert outcome.decision.next is Next.RERUN
 
@@ -325,5 +325,5 @@ def test_a_job_that_cannot_be_found_any_more_has_cost_nothing(harness: ControlHa
     harness.cloud.calls.inject(server_error("CreateTrainingJob"))
     with pytest.raises(ClientError):
         harness.arm()
-    end_attempt(harness.plane, run, 0, ended(harness, AGAIN))
+    end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     assert harness.record().current.billable_seconds == 0

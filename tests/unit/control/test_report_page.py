@@ -13,8 +13,8 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.documents import RunDocuments
-from muster.control.report_input import drawn_page
-from muster.control.report_page import page_of, publish_page
+from muster.control.reporting.report_input import drawn_page
+from muster.control.reporting.report_page import page_of, publish_page
 from muster.control.runtime.parallel import PARALLEL
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory import Fault, throttle

@@ -11,7 +11,7 @@ from bench.sample_run import sample_run
 from muster.contract.aws.failures import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
-from muster.report.cost import attempt_usd
+from muster.contract.run.spending import usd_so_far
 from muster.report.links import console_links
 from muster.report.make import PageInput, make_page
 from muster.report.page_model import ReplicaView
@@ -40,17 +40,17 @@ def attempt(**fields: object) -> Attempt:
 
 def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
     now = "2026-05-04T04:00:00Z"
-    assert attempt_usd(attempt(), 1, now, PRICES) == pytest.approx(0.6)
-    assert attempt_usd(attempt(), 2, now, PRICES) == pytest.approx(1.2)
+    assert usd_so_far(attempt(), 1, now, PRICES) == pytest.approx(0.6)
+    assert usd_so_far(attempt(), 2, now, PRICES) == pytest.approx(1.2)
     history = tuple(
         Transition(at=f"2026-05-04T03:0{minute}:00Z", secondary=name)
         for minute, name in ((0, "Starting"), (4, "Downloading"), (5, "Training"))
     )
-    assert attempt_usd(attempt(history=history), 1, now, PRICES) == pytest.approx(0.36)
-    assert attempt_usd(attempt(history=history, ended_at=None), 1, now, PRICES) == pytest.approx(3.36)
-    assert attempt_usd(attempt(ended_at=None, secondary="Pending"), 1, now, PRICES) == 0
-    assert attempt_usd(attempt(secondary=NOT_CREATED), 1, now, PRICES) == 0
-    assert attempt_usd(attempt(instance_type="ml.new.large"), 1, now, PRICES) is None
+    assert usd_so_far(attempt(history=history), 1, now, PRICES) == pytest.approx(0.36)
+    assert usd_so_far(attempt(history=history, ended_at=None), 1, now, PRICES) == pytest.approx(3.36)
+    assert usd_so_far(attempt(ended_at=None, secondary="Pending"), 1, now, PRICES) == 0
+    assert usd_so_far(attempt(secondary=NOT_CREATED), 1, now, PRICES) == 0
+    assert usd_so_far(attempt(instance_type="ml.new.large"), 1, now, PRICES) is None
 
 
 def test_each_attempt_costs_by_its_own_type_for_all_its_instances(small: PageInput) -> None:

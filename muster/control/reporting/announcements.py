@@ -36,13 +36,13 @@ def announce_refusal(bus: Bus, request: str, error: MusterError) -> None:
     bus.emit(run_events.RunRefused(at=clock.now(), request=request, error=error.code, problems=problems))
 
 
-def announce_launch(bus: Bus, run: ActiveRun, rank: int, attempt: int) -> None:
-    """Replica Launched."""
-    job = str(run.job_name(rank, attempt))
-    bus.emit(run_events.ReplicaLaunched(at=clock.now(), run=run.plan.run, rank=rank, attempt=attempt, job=job))
+def announce_launch(bus: Bus, record: Record) -> None:
+    """Replica Launched: the current attempt has a job."""
+    number, job = record.current.attempt, record.current.job
+    bus.emit(run_events.ReplicaLaunched(at=clock.now(), run=record.run, rank=record.rank, attempt=number, job=job))
 
 
-def announce_rerun(bus: Bus, run: ActiveRun, record: Record) -> None:
+def announce_rerun(bus: Bus, record: Record) -> None:
     """Replica Rerun and its metric, where a rerun was decided after the end of the current attempt."""
     ended, decision = record.current, record.decision
     if decision is None or decision.decided_at is None or ended.failure_class is None:
@@ -51,7 +51,7 @@ def announce_rerun(bus: Bus, run: ActiveRun, record: Record) -> None:
     bus.emit(
         run_events.ReplicaRerun(
             at=decision.decided_at,
-            run=run.plan.run,
+            run=record.run,
             rank=record.rank,
             attempt=ended.attempt,
             failure_class=ended.failure_class,

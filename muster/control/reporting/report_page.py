@@ -26,7 +26,7 @@ def publish_page(run: ActiveRun, result: Result, budget: TimeBudget) -> str | No
     key = documents.layout.page
     try:
         # Imported here, because a cold start should not wait for the modules that draw the page.
-        from muster.control.report_input import drawn_page  # noqa: PLC0415
+        from muster.control.reporting.report_input import drawn_page  # noqa: PLC0415
 
         page = drawn_page(run, result, TimeBudget.of(min(_SECONDS, budget.remaining)))
         documents.store.create(key, page, "text/html; charset=utf-8")
