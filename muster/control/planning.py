@@ -16,7 +16,7 @@ from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.aws.store import Store
-from muster.control.continuations import register_continuation
+from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 
 

@@ -14,11 +14,11 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from bench.browser import chromium
 from bench.sample_run import sample_run
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
-from muster.report.make import PageInput, make_page
+from muster.report.page_contents import PageInput, make_page
+from muster.report.page_html import render
 from muster.report.page_model import ReplicaView
-from muster.report.render import render
 from tests.support.waiting import wait_until
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror='window.evil=1'>"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bench.sample_run import sample_run
 from muster.client.cli.page_server import PageServer
-from muster.report.make import make_page
+from muster.report.page_contents import make_page
 from muster.report.page_model import Page
 from tests.support.serving import serving
 

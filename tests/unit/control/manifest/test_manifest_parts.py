@@ -11,8 +11,8 @@ import pytest
 from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import URI_MAX, parse_manifest
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.manifest_search import resolve_manifest
 from muster.control.manifest.object_stream import FIRST_RANGE, ObjectSource
-from muster.control.manifest.resolve import resolve_manifest
 from muster.control.manifest.search_limits import Limits, check
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory import AwsError, Fault, throttle
