@@ -11,7 +11,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.names import RUN_MAX
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.control.aws.store import Store
-from muster.control.aws.tokens import Token, Tokens
+from muster.control.aws.task_tokens import Token, Tokens
 from muster.control.documents import RunDocuments
 from muster.control.runtime import clock
 

@@ -15,7 +15,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
-from muster.control.aws.tokens import workflow_state
+from muster.control.aws.task_tokens import workflow_state
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react

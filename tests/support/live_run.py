@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bench.sample_run import sample_run
 from muster.client.cli.page_server import PageServer
-from muster.report.make import make_page
+from muster.report.page_contents import make_page
 from muster.report.page_model import Page
 from tests.support.serving import serving
 
@@ -25,17 +25,17 @@ class LiveRun:
 
     def go_on(self, rounds: int, state: str = "running") -> None:
         """So many rounds are behind the run now."""
-        sight = sample_run(self.replicas, rounds)
+        page_input = sample_run(self.replicas, rounds)
         going = state == "running"
-        sight = replace(sight, state=state, reason="", ended_at=None if going else sight.ended_at)
-        self._now = sight, f"{state}-{rounds}"  # at once: another thread looks
+        page_input = replace(page_input, state=state, reason="", ended_at=None if going else page_input.ended_at)
+        self._now = page_input, f"{state}-{rounds}"  # at once: another thread looks
 
     def look(self) -> Page:
         self.looks += 1
         if self.trouble:
             raise self.trouble
-        sight, self.tag = self._now
-        return make_page(sight)
+        page_input, self.tag = self._now
+        return make_page(page_input)
 
 
 @contextmanager

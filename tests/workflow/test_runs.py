@@ -7,7 +7,7 @@ from datetime import datetime
 
 from muster import Muster
 from muster.client.aws.reported import Execution
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import Problem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at

@@ -14,9 +14,9 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import PARALLEL, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
-from muster.report.make import PageInput, make_page
+from muster.report.page_contents import PageInput, make_page
+from muster.report.page_html import render
 from muster.report.page_model import ReplicaView
-from muster.report.render import render
 from muster.report.rounds import RoundTable, chosen
 
 _COMMIT = re.compile(r"\d{8}\.json")
