@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, SnsModel
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
+from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import identified_run_name
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.run_events import RunRequested
@@ -134,14 +134,14 @@ class Starter:
             wanted = RunRequested()
         if (wanted.spec is None) == (wanted.spec_uri is None):
             statement = "exactly one of spec and spec_uri must be set"
-            raise SpecError([Problem.stated("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
+            raise SpecError([StatedProblem("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
         return parse_spec(wanted.spec) if wanted.spec_uri is None else self._read(self.inbox.key_of(wanted.spec_uri))
 
     def _read(self, key: str) -> Spec:
         text = self.inbox.read(key)
         if text is None:
             raise SpecError(
-                [Problem.stated("the spec", "the object does not exist", f"put it at {self.inbox.uri(key)}")]
+                [StatedProblem("the spec", "the object does not exist", f"put it at {self.inbox.uri(key)}")]
             )
         return parse_spec_text(text)
 
