@@ -5,14 +5,13 @@ The name of the execution is derived from the request, so an event that arrives 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote_plus
 
-from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, S3Model, SnsModel
-from pydantic import BaseModel, ConfigDict, ValidationError
+from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, SnsModel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
 from muster.contract.names import identified_run_name
@@ -44,6 +43,30 @@ class Started(StrEnum):
     KNOWN = "started before"
     REFUSED = "refused"
     WITHDRAWN = "withdrawn: the object is gone or was replaced"
+
+
+class _Object(BaseModel):
+    key: str
+    etag: str = Field(alias="eTag")
+
+
+class _Bucket(BaseModel):
+    object: _Object
+
+
+class _ObjectCreated(BaseModel):
+    s3: _Bucket
+
+
+class _Notification(BaseModel):
+    """S3's notification of new objects.
+
+    Not the model of Powertools: it refuses an event for fields that Muster does not use, such as a source that is the
+    name of an AWS service and not an IP address.
+    """
+
+    # S3 sends a test without records when the bucket's notifications are set up.
+    Records: tuple[_ObjectCreated, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,10 +157,5 @@ class Starter:
 def _objects(notifications: SnsModel) -> Iterator[tuple[str, str]]:
     """Key and ETag of each object that S3's notifications, which come through SNS, report."""
     for record in notifications.Records:
-        message = json.loads(str(record.Sns.Message))
-        # S3 sends a test without records when the bucket's notifications are set up.
-        if "Records" not in message:
-            continue
-        for created in S3Model.model_validate(message).Records:
-            if created.s3.object is not None:
-                yield unquote_plus(created.s3.object.key), created.s3.object.eTag or ""
+        for created in _Notification.model_validate_json(str(record.Sns.Message)).Records:
+            yield unquote_plus(created.s3.object.key), created.s3.object.etag
