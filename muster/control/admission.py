@@ -30,7 +30,8 @@ class AdmitRequest(BaseModel):
 
 def admit(plane: ControlPlane, request: AdmitRequest) -> bool:
     """Put a run into the queue, or admit it at once where there is none; whether it may launch its replicas now."""
-    plan = plane.runs.require(request.run).plan
+    # Not by plane.runs, which needs a client of SageMaker.
+    plan = RunDocuments(plane.store, request.run).require_plan()
     if plane.queue is None:
         plane.tokens.release(request.token)
         return True

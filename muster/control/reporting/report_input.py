@@ -54,7 +54,10 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
         rank=replica.rank,
         state=replica.outcome.value,
         attempts=tuple(
-            attempt.merged(known[attempt.attempt]) if attempt.attempt in known else attempt
+            # Only the history: settling may have looked at a job whose end the record does not hold.
+            attempt.model_copy(update={"history": known[attempt.attempt].history})
+            if attempt.attempt in known
+            else attempt
             for attempt in replica.attempts
         ),
         round=replica.round,
