@@ -79,9 +79,9 @@ POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "NaN": (with_values(float("nan")), "NaN, infinity"),
     "infinity": (with_values(float("-inf")), "NaN, infinity"),
     "absurd value": (with_values(3e38), "values beyond 1e+30"),
-    "other model": (with_header(count=7), "it has 7 parameters, the run has"),
+    "other model": (with_header(count=7), "it has 7 parameters, but the run has"),
     "other round": (with_header(round=1), "another run, round or rank"),
-    "other codec": (with_header(codec="int4/1"), "encoded as int4/1, the run uses fp32/1"),
+    "other codec": (with_header(codec="int4/1"), "encoded as int4/1, but the run uses fp32/1"),
     "no weight": (with_weight(0.0), "weight"),
     "absurd weight": (with_weight(1e300), "weight"),
 }
@@ -166,6 +166,6 @@ def test_a_diverged_replica_ends_the_run_at_once_when_every_one_is_needed(tmp_pa
     assert isinstance(errors[1], DivergedError)
     assert isinstance(errors[0], RendezvousError)
     for error in errors:
-        assert "Round 2 cannot reach 3 participants any more (rank 1: its pseudo-gradient cannot be averaged" in str(
+        assert "Round 2 can no longer reach 3 participants (rank 1: its pseudo-gradient cannot be averaged" in str(
             error
         )

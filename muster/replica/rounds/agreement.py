@@ -166,7 +166,7 @@ class _Agreement:
         excluded = self._tally.exclusions
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
         least = self._context.quorum.min_participants
-        message = f"Round {self._round} cannot reach {least} participants any more ({reasons})."
+        message = f"Round {self._round} can no longer reach {least} participants ({reasons})."
         own = any(item.rank == self._claim.rank for item in excluded)
         raise DivergedError(message) if own else RendezvousError(message)
 

@@ -125,7 +125,7 @@ def test_a_faulty_field_is_not_blamed_twice():
         ({"image": "has space"}, "image", "no white space"),
         ({"kwargs": {"a": "\ud800"}}, "kwargs.a", "Unicode"),
         ({"kwargs": {"\ud800": 1}}, "kwargs", "Unicode"),
-        ({"kwargs": {"a": [1, {"b": float("inf")}]}}, "kwargs.a.1.b", "pass it as text"),
+        ({"kwargs": {"a": [1, {"b": float("inf")}]}}, "kwargs.a.1.b", "pass it as a string"),
         ({"trainer": None, "entrypoint": ["sh", "a\nb"]}, "entrypoint.1", "one line"),
         ({"tags": {"a": "x\ty"}}, "tags.a", "letters, digits, spaces"),
         (
@@ -153,7 +153,7 @@ def test_what_is_no_mapping_is_no_spec(value):
         ("replicas: 4\nreplicas: 5\ntrainer: a.b:c", r"line 2, column 1: the key 'replicas' appears twice"),
         ("a: &x [1]\nb: *x", r"line 2, column 4: aliases"),
         ("a: [1", r"line 1, column \d+"),
-        ("1: 2", "the key 1 is not text"),
+        ("1: 2", "the key 1 is not a string"),
         ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("a: '" + "x" * SPEC_BYTES_MAX + "'", "260,000"),
         ("a: b\x00", "special characters"),
