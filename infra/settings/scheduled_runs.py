@@ -69,7 +69,9 @@ def _inline(name: str, spec: object) -> str:
     try:
         text = execution_input(parse_spec(spec))
     except SpecError as error:
-        raise _refused(name, "an invalid spec", "; ".join(map(str, error.problems))) from None
+        problems = "; ".join(map(str, error.problems))
+        message = f"The context key schedules: the spec of {name} is invalid: {problems}. Correct it in cdk.json."
+        raise ConfigurationError(message) from None
     # EventBridge replaces <words> in a target's input as its own placeholders.
     text = text.replace("<", r"\u003c")
     if len(text) > SPEC_MAX:

@@ -70,8 +70,8 @@ def with_weight(weight: float) -> Callable[[bytes], bytes]:
 POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "it has 0 bytes, a header takes 4096"),
     "garbage": (lambda body: b"x" * len(body), "does not start with Muster's magic"),
-    "truncated": (lambda body: body[:-1], "parameters take"),
-    "too long": (lambda body: body + b"\0" * 100, "parameters take"),
+    "truncated": (lambda body: body[:-1], "parameters need"),
+    "too long": (lambda body: body + b"\0" * 100, "parameters need"),
     "damaged header": (flipped(30), "the header's checksum does not match"),
     "other version": (flipped(8), "format version is 0"),
     "damaged first block": (flipped(HEADER_BYTES + 9), "the checksum of block 0 does not match"),

@@ -109,7 +109,7 @@ def test_a_faulty_field_is_not_blamed_twice():
         ({"max_wait_seconds": 100_000}, "max_wait_seconds", "spot: true"),
         ({"environment": {"A": "x" * 513}}, "environment.A", "at most 512 characters"),
         ({"environment": {f"A{i}": "x" for i in range(93)}}, "environment", "at most 92 entries"),
-        ({"environment": {"A": 1}}, "environment.A", "text"),
+        ({"environment": {"A": 1}}, "environment.A", "string"),
         ({"environment": {"MUSTER_RUN": "x"}}, "environment.MUSTER_RUN", "reserved"),
         ({"tags": {"aws:x": "y"}}, "tags.aws:x", "reserved"),
         ({"tags": {"a": "x" * 257}}, "tags.a", "at most 256 characters"),

@@ -47,7 +47,7 @@ def test_values_that_the_service_cannot_hold_are_set_by_the_shell() -> None:
 
 
 def test_a_command_that_is_too_long_is_refused_before_anything_is_created() -> None:
-    with pytest.raises(LongCommandError, match="put the command into a script"):
+    with pytest.raises(LongCommandError, match="Put the command into a script"):
         spec(command=("echo", "x" * 30_000))
 
 
