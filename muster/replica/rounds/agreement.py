@@ -135,7 +135,7 @@ class _Agreement:
         return not any(gone)
 
     def _proposal(self) -> Commit | None:
-        """The commit that this process would make; None if it slept until the round was over and deleted."""
+        """The commit that this process would make; None if it was suspended until the round's data was deleted."""
         members = self._tally.members
         try:
             self._arrived[self._claim.rank] = self._context.store.read(self._mine.key, 0, 1).created_at

@@ -1,4 +1,4 @@
-"""What one process gives to a round, and the checks that decide whether it counts."""
+"""What one process contributes to a round, and the checks that decide whether it counts."""
 
 from __future__ import annotations
 
