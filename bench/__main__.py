@@ -36,7 +36,7 @@ def main(names: list[str]) -> int:
             crashed.append(name)
         else:
             write_rows(name, results[name])
-    # Where there is no terminal to fit (a log, a file), notes keep to their lines.
+    # Without a terminal (in a log or a file), notes are not wrapped.
     print_table(results, Console() if sys.stdout.isatty() else Console(width=_LOG_WIDTH))
     if crashed:
         console.print(f"[bold red]Crashed: {', '.join(crashed)}.[/] What happened is said above.")

@@ -1,4 +1,4 @@
-"""A headless Chromium for whoever looks at pages: tests, screenshots, measurements."""
+"""A headless Chromium for all code that opens pages: tests, screenshots, measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, sync_playwright
 from muster.contract.errors import MusterError
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-# In a container there is no sandbox to be had, and often no GPU; nothing may be asked of the network.
+# In a container there is no sandbox, and often no GPU. The browser must send no requests of its own.
 _OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -29,7 +29,7 @@ class NoBrowserError(MusterError):
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The machine's own Chromium with a profile of its own, which is gone afterwards.
+    """The machine's Chromium with a temporary profile.
 
     Raises:
         NoBrowserError: there is none.

@@ -26,7 +26,8 @@ from muster.contract.run.run_document import RunDocument
 REPLICAS = 4
 SYNC_EVERY = 50
 SETTINGS: dict[str, Any] = {"steps": 600, "width": 48, "layers": 2, "batch_size": 8}
-# DiLoCo's own outer momentum is made for hundreds of rounds; twelve need less. The same for all who have one.
+# DiLoCo's default outer momentum suits hundreds of rounds; twelve rounds need less. Every method with an outer momentum
+# uses this one.
 OUTER = {"sync_every": SYNC_EVERY, "outer_learning_rate": 0.9, "outer_momentum": 0.5}
 OURS, TORCHFT = "examples.char_gpt.trainer:train", "bench.char_gpt_torchft:train"
 TIMEOUT_SECONDS = 300
@@ -36,7 +37,7 @@ _METRIC = re.compile(r"(\w+)=(\S+)")
 
 @dataclass(frozen=True)
 class Training:
-    """What a run's replicas printed."""
+    """The output of a run's replicas."""
 
     loss: float
     utilisations: list[float]
@@ -47,7 +48,7 @@ def run() -> list[Row]:
     settings = Settings(**SETTINGS)
     fp32 = _train(OURS, {})
     four_bit = _train(OURS, {"codec": "int4"})
-    # The transfer, and the wait for slower replicas, go on beside three in ten of the inner steps.
+    # The transfer and the wait for slower replicas overlap with three in ten of the inner steps.
     overlapped = _train(OURS, {"delay": 15, "alpha": 0.5})
     torchft = _train(TORCHFT, {})
     synchronous = data_parallel(settings, REPLICAS, settings.steps, Event())[-1][1]

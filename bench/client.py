@@ -42,13 +42,13 @@ def run() -> list[Row]:
     rows = [_import(), *_help()]
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(port=0, end_with_parent=True, phase_seconds=3_600)
-        # Everything of AWS is asked of the embedded cloud, and nothing of an account that this shell may know.
+        # All AWS calls go to the embedded cloud, and none to an account that this shell is configured for.
         with LocalCloud.start(Path(folder), settings) as cloud, patch.dict(os.environ, cloud.environment(), clear=True):
             return [*rows, _status(cloud), *_follow(cloud)]
 
 
 def _import() -> Row:
-    """Beyond a bare Python's start: every name of the package loads on first use."""
+    """The time beyond the start of Python itself: every name of the package loads on first use."""
     pairs = [
         (_seconds([sys.executable, "-c", "import muster"]), _seconds([sys.executable, "-c", "pass"]))
         for _ in range(_REPETITIONS)
@@ -168,7 +168,7 @@ def _create_streams(logs: Any) -> None:
 
 @contextmanager
 def _writing(cloud: LocalCloud, written: threading.Event) -> Iterator[None]:
-    """Every rank writes a batch in turn, as SageMaker's agent does; `written` is set behind the last one."""
+    """Every rank writes a batch in turn, as SageMaker's agent does; `written` is set after the last one."""
     batches = 20 * _RANKS
     sizes = [_LINES // batches + (batch < _LINES % batches) for batch in range(batches)]
 

@@ -1,7 +1,7 @@
 """How fast each codec encodes and decodes on one core, against memcpy, and into how many bytes.
 
 Whole objects are made and read, checksums and header included, of normally distributed values; a store is not involved.
-Times are the CPU's, so that what else runs on the machine counts for less.
+Times are CPU times, so that other processes on the machine have less effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COUNT = 1 << 24  # 64 MiB of float32
 _TRIES = 7
 _MEMBERS = 4
 _CODECS = ("fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128")
-_FAST = {"int8", "int4"}  # of these a speed is asked
+_FAST = {"int8", "int4"}  # codecs whose speed has an aim
 _KEY = keys.contribution(1, 0, 1)
 
 
@@ -35,7 +35,7 @@ class _Header(Document):
 
 @dataclass
 class _Case:
-    """A codec's object of `values`, and what it takes to make and to read it (CPU seconds, the best of all tries)."""
+    """A codec's object of `values`, and the CPU seconds to encode and to decode it (the best of all tries)."""
 
     codec: Codec
     values: Floats
@@ -66,7 +66,7 @@ class _Case:
 
 
 def run() -> list[Row]:
-    """Per codec: GB/s of float32 values each way (memcpy beside it), and bytes in parts of fp32's."""
+    """Per codec: GB/s of float32 values in each direction (memcpy for comparison), and its bytes relative to fp32."""
     affinity = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(affinity)})
     try:
@@ -81,7 +81,7 @@ def _rows() -> list[Row]:
     cases = [_Case(codec_named(name), values, {}) for name in _CODECS]
     copying = _Case(cases[0].codec, values, {})
     sizes: dict[str, int] = {}
-    # In turns: a busy moment falls on all of them.
+    # Alternating, so that a busy period affects all of them.
     for _ in range(_TRIES):
         copying.time("memcpy", lambda: np.copyto(room, values))
         for case in cases:

@@ -67,7 +67,8 @@ def run() -> list[Row]:
         python = _Interpreter(Path(folder))
         clients = {handler: python.clients(handler) for handler in _HANDLERS}
         pairs: dict[str, list[_Pair]] = {handler: [] for handler in _HANDLERS}
-        # Both of a pair right after each other, and the handlers in turns: a busy moment falls on all of them.
+        # Both of a pair directly after each other, and the handlers alternating, so that a busy period affects all of
+        # them.
         for _ in range(_REPETITIONS):
             for handler, made in clients.items():
                 ours = python.cpu_seconds(f"import lambdas.{handler}")
@@ -113,7 +114,7 @@ class _Interpreter:
         return sorted(json.loads(self._run(_CLIENTS.format(handler=handler))))
 
     def _run(self, program: str) -> str:
-        # No site-packages (-S): what the bundle lacks must not come from here.
+        # No site-packages (-S): a package that is missing from the bundle must not be found here.
         environment = _ENVIRONMENT | {"PATH": os.environ["PATH"], "HOME": str(self._bundle)}
         command = [sys.executable, "-S", "-c", program]
         return subprocess.run(

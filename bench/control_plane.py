@@ -17,7 +17,7 @@ _REPLICAS = 4
 _RERUNS = 40
 _WARM_UP_RERUNS = 5
 _NOOP = {"entrypoint": ["python", "-c", "pass"]}
-# Long enough to be there when its instance is taken.
+# Long enough that the job still runs when its instance is lost.
 _BRIEF = {"entrypoint": ["python", "-c", "import time; time.sleep(2)"]}
 
 

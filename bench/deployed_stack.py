@@ -64,7 +64,7 @@ class Stack:
 
 @contextmanager
 def open_stack() -> Iterator[Stack]:
-    """Start the cloud and deploy; nothing of it is left afterwards."""
+    """Start the cloud and deploy; stop it and remove its state afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         path, began = Path(folder), time.monotonic()
         with LocalCloud.start(path / "cloud", Settings(port=0, end_with_parent=True)) as cloud:

@@ -1,4 +1,4 @@
-"""An output.tar.gz of any size that exists only where it is looked at, and a loopback S3 that serves it."""
+"""An output.tar.gz of any size, generated as it is read, and a loopback S3 that serves it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
             for piece in self.service.archive.slices(start, stop):
                 for offset in range(0, len(piece), 65_536):
                     part = piece[offset : offset + 65_536]
-                    # Counted first: who has it finds it counted.
+                    # Counted before it is sent, so that a client that has the bytes finds them counted.
                     self.service.count(len(part))
                     self.connection.sendall(part)
         except ConnectionError:

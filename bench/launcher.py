@@ -1,4 +1,4 @@
-"""What a launch takes and what the control plane of a run costs: measured on the embedded cloud, simulated, computed.
+"""The duration of a launch and the cost of a run's control plane: measured on the embedded cloud, simulated, computed.
 
 There is no peer: the executors that Muster replaces launch one job after the other from a process that polls.
 """
@@ -27,7 +27,7 @@ _DAY = 86_400
 _PER_SECOND = StackSettings().launches_per_second
 _REARM = StackSettings().rearm_seconds
 _NOOP = {"entrypoint": ["python", "-c", "pass"]}
-# Long enough to be there when its instance is taken.
+# Long enough that the job still runs when its instance is lost.
 _BRIEF = {"entrypoint": ["python", "-c", "import time; time.sleep(2)"]}
 _LAUNCHED = 64
 _COUNTED = 8

@@ -1,4 +1,4 @@
-"""What it costs to resolve the manifest of a job that left 1 GiB of output.
+"""The cost of resolving the manifest of a job with 1 GiB of output.
 
 The peer does what SageMaker's BaseTrainer does: it downloads the archive and opens it. Both run in a process of their
 own against the same loopback S3.

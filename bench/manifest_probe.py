@@ -1,6 +1,6 @@
-"""One resolution in a process of its own, which says what it needed. Run as `python -m bench.manifest_probe`.
+"""One resolution in a process of its own, which reports the resources that it used.
 
-Arguments: `muster` or `whole-archive`, the endpoint, the output URI, the job.
+Run as `python -m bench.manifest_probe`. Arguments: `muster` or `whole-archive`, the endpoint, the output URI, the job.
 """
 
 from __future__ import annotations

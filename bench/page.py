@@ -1,4 +1,4 @@
-"""The page of a large run in headless Chromium: its size, how soon it is there, how smoothly it scrolls."""
+"""The page of a large run in headless Chromium: its size, its load time, and how smoothly it scrolls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SCROLL = """() => new Promise((done) => {
   };
   requestAnimationFrame((now) => { last = now; requestAnimationFrame(step); });
 })"""
-# Tasks of more than 50 ms, of which the page is told.
+# Tasks of more than 50 ms, which the browser reports to the page.
 _LONG_TASKS = """
 window.tasks = [];
 new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((one) => one.duration)))

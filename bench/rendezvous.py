@@ -1,7 +1,7 @@
 """The rendezvous against its peers: bytes, requests, time, memory, faults and recovery, with real processes.
 
 All schemes run in the same processes, in turns, over the same store and client and the same local S3 server
-(`bench/rounds/server.py`). What a run at scale would take is a model's word: `bench/rounds/model.py`.
+(`bench/rounds/server.py`). The time of a run at scale is estimated by a model: `bench/rounds/model.py`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _kind(request: Request) -> str:
 
 
 def _timed(server: Server, replicas: int, mib: int, repetitions: int) -> dict[str, list[RoundCost]]:
-    """Rounds of all schemes in turns, the first of each thrown away."""
+    """Rounds of all schemes, alternating; the first of each is discarded."""
     costs: dict[str, list[RoundCost]] = {scheme: [] for scheme in _SCHEMES}
     with running_group(server, replicas, mib * _ELEMENTS_PER_MIB) as group:
         for scheme in _SCHEMES:
@@ -137,7 +137,7 @@ def _time_rows(replicas: int, mib: int, costs: dict[str, list[RoundCost]]) -> li
 
 
 def _memory_row(server: Server, replicas: int) -> Row:
-    """The first round of fresh processes: whatever they grow by, they grew by for it."""
+    """The first round of new processes, so that all growth of their memory is due to this round."""
     mib = 256
     with running_group(server, replicas, mib * _ELEMENTS_PER_MIB) as group:
         group.prepare("muster")

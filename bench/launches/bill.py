@@ -22,11 +22,11 @@ LOG_GB = 0.50  # CloudWatch Logs, taken in
 # Assumed: what an invocation lasts (AWS bills cold starts, too), its memory, and what it logs.
 _SECONDS, _GB, _LOGGED = 0.3, 1.0, 2_000
 _REPLICAS = 1_000
-# Of a run: plan, settle, and the function that tells people of its end.
+# Per run: plan, settle, and the function that sends the notification of its end.
 _OF_RUN_INVOCATIONS = 3
 _OF_RUN_TRANSITIONS = 7  # Plan, Choice, Map, Settle, Choice, Succeed, and the start
 _MEASURED = "measured on the embedded cloud, the run's own included"
-_EVENTS_PER_JOB = 2  # that reach react: it trains, it has ended
+_EVENTS_PER_JOB = 2  # that reach react: the job trains, the job has ended
 
 
 @dataclass(frozen=True)

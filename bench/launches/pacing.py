@@ -1,8 +1,8 @@
-"""How long a launch takes against a rate-limited API, with nobody in control.
+"""How long a launch takes against a rate-limited API, without a coordinator.
 
 The slots come from the definition's own expression, the retries of the workflow from its Retry block, those of the
-client from the AWS SDK's own back-off. Assumed are the API (a token bucket that holds one second's calls) and the time
-that a function takes before it calls, up to a second.
+client from the AWS SDK's own back-off. Two things are assumed: the API is a token bucket that holds one second's calls,
+and a function takes up to a second before it calls.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Launched:
     """What a simulated launch took."""
 
     seconds: float
-    """From the start to the last CreateTrainingJob that was taken."""
+    """From the start to the last CreateTrainingJob that was accepted."""
     throttled: int
-    """Calls that were refused and made again."""
+    """Calls that were throttled and retried."""
 
 
 class _Bucket:
@@ -52,7 +52,7 @@ class _Bucket:
 
 
 def slots(replicas: int, per_second: int) -> list[float]:
-    """When each rank is let go, in seconds after the start, by the definition's expression."""
+    """When each rank is launched, in seconds after the start, by the definition's expression."""
     state = replica_machine(21_600)["States"]["Wait for the launch slot"]
     expression = Jsonata(state["Timestamp"].removeprefix("{% ").removesuffix(" %}"))
     start = datetime.fromisoformat(_START)
@@ -90,7 +90,7 @@ def launch(runs: list[list[float]], limit_per_second: float, seed: int = 1) -> L
 
 
 def _retry_of_workflow() -> dict[str, Any]:
-    """How the definition tries again what the function calls unavailable."""
+    """The definition's retry policy for errors that the function reports as unavailable."""
     blocks = replica_machine(21_600)["States"]["Launch the job and wait for its end"]["Retry"]
     retry: dict[str, Any] = next(block for block in blocks if "Muster.Unavailable" in block["ErrorEquals"])
     assert retry["JitterStrategy"] == "FULL"

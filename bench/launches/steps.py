@@ -1,6 +1,6 @@
 """Stepping through a replica's workflow: the real definition and the real decisions, on a clock that does not wait.
 
-Counted are state transitions, which are billed, and history events, of which an execution has at most 25,000.
+It counts state transitions, which are billed, and history events, which are limited to 25,000 per execution.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _START = 1  # transitions: the one into the first state
 
 TIMEOUT = "States.Timeout"
 TaskEnd = dict[str, Any] | str
-"""What a task comes to: its output, or the error that the definition catches."""
+"""The outcome of a task: its output, or the error that the definition catches."""
 
 
 @dataclass
 class Steps:
-    """What one execution of the child workflow has taken."""
+    """The counts of one execution of the child workflow."""
 
     transitions: int = _START
     events: int = _OF_EXECUTION
@@ -40,7 +40,7 @@ class Steps:
 
 
 def step_through(ends: Iterator[TaskEnd], rearm_seconds: int) -> Steps:
-    """Step the definition from its start to its end; `ends` says what each task comes to."""
+    """Step the definition from its start to its end; `ends` gives the outcome of each task."""
     machine, steps = replica_machine(rearm_seconds), Steps()
     name: str = machine["StartAt"]
     state_input: dict[str, Any] = {}

@@ -17,12 +17,12 @@ from bench.rounds.server import Server
 
 BUCKET = "bench"
 _SMALL_BYTES = 65_536
-_END_SECONDS = 60.0  # of a replica that dies as the benchmark wants
+_END_SECONDS = 60.0  # limit for the end of a replica that the benchmark kills
 
 
 @dataclass(frozen=True)
 class RoundCost:
-    """One round of a group: wall time from the command to the last answer, and what each replica says of itself."""
+    """One round of a group: wall time from the command to the last answer, and what each replica reports."""
 
     seconds: float
     answers: dict[int, dict[str, Any]]
@@ -38,17 +38,17 @@ class Group:
     rounds: int = 0
 
     def prepare(self, scheme: str) -> None:
-        """Whatever a scheme needs before its first round."""
+        """Let each replica prepare the scheme for its first round."""
         self._command({"scheme": scheme})
 
     def round(self, scheme: str, doomed: dict[int, dict[str, Any]] | None = None, *, digest: bool = False) -> RoundCost:
-        """One round of all that live. `doomed` ranks get these additions to their command and are gone afterwards."""
+        """One round of all living replicas. `doomed` ranks get these additions to their command, and die in it."""
         self.rounds += 1
         command = {"scheme": scheme, "round": self.rounds, "digest": digest}
         return self._command(command, doomed or {})
 
     def clear(self) -> None:
-        """Delete what past rounds left, but for what is small or is read again."""
+        """Delete the objects of past rounds, except small ones and those that are read again."""
         for folder in ("contributions", "reduced", "all-gather", "scatter-reduce", "bare/moved"):
             self.server.delete(f"{BUCKET}/{self.prefix}{folder}/", above_bytes=_SMALL_BYTES)
 
@@ -98,7 +98,7 @@ def running_group(
 
 
 def client_environment(server: Server, name: str) -> dict[str, str]:
-    """What a process needs to reach the server as `name`, and nothing of this shell's own AWS settings."""
+    """The environment in which a process reaches the server as `name`, without this shell's AWS settings."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     return inherited | {
         "AWS_ENDPOINT_URL_S3": server.url,

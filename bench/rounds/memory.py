@@ -1,4 +1,4 @@
-"""How much memory this process holds, and has held at most since it last asked."""
+"""The memory of this process: now, and its peak since the last reset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def peak_mib() -> float:
 
 
 def reset_peak() -> None:
-    """Let the peak begin anew at what is resident now (Linux: proc_pid_clear_refs(5), 5)."""
+    """Reset the peak to the memory that is resident now (Linux: proc_pid_clear_refs(5), 5)."""
     _CLEAR.write_text("5")
 
 

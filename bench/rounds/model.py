@@ -1,4 +1,4 @@
-"""What a round would take on S3 itself: a model of requests, connections, hosts and prefixes.
+"""How long a round would take on S3 itself: a model of requests, connections, hosts and prefixes.
 
 A phase (N-1 ranged GETs, say) takes the longest of three: its waves of connections, the host's bandwidth, and what a
 prefix answers per second. A round is contribute, commit, reduce, gather, one after the other. The same formulas, with
@@ -122,19 +122,19 @@ def _two_level_wins(replicas: int, size: float) -> bool:
 
 
 def _gets_per_second(replicas: int, size: float) -> float:
-    """What the reduce phase asks of all prefixes together, if none had a limit."""
+    """The request rate of the reduce phase over all prefixes together, if none had a limit."""
     free = replace(Site(), prefixes=10**9)
     return replicas * (replicas - 1) / free.get(replicas - 1, size / replicas, replicas)
 
 
 def _fit_row(measured: Mapping[tuple[int, int], float]) -> Row:
-    """Fit what this machine moves per second, and what a round costs besides, to the rounds measured here."""
+    """Fit this machine's transfer rate and the constant cost of a round to the rounds measured here."""
     cases = sorted(measured)
     # All replicas share one host, connections have no limit of their own: seconds = constant + bytes / rate.
     unit = replace(Site(), first_byte_seconds=0.0, connection_rate=1e15, host_rate=1.0, refused=0.0, prefixes=10**9)
     moved = [flat_seconds(replace(unit, replicas_per_host=n), n, mib * 2.0**20) for n, mib in cases]
     seconds = np.array([measured[case] for case in cases])
-    # Relative errors count: the small rounds as much as the large.
+    # Relative errors, so that small rounds count as much as large ones.
     design = np.column_stack([np.ones(len(cases)), moved]) / seconds[:, None]
     (constant, slope), *_ = np.linalg.lstsq(design, np.ones(len(cases)), rcond=None)
     fitted = constant + slope * np.array(moved)

@@ -1,7 +1,8 @@
-"""How long a replica that starts anew takes to where the run is: `python -m bench.rounds.recovery WHAT COUNT URI`.
+"""How long a restarted replica takes to reach the current round of its run.
 
-WHAT is `train` (a run of one replica, some rounds beyond its last snapshot), `recover` (the time from the start of the
-process to the first inner step), or `download` (the keys given on standard input, and nothing else).
+Run as `python -m bench.rounds.recovery WHAT COUNT URI`. WHAT is `train` (a run of one replica, some rounds beyond its
+last snapshot), `recover` (the time from the start of the process to the first inner step), or `download` (the keys
+given on standard input, and nothing else).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def recovery_rows(server: Server, mib: int) -> list[Row]:
-    """Recovery against a bare download of the same bytes, in turns."""
+    """Recovery compared with a bare download of the same bytes, alternating."""
     count = str(mib * 2**18)
     _process(server, "train", count)
     pairs = []

@@ -33,7 +33,7 @@ class _Mortal(S3ObjectStore):
     after = False
 
     def create(self, key: str, body: Bytes) -> None:
-        """As the store does it, unless the time has come."""
+        """As the store does it, but kill the process where the command says so."""
         doomed = self.die_at is not None and key.startswith(self.die_at)
         if doomed and not self.after:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -43,7 +43,7 @@ class _Mortal(S3ObjectStore):
 
 
 def main(place: Place, store: _Mortal, count: int) -> None:
-    """Obey until standard input ends."""
+    """Execute commands until standard input ends."""
     logging.disable(logging.WARNING)
     gradient = np.random.default_rng(place.rank).standard_normal(count, np.float32)
     schemes: dict[str, Scheme] = {}

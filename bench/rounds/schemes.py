@@ -1,6 +1,6 @@
-"""Ways to average a vector over an object store: Muster's, two peers', and bare moves, on the same store and client.
+"""Ways to average a vector over an object store: Muster's, two peers', and bare transfers, all on the same store.
 
-A scheme's `exchange` is one round of one replica. The peers get what their authors gave them and no more: no checksums,
+A scheme's `exchange` is one round of one replica. The peers have what their authors describe and no more: no checksums,
 no commit, fixed members; one object for the whole model, where the real all-gather makes one per parameter.
 """
 
@@ -56,7 +56,7 @@ class Place:
         return list(self.pool.map(function, ranks))
 
     def one_by_one(self, function: Callable[[int], T], ranks: Iterable[int]) -> Iterator[T]:
-        """`function` of every rank, in order, two at a time: what is large is not held all at once."""
+        """`function` of every rank, in order, two at a time: large values are not all in memory at once."""
         ahead: deque[Future[T]] = deque()
         for rank in ranks:
             ahead.append(self.pool.submit(function, rank))
@@ -82,7 +82,7 @@ class Scheme(ABC):
         self._place = place
 
     def prepare(self, gradient: Floats) -> None:  # noqa: B027 - most have nothing to prepare
-        """Whatever is no part of a round."""
+        """Prepare what is not part of a round."""
 
     @abstractmethod
     def exchange(self, round_: int, gradient: Floats) -> Floats | None:
@@ -106,7 +106,7 @@ class Muster(Scheme):
 
 
 class AllGather(Scheme):
-    """As the SageMakerExecutor's all-reduce does it: everybody reads everybody's whole vector."""
+    """As the SageMakerExecutor's all-reduce does it: every replica reads the whole vector of every other one."""
 
     def exchange(self, round_: int, gradient: Floats) -> Floats:
         """One PUT, N-1 GETs of everything."""
@@ -120,7 +120,7 @@ class AllGather(Scheme):
 
 
 class ScatterReduce(Scheme):
-    """As LambdaML does it: a PUT for every shard of one's own, then one for the shard that one reduced."""
+    """As LambdaML does it: each replica PUTs every shard of its own vector, then the shard that it reduced."""
 
     def exchange(self, round_: int, gradient: Floats) -> Floats:
         """N PUTs, 2(N-1) GETs."""
@@ -147,7 +147,7 @@ class ScatterReduce(Scheme):
 
 
 class Bare(Scheme):
-    """The bytes of Muster's round and nothing else: no waiting (what is read lies there), no arithmetic, no copy."""
+    """The bytes of Muster's round and nothing else: no waiting (all objects exist), no arithmetic, no copy."""
 
     def prepare(self, gradient: Floats) -> None:
         """Store what others will read."""
@@ -180,7 +180,7 @@ def _raw(values: Floats) -> memoryview:
 
 
 def _wait_for(store: Store, key: str) -> Floats:
-    """The object, as soon as it is there."""
+    """The object, as soon as it exists."""
     pause = POLL_FIRST_SECONDS
     while True:
         try:

@@ -1,9 +1,9 @@
 """A loopback S3 that is not the bottleneck: objects are files in memory, bodies leave by sendfile.
 
-It knows what the store's client asks: GET with ranges, HEAD, LIST, PUT with If-None-Match, deletions and multipart
-uploads, path style. No TLS, no check of signatures. Every request becomes one line of a log: bytes and requests are
-counted there.
-MiniStack, which the tests use, moves 150 to 280 MB/s, less than one replica does: it would be what is measured.
+It supports the requests of the store's client: GET with ranges, HEAD, LIST, PUT with If-None-Match, deletions and
+multipart uploads, path style. No TLS, no check of signatures. Every request becomes one line of a log: bytes and
+requests are counted there. MiniStack, which the tests use, moves 150 to 280 MB/s, less than one replica does, so the
+benchmark would measure MiniStack.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ class _Folder:
         self._log = os.open(root / LOG, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
     def note(self, *fields: object) -> None:
-        """One line, written at once: lines of several processes do not mix."""
+        """One line in a single write, so that lines of several processes do not mix."""
         os.write(self._log, (" ".join(map(str, fields)) + "\n").encode())
 
     def aside(self) -> Path:
-        """A fresh place that no reader sees."""
+        """A new path that no reader sees."""
         return self._aside / uuid.uuid4().hex
 
     def upload(self, upload: str) -> Path:
-        """Where an upload's parts gather."""
+        """The folder of an upload's parts."""
         return self._aside / f"upload-{upload}"
 
     def path(self, key: str) -> Path:
@@ -93,7 +93,7 @@ class _Folder:
         return self._objects / key
 
     def publish(self, source: Path, key: str, *, exclusive: bool) -> bool:
-        """Give `source` its key; False when it had to be the first and was not."""
+        """Move `source` to its key; False when the key had to be new and existed."""
         target = self.path(key)
         target.parent.mkdir(parents=True, exist_ok=True)
         if not exclusive:
@@ -281,7 +281,7 @@ class _Connection:
             self._socket.sendall(body)
 
     def _head(self, request: _Request, status: int, length: int, extra: str = "") -> None:
-        """Note the request, then begin its answer: who has an answer finds its line in the log."""
+        """Log the request before its answer begins, so that a client that has an answer finds its line in the log."""
         sent = 0 if request.method == "HEAD" else length
         self._folder.note(request.caller, request.method, request.key, status, request.length, sent)
         reason = _REASONS.get(status, "Answer")
@@ -306,7 +306,7 @@ class Server:
     processes: tuple[subprocess.Popen[bytes], ...]
 
     def requests(self) -> list[Request]:
-        """What was asked since the last `forget`, in the order in which it was answered."""
+        """The requests since the last `forget`, in the order of their answers."""
         lines = (self.root / LOG).read_text().splitlines()
         return [
             Request(caller, method, key, int(status), int(received), int(sent))
@@ -314,7 +314,7 @@ class Server:
         ]
 
     def forget_requests(self) -> None:
-        """Begin a new log. Nothing may be under way."""
+        """Start a new log. No request may be in progress."""
         os.truncate(self.root / LOG, 0)
 
     def delete(self, prefix: str, above_bytes: int) -> None:

@@ -70,7 +70,7 @@ def flat_folders(sources: Sources) -> list[Finding]:
 
 
 def repeated_names(sources: Sources) -> list[Finding]:
-    """File names that two or more product modules share; `__init__.py` and `__main__.py` are no names."""
+    """File names that two or more product modules share; `__init__.py` and `__main__.py` do not count."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path, _ in product_modules(sources):
         if base_name(path) not in ENTRY_POINTS:

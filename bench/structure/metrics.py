@@ -21,8 +21,8 @@ BEFORE = "3103680 (2026-11)"
 class Metric:
     """One count. `before` is its value at the commit of `BEFORE`.
 
-    `extreme`: the value is the largest finding's size, not the number of findings. `reviewed` is what the review of
-    that commit counted, where it counted in another way, which it does not describe.
+    `extreme`: the value is the largest finding's size, not the number of findings. `reviewed` is the number in the
+    review of that commit, where it differs; the review does not describe how it counted.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Metric:
     reviewed: int | None = None
 
     def value(self, findings: Sequence[Finding]) -> int:
-        """What the findings come to."""
+        """The value of the metric for these findings."""
         return max((found.size for found in findings), default=0) if self.extreme else len(findings)
 
     def row(self, sources: Sources) -> Row:

@@ -1,4 +1,4 @@
-"""Finds six lines or more that stand twice: the same, or alike but for names, strings and numbers."""
+"""Finds runs of six or more lines that occur twice: identical, or identical except for names, strings and numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LINES = 6
 _SHAPES = 4
 """Lines alike must have that many shapes among six: six items of one list are alike and repeat nothing."""
 _COMMON = 8
-"""A shape that stands in more places than this is an idiom; the same words are a repetition however often."""
+"""A shape that occurs in more places than this is an idiom. Identical lines always count as a repetition."""
 _TOKEN = re.compile(
     r"""(?P<string>[rbfRBF]{0,2}(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'))|(?P<name>[^\W\d]\w*)|(?P<number>\d[\w.]*)|\S"""
 )
@@ -26,7 +26,7 @@ _Place = tuple[str, int]
 def repeated_lines(sources: Sources, folder: str = "infra/") -> list[Finding]:
     """Pairs of files below `folder` (or a file with itself) that share a run of six lines or more.
 
-    Blank lines, comments, imports and lines of punctuation alone are passed over. A pair counts once, at its longest
+    Blank lines, comments, imports and lines of only punctuation are ignored. A pair counts once, at its longest
     run, however many runs it shares.
     """
     kept = {path: _kept(text) for path, text in python_files(sources) if path.startswith(folder)}

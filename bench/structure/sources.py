@@ -64,7 +64,7 @@ def parse(text: str) -> ast.Module:
 def imported_modules(text: str, modules: frozenset[str]) -> set[str]:
     """Which of `modules` a file imports, anywhere in it: `from package import module` is an import of the module.
 
-    Imports are absolute here; a name behind a string (a lazy export, an entry point) is none.
+    Imports are absolute here; a name in a string (a lazy export, an entry point) does not count.
     """
     found: set[str] = set()
     for node in ast.walk(parse(text)):

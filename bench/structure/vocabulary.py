@@ -1,4 +1,4 @@
-"""The words that the project no longer uses, and where they still stand, in prose and in names."""
+"""The words that the project no longer uses, and where they still occur, in prose and in names."""
 
 from __future__ import annotations
 

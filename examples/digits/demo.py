@@ -107,7 +107,7 @@ class _Saboteur:
         if not self._printed and self._lost.fired:
             round_ = next((replica.round for replica in status.replicas if replica.rank == VICTIM), None)
             when = f"in round {round_}" if round_ else "before its first round was over"
-            self._console.print(f"[yellow]⚡ took away the instance of replica {VICTIM} {when}[/yellow]")
+            self._console.print(f"[yellow]⚡ terminated the instance of replica {VICTIM} {when}[/yellow]")
             self._printed = True
 
 

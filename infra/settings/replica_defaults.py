@@ -53,7 +53,7 @@ def read_defaults(read: Callable[[str], object]) -> tuple[StackDefaults, str | N
 def refused(value: object, key: str, allowed: str) -> ConfigurationError:
     """The error of a context key, in one line."""
     shown = repr(value) if len(repr(value)) <= _SHOWN_MAX else f"{repr(value)[:_SHOWN_MAX]}…"
-    message = f"The context key {key} is {shown}; allowed is {allowed}. Set it with -c {key}=... or in cdk.json."
+    message = f"The context key {key} is {shown}; allowed: {allowed}. Set it with -c {key}=... or in cdk.json."
     return ConfigurationError(message)
 
 

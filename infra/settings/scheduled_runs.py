@@ -39,19 +39,21 @@ def read_schedules(value: object) -> tuple[ScheduledRun, ...]:
     try:
         read = json.loads(value) if isinstance(value, str) else value
     except ValueError:
-        raise _refused(repr(value)[:60], "it is not JSON", "a mapping of names with schedules") from None
+        found = repr(value)[:60]
+        raise _refused(place="the value", found=found, allowed="a mapping of names to schedules, as JSON") from None
     if not isinstance(read, Mapping):
         raise _refused(
-            repr(read)[:60],
-            "it is not a mapping",
-            'a mapping: {"nightly": {"at": "cron(0 3 * * ? *)", "spec_key": "inbox/…"}}',
+            place="the value",
+            found=repr(read)[:60],
+            allowed='a mapping: {"nightly": {"at": "cron(0 3 * * ? *)", "spec_key": "inbox/…"}}',
         )
     return tuple(_schedule(name, item) for name, item in sorted(read.items()))
 
 
 def _schedule(name: str, item: object) -> ScheduledRun:
     if len(name) > NAME_MAX or not _NAME.fullmatch(name):
-        raise _refused(repr(name), "as a name", f"letters, digits and single hyphens, at most {NAME_MAX}")
+        allowed = f"letters, digits and single hyphens, at most {NAME_MAX}"
+        raise _refused(place="a schedule's name", found=repr(name), allowed=allowed)
     fields = dict(item) if isinstance(item, Mapping) else {}
     expression, spec, key = fields.pop("at", None), fields.pop("spec", None), fields.pop("spec_key", None)
     if fields or not isinstance(expression, str) or (spec is None) == (key is None):
@@ -67,14 +69,16 @@ def _inline(name: str, spec: object) -> str:
     try:
         text = execution_input(parse_spec(spec))
     except SpecError as error:
-        raise _refused(name, "an invalid spec", "; ".join(map(str, error.problems))) from None
+        problems = "; ".join(map(str, error.problems))
+        message = f"The context key schedules: the spec of {name} is invalid: {problems}. Correct it in cdk.json."
+        raise ConfigurationError(message) from None
     # EventBridge replaces <words> in a target's input as its own placeholders.
     text = text.replace("<", r"\u003c")
     if len(text) > SPEC_MAX:
-        raise _refused(name, "a long spec", f"at most {SPEC_MAX:,} characters; put it into the inbox")
+        raise _refused(name, f"a spec of {len(text):,} characters", f"at most {SPEC_MAX:,}, or a spec_key in the inbox")
     return text
 
 
-def _refused(name: str, found: str, allowed: str) -> ConfigurationError:
-    message = f"The context key schedules has {name}: {found}; allowed is {allowed}. Set it in cdk.json."
+def _refused(place: str, found: str, allowed: str) -> ConfigurationError:
+    message = f"The context key schedules: {place}: found {found}; allowed: {allowed}. Set it in cdk.json."
     return ConfigurationError(message)

@@ -39,7 +39,7 @@ class RunNotEndedError(InputError):
     """Only a run that has ended can be continued."""
 
     def __init__(self, run: str) -> None:
-        super().__init__(f"The run {run} has not ended: cancel it with `muster cancel {run}`, or wait for its end.")
+        super().__init__(f"The run {run} has not ended: wait until it ends, or cancel it with `muster cancel {run}`.")
 
 
 class RunContinuedError(InputError):
@@ -144,7 +144,7 @@ class StackNotFoundError(ClientError):
     def __init__(self, stack: str, region: str) -> None:
         super().__init__(
             f"There is no stack named {stack} in {region}: deploy it with `make deploy`, "
-            "or name another with --stack, --region or --profile."
+            "or select another with --stack, --region or --profile."
         )
 
 
@@ -197,7 +197,9 @@ class BusyError(OutageError):
     """The service throttled the call or failed, after several tries."""
 
     def __init__(self, what: str, detail: str) -> None:
-        super().__init__(f"AWS is throttling or unavailable: {what}: {detail.rstrip('.')}. Try again in a few seconds.")
+        super().__init__(
+            f"AWS throttled the call or is unavailable: {what}: {detail.rstrip('.')}. Try again in a few seconds."
+        )
 
 
 class DeniedError(ClientError):
@@ -205,7 +207,8 @@ class DeniedError(ClientError):
 
     def __init__(self, action: str, detail: str) -> None:
         super().__init__(
-            f"These credentials are not allowed to call {action}: {detail.rstrip('.')}. Use a role that is."
+            f"These credentials are not allowed to call {action}: {detail.rstrip('.')}. Use a role that "
+            "has this permission."
         )
 
 
@@ -221,6 +224,6 @@ class PickledSessionError(InputError):
 
     def __init__(self, stack: str) -> None:
         super().__init__(
-            f"Muster({stack!r}) was made with a boto3 session, which cannot be pickled. "
-            "Make it with profile= and region= instead."
+            f"Muster({stack!r}) was created with a boto3 session, which cannot be pickled. "
+            "Create it with profile= and region= instead."
         )

@@ -147,7 +147,7 @@ def _answer(
 
 
 def _launch(replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool) -> Launch | Attempt:
-    """Make sure that the job exists. The ended attempt where its job has ended or cannot be created."""
+    """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created."""
     jobs, current = replica.run.jobs, record.current
     # After an earlier call the job probably exists, so it is looked up first.
     job = jobs.find(current.job) if repeated else None

@@ -25,7 +25,7 @@ def register_continuation(store: Store, spec: Spec, continuation: Continuation) 
         raise _refused(statement, "check the name")
     if result is None:
         statement = f"{parent} has not ended"
-        raise _refused(statement, f"wait for its end, or cancel it: muster cancel {parent}")
+        raise _refused(statement, f"wait until it ends, or cancel it: muster cancel {parent}")
     if plan.spec.replicas != spec.replicas:
         statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"
         raise _refused(statement, f"write replicas: {plan.spec.replicas}, or leave resume_from out")

@@ -1,7 +1,7 @@
 """Sweep: settle unsettled runs and stop orphans, in case an event was lost.
 
 AWS delivers the events of executions on a best-effort basis, so the event of an execution's end may be lost; and a job
-may be created after the last check of its run. The sweep keeps no state: it compares what is with what should be.
+may be created after the last check of its run. The sweep keeps no state: it compares the actual and the expected state.
 """
 
 from __future__ import annotations

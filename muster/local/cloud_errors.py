@@ -16,7 +16,7 @@ class PortInUseError(LocalCloudError):
 
     def __init__(self, port: int) -> None:
         super().__init__(
-            f"Port {port} on 127.0.0.1 is in use by another process: choose another with --port (0 takes a free one)."
+            f"Port {port} on 127.0.0.1 is in use by another process: choose another with --port (0 for any free port)."
         )
 
 
@@ -24,7 +24,9 @@ class NotRunningError(LocalCloudError):
     """No embedded cloud was started in this state directory."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(f"No embedded cloud runs with its state in {directory}: start one with `muster local up`.")
+        super().__init__(
+            f"No embedded cloud is running with its state in {directory}: start one with `muster local up`."
+        )
 
 
 class DeadCloudError(LocalCloudError):
@@ -43,7 +45,7 @@ class AlreadyRunningError(LocalCloudError):
 
     def __init__(self, directory: Path, endpoint: str, pid: int) -> None:
         super().__init__(
-            f"The embedded cloud already runs at {endpoint} (process {pid}, state in {directory}): "
+            f"The embedded cloud is already running at {endpoint} (process {pid}, state in {directory}): "
             "use it, stop it with `muster local down`, or start another with its own --state directory."
         )
 

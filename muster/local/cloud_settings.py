@@ -20,7 +20,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    """0 takes a free port."""
+    """0 for any free port."""
     region: str = Field(default=DEFAULT_REGION, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
     account_id: str = Field(default=DEFAULT_ACCOUNT_ID, pattern=r"^\d{12}$")
     code: tuple[Path, ...] = ()

@@ -27,7 +27,7 @@ class Context:
     """The number of replicas in the run, such as 8. It stays the same when replicas fail."""
 
     attempt: int
-    """The number of this replica's training job, from 1. Attempt 2 is the first rerun. A continuation counts on."""
+    """The number of this replica's training job: 1 at first, 2 after one rerun. A continuation keeps counting."""
 
     incarnation: int
     """How often the attempt's container has started, from 1. SageMaker restarts it after a spot interruption."""
@@ -39,7 +39,7 @@ class Context:
     """Logs metrics to the log and the run's page: `context.metrics.log(loss=0.7)`. At most 31 names."""
 
     stop: Event
-    """Set when SageMaker stops the job (SIGTERM). The process is killed 120 seconds later: return soon."""
+    """Set when SageMaker stops the job (SIGTERM). It kills the process 120 seconds later, so return before that."""
 
     input_dir: Path
     """The input data, one folder per channel of `input_data_config`. `/opt/ml/input/data` in a container."""

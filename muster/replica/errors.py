@@ -21,10 +21,10 @@ class RendezvousError(MusterError):
 
 
 class RoundGoneError(RendezvousError):
-    """The round's data are deleted: a snapshot covers them."""
+    """The round's data was deleted, because a snapshot covers it."""
 
     def __init__(self, round_: int) -> None:
-        super().__init__(f"The contributions to round {round_} are deleted.")
+        super().__init__(f"The contributions to round {round_} have been deleted.")
 
 
 class FencedError(MusterError):
@@ -32,7 +32,8 @@ class FencedError(MusterError):
 
     def __init__(self, rank: int, attempt: int, incarnation: int) -> None:
         super().__init__(
-            f"Attempt {attempt}, incarnation {incarnation} of rank {rank} is superseded: a newer process holds it."
+            f"Attempt {attempt}, incarnation {incarnation} of rank {rank} is superseded: "
+            "a newer process has claimed the rank."
         )
 
 

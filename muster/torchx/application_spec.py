@@ -65,7 +65,7 @@ def spec_of(name: str, application: Application, options: Fields, further: Field
             message = f"{key}: found {given[key]!r}; {remedy}."
             raise OptionsError(message)
     if given.get("debugger_hook_config"):
-        message = "debugger_hook_config: found True; name debug_hook_config in a spec (option spec)."
+        message = "debugger_hook_config: found True; set debug_hook_config in the file of the option spec."
         raise OptionsError(message)
     document = {
         **further,
@@ -135,7 +135,7 @@ def _mergeable(further: Fields) -> Fields:
                 raise OptionsError(message)
     for name, value in found.get("environment", {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
-            message = f"spec: environment.{name}: found {value!r}; write text, in quotes."
+            message = f"spec: environment.{name}: found {value!r}; write a string, in quotes."
             raise OptionsError(message)
     return found
 
@@ -194,8 +194,8 @@ def _replicas(application: Application, given: Fields) -> int:
     asked = int(given.get("instance_count", application.replicas))
     if application.replicas not in {1, asked} and asked != 1:
         message = (
-            f"instance_count: found {asked} beside {application.replicas} replicas; leave it out: "
-            "the run has the component's replicas."
+            f"instance_count: found {asked}, but the component has {application.replicas} replicas; "
+            "leave instance_count out."
         )
         raise OptionsError(message)
     return max(asked, application.replicas)

@@ -35,8 +35,8 @@ class LongCommandError(MusterError):
     def __init__(self, characters: int) -> None:
         limit = ARGUMENT_MAX * ARGUMENTS_MAX
         super().__init__(
-            f"The command and the environment have {characters:,} characters, of which {limit:,} fit into a "
-            "training job: put the command into a script of the image or of source_dir."
+            f"The command and the environment have {characters:,} characters; a training job takes at most {limit:,}. "
+            "Put the command into a script in the image or in source_dir."
         )
 
 

@@ -208,12 +208,15 @@ def _report_plainly() -> None:
 
 def _only_role(app: AppDef) -> Role:
     if len(app.roles) != 1:
-        message = f"roles: found {len(app.roles)}; the replicas of a run are all the same: run each role separately."
+        message = f"roles: found {len(app.roles)}; all replicas of a run have the same role: run each role separately."
         raise OptionsError(message)
     (role,) = app.roles
     if role.mounts:
         found = ", ".join(mount.dst_path for mount in role.mounts)
-        message = f"mounts: found {found}; a training job has channels: set input_data_config in a file (option spec)."
+        message = (
+            f"mounts: found {found}; a training job reads its data from channels: "
+            "set input_data_config in the file of the option spec."
+        )
         raise OptionsError(message)
     return role
 
@@ -259,6 +262,6 @@ def _further(file: str | None) -> Fields:
         message = f"spec: {file} cannot be read: {why}; name a YAML or JSON file."
         raise OptionsError(message) from error
     if not isinstance(found, dict):
-        message = f"spec: {file} does not hold a mapping; name a file with fields of a spec."
+        message = f"spec: {file} does not contain a mapping; name a file with fields of a spec."
         raise OptionsError(message)
     return found

@@ -240,7 +240,7 @@ def test_followed_lines_come_once_and_an_interrupt_leaves_the_run_alone(stack: D
     code, _, errors = muster(stack, "rerun", name)
     assert (code, errors) == (
         2,
-        f"muster: The run {name} has not ended: cancel it with `muster cancel {name}`, or wait for its end.\n",
+        f"muster: The run {name} has not ended: wait until it ends, or cancel it with `muster cancel {name}`.\n",
     )
     stack.open_gate(name)
     output, errors = whole.communicate(timeout=60)

@@ -60,10 +60,10 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert report["parameters_identical"] is True
     assert report["accuracy"] >= report["baseline_accuracy"] - 0.01 > 0.9
     assert report["wall_seconds"] > 0
-    assert "took away the instance of replica 2" in output
+    assert "terminated the instance of replica 2" in output
     # In whatever status the demo looked at it.
     assert re.search(r"replica 2 attempt 2 \w+ \(rerun: infrastructure\)", output)
-    assert output.index("took away") < output.index("replica 2 attempt 2")
+    assert output.index("terminated the instance") < output.index("replica 2 attempt 2")
     assert "The run succeeded." in output
     assert f"The run's page, for a browser: {tmp_path / 'report.html'}" in output.splitlines()[-1]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -120,7 +120,9 @@ def test_a_rerun_and_a_replica_that_starts_late_are_followed_through_an_outage(
 
 def test_who_does_not_follow_is_told_that_the_service_is_busy(reader: Cloud, writer: Writer, faults: Any) -> None:
     faults.add(CallError(**THROTTLE))
-    with pytest.raises(BusyError, match=r"^AWS is throttling or unavailable: FilterLogEvents: ThrottlingException"):
+    with pytest.raises(
+        BusyError, match=r"^AWS throttled the call or is unavailable: FilterLogEvents: ThrottlingException"
+    ):
         list(read_lines(reader, writer.query))
 
 

@@ -214,13 +214,16 @@ def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(torchx
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("two_roles.py:two",), "roles: found 2; the replicas of a run are all the same: run each role separately."),
-        ((*DDP, "--mounts", "type=bind,src=/host,dst=/job"), "mounts: found /job; a training job has channels: set"),
+        (("two_roles.py:two",), "roles: found 2; all replicas of a run have the same role: run each role separately."),
+        (
+            (*DDP, "--mounts", "type=bind,src=/host,dst=/job"),
+            "mounts: found /job; a training job reads its data from channels: set",
+        ),
         (("-cfg", "git_config=repo:x", "utils.echo"), "git_config: found {'repo': 'x'}; name a folder of a clone"),
         (("-cfg", "max_run=0,volume_size=0", "utils.echo"), "max_runtime_seconds: found 0; at least 1; raise it"),
         (("-cfg", "stack=Nowhere", "utils.echo"), "There is no stack named Nowhere in us-east-1: deploy it"),
         (("-cfg", "profile=nobody", "utils.echo"), "No usable AWS credentials: The config profile (nobody)"),
-        (("utils.echo", "--msg", "x" * 30_000), "fit into a training job: put the command into a script"),
+        (("utils.echo", "--msg", "x" * 30_000), "a training job takes at most 25,600. Put the command into a script"),
     ],
     ids=["several roles", "mount", "option", "spec", "stack", "profile", "long command"],
 )

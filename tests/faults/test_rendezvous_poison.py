@@ -70,8 +70,8 @@ def with_weight(weight: float) -> Callable[[bytes], bytes]:
 POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "it has 0 bytes, a header takes 4096"),
     "garbage": (lambda body: b"x" * len(body), "does not start with Muster's magic"),
-    "truncated": (lambda body: body[:-1], "parameters take"),
-    "too long": (lambda body: body + b"\0" * 100, "parameters take"),
+    "truncated": (lambda body: body[:-1], "parameters need"),
+    "too long": (lambda body: body + b"\0" * 100, "parameters need"),
     "damaged header": (flipped(30), "the header's checksum does not match"),
     "other version": (flipped(8), "format version is 0"),
     "damaged first block": (flipped(HEADER_BYTES + 9), "the checksum of block 0 does not match"),
@@ -79,9 +79,9 @@ POISONS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "NaN": (with_values(float("nan")), "NaN, infinity"),
     "infinity": (with_values(float("-inf")), "NaN, infinity"),
     "absurd value": (with_values(3e38), "values beyond 1e+30"),
-    "other model": (with_header(count=7), "it has 7 parameters, the run has"),
+    "other model": (with_header(count=7), "it has 7 parameters, but the run has"),
     "other round": (with_header(round=1), "another run, round or rank"),
-    "other codec": (with_header(codec="int4/1"), "encoded as int4/1, the run uses fp32/1"),
+    "other codec": (with_header(codec="int4/1"), "encoded as int4/1, but the run uses fp32/1"),
     "no weight": (with_weight(0.0), "weight"),
     "absurd weight": (with_weight(1e300), "weight"),
 }
@@ -166,6 +166,6 @@ def test_a_diverged_replica_ends_the_run_at_once_when_every_one_is_needed(tmp_pa
     assert isinstance(errors[1], DivergedError)
     assert isinstance(errors[0], RendezvousError)
     for error in errors:
-        assert "Round 2 cannot reach 3 participants any more (rank 1: its pseudo-gradient cannot be averaged" in str(
+        assert "Round 2 can no longer reach 3 participants (rank 1: its pseudo-gradient cannot be averaged" in str(
             error
         )

@@ -151,5 +151,7 @@ def test_plain_states_come_back_as_they_were() -> None:
     assert found["averages"]["a"].dtype == np.float32
     assert found["averages"]["b"][0].tolist() == [0, 1, 2]
     assert (found["rng"], found["epoch"], found["name"], found["none"]) == (state["rng"], 4, "Grüße", None)
-    with pytest.raises(ParametersError, match="trainer_state holds the type object; allowed: dicts, lists, numbers"):
+    with pytest.raises(
+        ParametersError, match="trainer_state has a value of type object; allowed: dicts, lists, numbers"
+    ):
         pack_plain({"strange": object()})

@@ -1,4 +1,4 @@
-"""A stack of three outputs on the embedded cloud: all that a client needs of one."""
+"""A stack on the embedded cloud with the three outputs that a client needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 from tests.support.workshop import Workshop
 
-# Runs that never end by themselves: what becomes of them is not the client's.
+# Runs that never end on their own: these tests look at the client only.
 MACHINE = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
 TRUST = {"Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}, "Action": "sts:AssumeRole"}
 NOTHING = {"Effect": "Deny", "Action": ["*"], "Resource": "*"}

@@ -1,7 +1,7 @@
-"""A program in Python that is imported once and then run in a fork per command, with all that a process has of its own.
+"""Imports a Python program once, and then runs each command in a fork.
 
-Starting a command line tool costs seconds, nearly all of them for its imports. What runs here is the tool's own entry
-point: its arguments, environment, folder, output and exit code are those of a process.
+Starting a command line tool costs seconds, nearly all of them for its imports. The fork runs the tool's own entry point
+with its own arguments, environment, working directory, output and exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Self
 class CommandServer:
     """Runs commands of `module`, one at a time; `python` has what the module and `also` import.
 
-    The environment of a command is the one that it is called with, except for what Python reads at its start.
+    A command gets the environment that it is called with, except the variables that Python reads at start-up.
     """
 
     def __init__(self, python: Path, module: str, also: Sequence[str], place: Path) -> None:
@@ -60,7 +60,7 @@ def serve(module: str, also: Sequence[str]) -> None:
     """
     for name in (module, *also):
         importlib.import_module(name)
-    # Not by iteration: it reads ahead, and a fork would have the next request, too.
+    # Iteration would read ahead, so a fork would also get the next request.
     while line := sys.stdin.readline():
         request = json.loads(line)
         if (command := os.fork()) == 0:

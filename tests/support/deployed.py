@@ -1,4 +1,4 @@
-"""The stack as tests see it: start runs, look at their jobs and documents, wait for what must come."""
+"""The stack as tests see it: start runs, read their jobs and documents, wait for expected states."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class Deployed:
         return sum(call.count for call in self.cloud.calls.report() if call.operation == operation)
 
     def stop_everything(self) -> None:
-        """Abort what runs, and wait until no job is left."""
+        """Abort all running executions, and wait until no job is left."""
         for page in self.stepfunctions.get_paginator("list_executions").paginate(
             stateMachineArn=self.machine, statusFilter="RUNNING"
         ):
             for execution in page["executions"]:
-                # What has ended meanwhile cannot be stopped; whether all jobs have is seen below.
+                # An execution that has ended meanwhile cannot be stopped. That all jobs have ended is checked below.
                 with suppress(ClientError):
                     self.stepfunctions.stop_execution(executionArn=execution["executionArn"])
         for job in self.cloud.running_jobs():
@@ -127,12 +127,12 @@ class Run:
         return None if body is None else Record.from_json(body, "record")
 
     def result(self) -> Result:
-        """The settlement, once it is there."""
+        """The settlement, once it is written."""
         body = wait_until(f"the settlement of {self.name}", lambda: self.document(self.layout.result))
         return Result.from_json(body, "result")
 
     def statuses(self) -> dict[str, str]:
-        """Status of every job that SageMaker knows of this run, by name without the run's part."""
+        """The status of each job of this run in SageMaker, by job name without the run's part."""
         pages = self.stack.sagemaker.get_paginator("list_training_jobs").paginate(
             NameContains=f"{self.stack.prefix}-{self.name}-"
         )
@@ -160,7 +160,7 @@ class Run:
             self.wait_for_status(rank, 1, "Training")
 
     def wait_for_record(self, rank: int, secondary: str) -> None:
-        """Wait until a replica's record has taken in a secondary status: React writes it after the job has it."""
+        """Wait until a replica's record contains a secondary status. React writes it after the job has reached it."""
 
         def look() -> bool:
             record = self.record(rank)

@@ -1,4 +1,4 @@
-"""The requests that a spec leads to, and what the service has against one."""
+"""The requests of a spec, and the service's validation errors for a request."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _names = itertools.count(1)
 
 
 class Listener:
-    """Hears every event of Muster from now on."""
+    """Receives every event of Muster from now on."""
 
     def __init__(self, stack: Deployed) -> None:
         self._sqs = stack.cloud.client("sqs")
@@ -43,5 +43,5 @@ class Listener:
         ]
 
     def wait(self, detail_type: str, **detail: object) -> dict[str, Any]:
-        """The first such event's detail, once it is there."""
+        """The first such event's detail, once it has arrived."""
         return wait_until(f"{detail_type} {detail}", lambda: self.events(detail_type, **detail))[0]

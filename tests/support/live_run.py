@@ -14,7 +14,7 @@ from tests.support.serving import serving
 
 
 class LiveRun:
-    """What a `PageSource` is to a `PageServer`, with news at will."""
+    """A `PageSource` for a `PageServer`; the test decides when its page changes."""
 
     def __init__(self, replicas: int = 2, rounds: int = 3) -> None:
         self.replicas = replicas
@@ -24,11 +24,11 @@ class LiveRun:
         self.go_on(rounds)
 
     def go_on(self, rounds: int, state: str = "running") -> None:
-        """So many rounds are behind the run now."""
+        """Set the number of rounds that the run has committed."""
         page_input = sample_run(self.replicas, rounds)
         going = state == "running"
         page_input = replace(page_input, state=state, reason="", ended_at=None if going else page_input.ended_at)
-        self._now = page_input, f"{state}-{rounds}"  # at once: another thread looks
+        self._now = page_input, f"{state}-{rounds}"  # one assignment, because another thread reads it
 
     def look(self) -> Page:
         self.looks += 1

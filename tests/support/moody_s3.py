@@ -1,6 +1,6 @@
 """A loopback S3 in memory: conditional PUT, ranged GET, HEAD, LIST and DeleteObjects, each of which fails once.
 
-The first time that a request is seen it meets the server's mood; when it is repeated it is served.
+The first time that a request arrives, it fails in the way of the server's mood; when it is repeated, it succeeds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MoodyS3:
         self._lock = threading.Lock()
 
     def meets_mood(self, method: str, path: str, span: str) -> bool:
-        """Whether this request is seen for the first time, and of a kind that the mood is about."""
+        """Whether this request arrives for the first time, and is of a kind that the mood makes fail."""
         concerned = {Mood.TRUNCATED: {"GET"}, Mood.CONFLICT: {"PUT"}}.get(self.mood, {"GET", "HEAD", "PUT", "POST"})
         with self._lock:
             first = (method, path, span) not in self._seen

@@ -1,4 +1,4 @@
-"""What is costly to make and the same for every worker of a session: the first one makes it, the others wait for it."""
+"""Folders that are slow to make and that all workers of a session share: the first one makes it, the others wait."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder `name` that all workers share, filled by `make`; one that failed to fill it leaves it to the next."""
-    # A worker's own folder is one of the session's.
+    """The folder `name` that all workers share, filled by `make`; if a worker fails to fill it, the next one tries."""
+    # A worker's folder lies inside the session's folder.
     own = factory.getbasetemp()
     session = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     folder, made = session / name, session / f"{name}.made"

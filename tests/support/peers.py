@@ -43,12 +43,12 @@ Rewrite = Callable[[str, bytes], bytes]
 
 
 class Killed(BaseException):
-    """The process is gone: nothing after this happens in it."""
+    """The simulated process is dead: it does nothing after this."""
 
 
 @dataclass
 class Faults:
-    """What goes wrong in one replica's store."""
+    """The failures of one replica's store."""
 
     before_create: Hook = lambda _: None
     after_create: Hook = lambda _: None
@@ -85,7 +85,7 @@ class FaultyStore(Store):
 
 
 def kill_at(pattern: str) -> Hook:
-    """A hook that ends the process at the first key that is like `pattern`."""
+    """A hook that ends the process at the first key that matches `pattern`."""
 
     def hook(key: str) -> None:
         if is_like(key, pattern):
@@ -108,7 +108,7 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
 
 
 def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no member take over the shard of a slow one."""
+    """Prevent members from taking over the shards of slow ones."""
     monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
 
 
@@ -146,7 +146,7 @@ class Peer:
         return self
 
     def parameters(self) -> bytes:
-        """Its final parameters, after it ended well."""
+        """Its final parameters, after it ended without an error."""
         self.join()
         assert self.error is None, self.error
         assert self.state is not None
@@ -227,14 +227,14 @@ class Run:
         return Commit.from_json(path.read_bytes(), str(path))
 
     def replayed_by_hand(self, members: Callable[[int], list[int]] | None = None) -> bytes:
-        """The final parameters, computed in plain NumPy from what each rank was to give."""
+        """The final parameters, computed in plain NumPy from the expected contribution of each rank."""
         state = GlobalState(0, np.zeros(self.count, np.float32), np.zeros(self.count, np.float32))
         for round_ in range(1, self.rounds + 1):
             ranks = list(range(self.replicas)) if members is None else members(round_)
             average = sum(rank + 1 for rank in ranks) / len(ranks)
             given = []
             for rank in ranks:
-                # What a trainer gives is the difference of its parameters, rounded where they are.
+                # A contribution is a difference of float32 parameters, so it is rounded in the same way here.
                 local = state.parameters - gradient_of(rank, round_, self.count)
                 given.append((state.parameters - local) * np.float32((rank + 1) / average))
             first, *others = given
@@ -243,7 +243,7 @@ class Run:
 
 
 def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> list[Any]:
-    """`work` in every replica at once; what each returned."""
+    """Run `work` in all replicas at once; returns their results."""
     results: list[Any] = [None] * run.replicas
     errors: list[BaseException] = []
 
@@ -261,7 +261,7 @@ def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> l
 
 @contextmanager
 def all_ended(peers: list[Peer]) -> Iterator[None]:
-    """Whatever the test finds, no thread outlives it."""
+    """No thread outlives the test, even if it fails."""
     try:
         yield
     finally:

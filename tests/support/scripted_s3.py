@@ -24,7 +24,7 @@ class Answer:
 
 @dataclass
 class Script:
-    """What is answered, in order; the last answer is repeated. And what was asked."""
+    """The answers in order (the last one is repeated), and the requests that were received."""
 
     answers: list[Answer]
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Script:
 class LoopbackServer(ThreadingHTTPServer):
     """Serves many replicas at once."""
 
-    request_queue_size = 128  # a connection that finds the queue full comes again a second later
+    request_queue_size = 128  # a client whose connection finds the queue full retries only a second later
 
 
 @contextmanager

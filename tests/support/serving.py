@@ -13,7 +13,7 @@ S = TypeVar("S", bound=BaseServer)
 
 @contextmanager
 def serving(server: S) -> Iterator[S]:
-    """Let `server` answer from a thread of its own; nothing of it is left afterwards."""
+    """Run `server` in a thread of its own, and stop both at the end."""
     with server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

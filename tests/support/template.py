@@ -140,7 +140,7 @@ class Template:
             "AWS::SQS::Queue": f"arn:aws:sqs:REGION:ACCOUNT:{name}",
             "AWS::StepFunctions::StateMachine": f"arn:aws:states:REGION:ACCOUNT:stateMachine:{name}",
         }
-        # The Ref of a state machine or a topic is its ARN; what else is referred to by Ref goes by its name.
+        # The Ref of a state machine or a topic is its ARN; the Ref of any other resource is its name.
         known_by_arn = {"AWS::StepFunctions::StateMachine", "AWS::SNS::Topic"}
         as_arn = attribute == "Arn" or (kind in known_by_arn and attribute == "Ref")
         if kind in arns and as_arn:

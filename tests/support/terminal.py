@@ -1,4 +1,4 @@
-"""A real terminal in which a person's keys are pressed and whose screen is read: bash in a tmux server of its own."""
+"""A real terminal: types keys as a user does, and reads the screen. Bash runs in a tmux server of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROMPT_LINE = re.compile(r"(\A|\n)(\(\S+\) )?\$\Z")  # that of a virtual enviro
 
 
 class Answer(NamedTuple):
-    """What a command left: its exit code, and what stands on the screen between its line and the next prompt."""
+    """The outcome of a command: its exit code, and the text on the screen between its line and the next prompt."""
 
     code: int
     text: str
@@ -39,7 +39,7 @@ class Terminal:
         self._ends = home / ".ends"
         self._ends.write_text("")
         start = home / ".start"
-        # The exit code of each command goes to a file: the screen stays as a person has it.
+        # The exit code of each command goes to a file, so that the screen looks as it does for a user.
         start.write_text(f"PS1='{_PROMPT}'\nPROMPT_COMMAND='echo $? >>{self._ends}'\nset +o history\n")
         self._tmux = ["tmux", "-u", "-f", os.devnull, "-L", f"muster-{os.getpid()}-{next(_sockets)}"]
         shell = ["bash", "--noprofile", "--rcfile", str(start), "-i"]
@@ -78,18 +78,18 @@ class Terminal:
         self._run("send-keys", key)
 
     def run(self, command: str, *, seconds: float = SECONDS) -> Answer:
-        """Type a command on a screen that was cleared, and wait for its end."""
+        """Clear the screen, type a command, and wait until it ends."""
         self.start(command)
         return self.answer(seconds=seconds)
 
     def start(self, command: str) -> None:
-        """Type a command on a screen that was cleared, and go on without waiting."""
+        """Clear the screen, type a command, and return without waiting."""
         self._clear()
         self.type(command)
         self.press("Enter")
 
     def answer(self, *, seconds: float = SECONDS) -> Answer:
-        """What the command that was started has left, once it has ended."""
+        """The outcome of the command that was started, once it has ended."""
         self._wait_for_prompt(seconds)
         code = int(self._ends.read_text().split()[-1])
         return Answer(code, _PROMPT_LINE.sub("", self.text()))
@@ -116,7 +116,7 @@ class Terminal:
         return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
     def written(self) -> str:
-        """All that was ever written to the screen, with what has been taken away again."""
+        """Everything that was ever written to the screen, including text that was erased."""
         return self._written.read_text(encoding="utf-8", errors="replace")
 
     def see(self, pattern: str, *, seconds: float = SECONDS) -> re.Match[str]:
@@ -136,7 +136,7 @@ class Terminal:
             raise AssertionError(message) from None
 
     def _wait_for_prompt(self, seconds: float = SECONDS) -> None:
-        """The shell writes the code of what has ended first, and its prompt then."""
+        """The shell first writes the exit code of the command that has ended, and then its prompt."""
         self.wait_until("the end of the command", lambda: self._count() > self._before, seconds=seconds)
         self.wait_until("the prompt", lambda: _PROMPT_LINE.search(self.text()))
 

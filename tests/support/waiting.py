@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SECONDS = 120.0
-"""What a slow machine may take; no test waits to the end of it unless it fails."""
+"""Long enough for a slow machine; only a failing test waits this long."""
 _FIRST_PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.05
 

@@ -1,4 +1,4 @@
-"""Training jobs on an embedded cloud, and what tests ask such a cloud."""
+"""Training jobs on an embedded cloud, and queries of that cloud, for tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def turn_to(monkeypatch: pytest.MonkeyPatch, cloud: LocalCloud) -> None:
 
 
 def own_calls(cloud: LocalCloud) -> Counter[str]:
-    """How often this process, or a child that it turned to the cloud, made each call since the last reset.
+    """How often this process, or a child process that uses the cloud, made each call since the last reset.
 
     Replicas and functions that another test left behind may call at any time.
     """
@@ -89,14 +89,14 @@ class Workshop:
         return str(arn)
 
     def client_as(self, service: str, statements: Sequence[dict[str, Any]]) -> Any:
-        """A client of a fresh user who may do what `statements` say."""
+        """A client of a new user whose policy is `statements`."""
         key = self.access_key(statements)
         return self.cloud.client(
             service, aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"]
         )
 
     def access_key(self, statements: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The access key of a fresh user who may do what `statements` say."""
+        """The access key of a new user whose policy is `statements`."""
         user = self.name("user")
         self.iam.create_user(UserName=user)
         policy = {"Version": "2012-10-17", "Statement": list(statements)}

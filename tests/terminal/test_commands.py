@@ -188,7 +188,7 @@ def test_a_cloud_of_ones_own_from_up_to_down(open_terminal: Callable[..., Termin
     terminal = open_terminal(environment())
     code, text = terminal.run("muster local status")
     assert (code, text.count("\n")) == (3, 2)
-    assert "muster: No embedded cloud runs with its state in" in text
+    assert "muster: No embedded cloud is running with its state in" in text
     code, text = terminal.run("muster local up --port 0")
     assert code == 0
     try:

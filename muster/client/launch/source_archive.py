@@ -81,7 +81,7 @@ def _files(folder: Path) -> Iterator[str]:
             path = Path(place, name)
             if not path.is_file() or not path.resolve().is_relative_to(root):
                 remedy = f"remove it, copy its target into the folder, or exclude it in {IGNORE_FILE}"
-                raise _refused(remedy, f"{relative}, which is not a file of this folder")
+                raise _refused(remedy, f"{relative}, which is a link to something outside this folder, or not a file")
             found.append(relative)
     yield from sorted(found)
 
@@ -89,7 +89,7 @@ def _files(folder: Path) -> Iterator[str]:
 def _check_size(folder: Path, files: list[str]) -> None:
     if not files:
         remedy = "name a folder with code"
-        raise _refused(remedy, f"no file in {folder} that {IGNORE_FILE} does not exclude")
+        raise _refused(remedy, f"no file in {folder}, not counting those that {IGNORE_FILE} excludes")
     remedy = f"exclude everything that is not code in {IGNORE_FILE}, and pass data through input_data_config"
     if len(files) > SOURCE_FILES_MAX:
         raise _refused(remedy, f"{len(files):,} files", f"at most {SOURCE_FILES_MAX:,}")
@@ -97,7 +97,7 @@ def _check_size(folder: Path, files: list[str]) -> None:
     total = sum(sizes.values())
     if total > SOURCE_BYTES_MAX:
         largest = max(sizes, key=lambda relative: sizes[relative])
-        found = f"{total:,} bytes, of which {largest} has {sizes[largest]:,}"
+        found = f"{total:,} bytes ({largest} alone has {sizes[largest]:,})"
         raise _refused(remedy, found, f"at most {SOURCE_BYTES_MAX:,} bytes")
 
 

@@ -23,7 +23,7 @@ class Cancellation(Document):
 
 
 def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
-    """Stop `run`, or the continuation that trains in its place; one that is about to start is waited for.
+    """Stop `run` or, if it has been continued, its last continuation. Waits for one that is about to start.
 
     Raises:
         UnknownRunError: there is no such run.
@@ -40,7 +40,7 @@ def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
 def _continuation(cloud: Cloud, ended: str, poll_seconds: float) -> str | None:
     observer = Observer(cloud, ended)
     while True:
-        # Asked before the continuation is looked for: one that starts in between is found.
+        # Read before the continuation is looked up, so that one that starts in between is found.
         may_follow = observer.may_be_continued()
         found = observer.continuation()
         if found is not None or not may_follow:

@@ -1,4 +1,4 @@
-"""Runs and their continuations: which of them a name stands for now."""
+"""Runs and their continuations: which of them a name currently refers to."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ _INTERRUPTIONS = {
 
 @dataclass(frozen=True)
 class Traces:
-    """What a client may read of a run."""
+    """The data of a run that a client may read."""
 
     execution: Execution
     jobs: Sequence[Job] = ()

@@ -26,7 +26,7 @@ from muster.report.page_contents import PageInput, make_page
 from muster.report.page_model import Page, ReplicaView
 from muster.report.rounds import RoundTable, chosen
 
-# A look stays cheap however many jobs change at once; the next looks ask about the rest.
+# The limit keeps one refresh cheap when many jobs change at once; the next refreshes describe the rest.
 _DETAILS_PER_LOOK = 100
 _PARALLEL = 8
 # The tag changes this often even when nothing happens, because times and costs on the page grow.

@@ -23,7 +23,7 @@ from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.contract.run.waiting import Waiting
 
-# A look stays cheap even when hundreds of jobs fail at once; the next looks ask about the rest.
+# The limit keeps one refresh cheap when hundreds of jobs fail at once; the next refreshes describe the rest.
 _DETAILS_PER_LOOK = 25
 _PARALLEL = 8
 # The settlement starts the continuation, with retries when it is throttled, and the continuation's first function
@@ -32,7 +32,7 @@ _CONTINUATION_WITHIN = timedelta(minutes=2)
 
 
 class JobDetails:
-    """What only DescribeTrainingJob says of a run's jobs: asked for once, and again when a job has changed."""
+    """The details of jobs that only DescribeTrainingJob returns: requested once, and again when a job has changed."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud

@@ -117,7 +117,7 @@ class RunStatus(Document):
 
 @dataclass(frozen=True)
 class Progress:
-    """What the commits seen so far say: the latest round, and each replica's own latest one with its metrics."""
+    """The content of the commits seen so far: the latest round, and each replica's own latest one with its metrics."""
 
     round: int | None = None
     excluded: int = 0

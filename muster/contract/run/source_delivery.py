@@ -19,7 +19,7 @@ SOURCE_BYTES_MAX = 100 * 1024 * 1024
 SOURCE_FILES_MAX = 10_000
 
 # An archive must exist for as long as a run that names it may need it: an execution lives at most a year (Step
-# Functions). A launch stores an archive again that is older than REFRESH_DAYS, so this holds for every launch.
+# Functions). A launch stores an archive again if it is older than REFRESH_DAYS, so this holds for every launch.
 REFRESH_DAYS = 30
 EXPIRY_DAYS = 400
 

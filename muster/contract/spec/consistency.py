@@ -77,7 +77,7 @@ def _membership_problems(spec: Spec) -> Iterator[Problem]:
     if least is not None and least > spec.replicas:
         yield Problem("min_replicas", str(least), "lower it", f"at most replicas ({spec.replicas})")
     elif least is not None and least < spec.replicas and spec.on_replica_failure is OnReplicaFailure.TERMINATE:
-        allowed = f"with on_replica_failure: terminate the run needs all {spec.replicas} replicas"
+        allowed = f"with on_replica_failure: terminate, the run needs all {spec.replicas} replicas"
         remedy = "set on_replica_failure: continue, or leave min_replicas out"
         yield Problem("min_replicas", str(least), remedy, allowed)
     members = spec.rendezvous.min_participants

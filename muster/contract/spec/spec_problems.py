@@ -28,7 +28,7 @@ _TEXT_SHOWN = 80
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "string_type": "text (in quotes if YAML reads it as something else)",
+    "string_type": "a string (in quotes if YAML reads it as something else)",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping of names to values",

@@ -86,7 +86,7 @@ def _unstorable(spec: Mapping[object, object]) -> list[Problem]:
         elif isinstance(value, list):
             pending += [(f"{field}.{index}", depth + 1, item) for index, item in enumerate(value)]
         elif isinstance(value, float) and not math.isfinite(value):
-            problems.append(Problem(field, str(value), "JSON has no such number; pass it as text"))
+            problems.append(Problem(field, str(value), "JSON cannot represent this number; pass it as a string"))
         if not _is_unicode(value) or not all(_is_unicode(key) for key in (value if isinstance(value, dict) else ())):
             problems.append(Problem(field, shown(value), "use valid Unicode", "it contains a lone surrogate"))
     return problems

@@ -26,7 +26,7 @@ class _Loader(yaml.SafeLoader):
                 key_node.tag = "tag:yaml.org,2002:str"
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                problem = f"the key {key!r} is not text; write it in quotes"
+                problem = f"the key {key!r} is not a string; write it in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             if key in seen:
                 problem = f"the key {key!r} appears twice"

@@ -16,9 +16,9 @@ RENAMED: dict[str, str] = {
     "MaxWaitTimeInSeconds": "max_wait_seconds",
     "MaxPendingTimeInSeconds": "max_pending_seconds",
     "EnableManagedSpotTraining": "spot",
-    "AlgorithmSpecification": "image, algorithm_name, entrypoint and its other members directly, without a section",
-    "ResourceConfig": "instance_type, volume_gb and its other members directly, without a section",
-    "StoppingCondition": "max_runtime_seconds, max_wait_seconds and max_pending_seconds directly, without a section",
+    "AlgorithmSpecification": "image, algorithm_name, entrypoint and the other members at the top level of the spec",
+    "ResourceConfig": "instance_type, volume_gb and the other members at the top level of the spec",
+    "StoppingCondition": "max_runtime_seconds, max_wait_seconds and max_pending_seconds at the top level of the spec",
 }
 
 # Member of CreateTrainingJob -> why the spec has no such field.
@@ -29,7 +29,7 @@ LEFT_OUT: dict[str, str] = {
     "InstancePlacementConfig": "it places the instances of one job in UltraServers; a replica is one instance",
     "SelectedInstanceType": "only DescribeTrainingJob returns it; a request cannot set it",
     "SelectedInstanceCount": "only DescribeTrainingJob returns it; a request cannot set it",
-    "S3DataDistributionType": "it divides data among the instances of one job; divide it among ranks in `overrides`",
+    "S3DataDistributionType": "it divides data among the instances of one job; set channels per rank in `overrides`",
     "ServerlessJobConfig": "serverless model customization runs its own training code, not yours",
     "ModelPackageConfig": "it belongs to serverless model customization",
     "DatasetSource": "it belongs to serverless model customization",

@@ -66,7 +66,7 @@ def rank_problems(overrides: Mapping[str, Override], replicas: int) -> Iterator[
         parts = parse_ranks(text)
         field = f"overrides.{text}"
         if any(not part for part in parts):
-            yield StatedProblem(field, "a range runs backwards", "write the lower rank first, as in 0-3")
+            yield StatedProblem(field, "a range is in descending order", "write the lower rank first, as in 0-3")
         # Checked before the ranks are walked: a range that is far too long is one problem, not thousands.
         beyond = max((part[-1] for part in parts if part), default=0)
         if beyond >= replicas:

@@ -17,7 +17,7 @@ Ranks = Annotated[
 
 
 def parse_ranks(text: str) -> list[range]:
-    """The ranges of `text`, which is of the form of `Ranks`; one that runs backwards is empty."""
+    """The ranges of `text`, which is of the form of `Ranks`; one in descending order is empty."""
     bounds = (part.partition("-") for part in text.split(","))
     return [range(int(first), int(last or first) + 1) for first, _, last in bounds]
 

@@ -24,7 +24,7 @@ _INSTANCE_STORE = frozenset(
 
 
 def has_own_disks(instance_type: str) -> bool:
-    """Whether the type has disks of its own. Its hardware encrypts them, and SageMaker refuses a key for them."""
+    """Whether the type has local disks. Its hardware encrypts them, and SageMaker refuses a key for them."""
     return instance_type.split(".")[1] in _INSTANCE_STORE
 
 
@@ -63,7 +63,7 @@ class ResourceFields(Document):
         default=30, ge=1, le=65_536, description="storage volume of each instance, GiB (VolumeSizeInGB)"
     )
     volume_kms_key_id: KmsKeyId | None = Field(
-        default=None, description="key of the volume; not used on types that have disks of their own"
+        default=None, description="key of the volume; not used on types with local disks"
     )
     keep_alive_period_in_seconds: Annotated[
         int | None,
@@ -107,14 +107,14 @@ class ResourceFields(Document):
                 "keep_alive_period_in_seconds",
                 "set together with spot: true",
                 "leave one of the two out",
-                "warm pools hold on-demand instances only",
+                "warm pools are available only for on-demand instances",
             )
         own_disks = [name for name in self.instance_types if has_own_disks(name)]
         # SageMaker may choose any preference. Muster leaves the key out for a type that takes none.
         refused = bool(own_disks) and (self.instance_preferences is not None or len(own_disks) == self.alternatives)
         if self.volume_kms_key_id is not None and refused:
-            allowed = "the hardware of such an instance encrypts them, and SageMaker takes no key"
-            statement = f"set for {own_disks[0]}, which has disks of its own"
+            allowed = "the instance's hardware encrypts these disks, and SageMaker accepts no key for them"
+            statement = f"set for {own_disks[0]}, which has local disks"
             yield StatedProblem("volume_kms_key_id", statement, "leave it out", allowed)
 
     def _preference_problems(self, *, spot: bool) -> Iterator[Problem]:

@@ -51,7 +51,9 @@ class SourceFields(Document):
                 "source code needs an image",
             )
         if entrypoint is not None and len(entrypoint) > _ENTRYPOINT_MAX:
-            allowed = f"at most {_ENTRYPOINT_MAX} with source_dir, because Muster's start command uses the others"
+            allowed = (
+                f"at most {_ENTRYPOINT_MAX} with source_dir: Muster's start command takes {len(BOOTSTRAP)} of the 100"
+            )
             yield Problem("entrypoint", f"{len(entrypoint)} entries", "move some into arguments", allowed)
         names = [channel.channel_name for channel in channels]
         for name in _DELIVERED:

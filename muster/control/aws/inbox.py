@@ -1,4 +1,4 @@
-"""The inbox: specs as objects in the bucket. Beside a refused spec an object lists its problems."""
+"""The inbox: specs as objects in the bucket. An object beside a refused spec lists its problems."""
 
 from __future__ import annotations
 

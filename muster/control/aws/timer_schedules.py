@@ -31,7 +31,7 @@ class Timers:
         self._prefix = prefix
 
     def set(self, run: str, timers: Mapping[Timer, int]) -> None:
-        """Let each timer fire after so many seconds from now. A timer that is already set does not change."""
+        """Schedule each timer to fire after this many seconds. A timer that is already set does not change."""
         now = clock.utc_now()
         for timer, seconds in timers.items():
             self._set(run, timer, now + timedelta(seconds=seconds))

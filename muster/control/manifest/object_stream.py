@@ -81,7 +81,8 @@ class ObjectSource(io.RawIOBase):
             self._drop()
             self._interruptions += 1
             if self._interruptions > self._limits.interruptions:
-                detail = f"the transfer broke {self._interruptions} times, last by {type(error).__name__} ({error})"
+                last = f"{type(error).__name__} ({error})"
+                detail = f"the transfer failed {self._interruptions} times, most recently with {last}"
                 raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail) from None
             return b""
         if not chunk:

@@ -35,7 +35,7 @@ Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; stop
 @app.command()
 def up(
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for any free port.")] = DEFAULT_PORT,
     detach: Annotated[
         bool, typer.Option("--detach/--foreground", help="Run in the background, or until Ctrl-C.")
     ] = True,

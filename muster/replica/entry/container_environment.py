@@ -72,7 +72,7 @@ def read_run_document(environment: Environment) -> RunDocument:
         raise InputError([str(error)]) from None
     problems = []
     if document.run != environment.run:
-        problems.append(f"the document belongs to the run {document.run}, {ENV_RUN} is {environment.run}")
+        problems.append(f"the document belongs to the run {document.run}, but {ENV_RUN} is {environment.run}")
     if environment.rank >= document.replicas:
         problems.append(
             f"{ENV_RANK} is {environment.rank}, but the run has {document.replicas} replicas (ranks start at 0)"
@@ -82,7 +82,9 @@ def read_run_document(environment: Environment) -> RunDocument:
     if not is_store_uri(document.rendezvous_uri):
         problems.append(f"the document's rendezvous_uri is {document.rendezvous_uri!r}, not an s3:// or file:// URI")
     if document.min_participants > document.replicas:
-        problems.append(f"min_participants is {document.min_participants} of {document.replicas} replicas")
+        problems.append(
+            f"min_participants is {document.min_participants}, but the run has {document.replicas} replicas"
+        )
     if problems:
         raise InputError(problems)
     return document

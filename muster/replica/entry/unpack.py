@@ -18,7 +18,7 @@ _PIECE = 1_048_576
 
 
 class ArchiveError(Exception):
-    """The archive cannot be unpacked: it is damaged or too large, or a name leads out of its folder."""
+    """The archive cannot be unpacked: it is damaged or too large, or a name points outside the folder."""
 
 
 class _Bounded(io.RawIOBase):
@@ -72,7 +72,7 @@ def unpack(archive: Path, target: Path) -> None:
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts or "\\" in member.name:
-        message = f"the name {member.name!r} leads out of its folder"
+        message = f"the name {member.name!r} points outside the folder"
         raise ArchiveError(message)
     path = target / name
     if member.isdir():

@@ -49,7 +49,7 @@ class DiLoCo(DiLoCoFrontEnd):
             parameters: a float32 array, or a dict of names to float32 arrays.
             algorithm: how the run trains; by default every step is a round.
             trainer_state: objects to restore when the replica restarts (inner optimizer, data position, random
-                numbers), by name. Their states are dicts and lists of numbers, texts and arrays.
+                numbers), by name. Their states are dicts and lists of numbers, strings and arrays.
             checkpoint_dir: where to save them, and the residual of the codec (the context's); None: not saved.
 
         Raises:

@@ -75,7 +75,7 @@ class DiLoCoFrontEnd(FrontEnd):
             AlgorithmError: other settings than the run's.
             FencedError, StoppedError, RendezvousError
         """
-        check_type("algorithm", algorithm, Algorithm, "an Algorithm, as Algorithm(sync_every=500)")
+        check_type("algorithm", algorithm, Algorithm, "an Algorithm, such as Algorithm(sync_every=500)")
         self._trainer_state = dict(trainer_state or {})
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"

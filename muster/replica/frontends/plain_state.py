@@ -1,4 +1,4 @@
-"""A trainer's state as bytes, without pickle: nested dicts and lists of numbers, texts and arrays."""
+"""A trainer's state as bytes, without pickle: nested dicts and lists of numbers, strings and arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pack_plain(tree: Mapping[str, object]) -> bytes:
     """Bytes of `tree`.
 
     Raises:
-        ParametersError: it holds something other than dicts, lists, numbers, texts and arrays.
+        ParametersError: it holds something other than dicts, lists, numbers, strings and arrays.
     """
     arrays: dict[str, NDArray[np.generic]] = {}
 
@@ -50,9 +50,8 @@ def pack_plain(tree: Mapping[str, object]) -> bytes:
             return {_ARRAY: len(arrays) - 1}
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        message = (
-            f"trainer_state holds the type {type(value).__name__}; allowed: dicts, lists, numbers, texts and arrays."
-        )
+        found = type(value).__name__
+        message = f"trainer_state has a value of type {found}; allowed: dicts, lists, numbers, strings and arrays."
         raise ParametersError(message)
 
     text = json.dumps(plain(tree)).encode()

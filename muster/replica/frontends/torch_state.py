@@ -20,7 +20,7 @@ _NUMPY = [
 
 
 def pack_torch(state: StateDict) -> bytes:
-    """Bytes of a nested state of tensors, arrays, numbers and texts."""
+    """Bytes of a nested state of tensors, arrays, numbers and strings."""
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()

@@ -145,7 +145,9 @@ class Manager(FrontEnd):
             AlgorithmError: `should_quantize` without a lossy codec, or a lossy codec for the parameters themselves.
         """
         if should_quantize and not self._codec.loses:
-            message = "should_quantize is True, but the codec is fp32; allowed: another, as Manager(..., codec='int8')."
+            message = (
+                "should_quantize=True needs a lossy codec, but the codec is fp32: set another, such as codec='int8'."
+            )
             raise AlgorithmError(message)
         if self._codec.loses and not self._hooks:
             message = (

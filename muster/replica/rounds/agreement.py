@@ -136,7 +136,7 @@ class _Agreement:
         return not any(gone)
 
     def _proposal(self) -> Commit | None:
-        """The commit that this process would make; None if it slept until the round was over and deleted."""
+        """The commit that this process would make; None if it was suspended until the round's data was deleted."""
         members = self._tally.members
         try:
             self._arrived[self._claim.rank] = self._context.store.read(self._mine.key, 0, 1).created_at
@@ -167,7 +167,7 @@ class _Agreement:
         excluded = self._tally.exclusions
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
         least = self._context.quorum.min_participants
-        message = f"Round {self._round} cannot reach {least} participants any more ({reasons})."
+        message = f"Round {self._round} can no longer reach {least} participants ({reasons})."
         own = any(item.rank == self._claim.rank for item in excluded)
         raise DivergedError(message) if own else RendezvousError(message)
 

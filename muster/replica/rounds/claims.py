@@ -1,4 +1,4 @@
-"""Which process carries a rank. Each rank has a row of claims, each created once; the last claim holds the rank."""
+"""Which process holds a rank. Each rank has a sequence of claims, each created once; the last claim holds the rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one process gives to a round, and the checks that decide whether it counts."""
+"""What one process contributes to a round, and the checks that decide whether it counts."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Me
     if header.declined is not None:
         return Unusable(header.declined)
     if header.count != count:
-        return Unusable(f"it has {header.count} parameters, the run has {count}")
+        return Unusable(f"it has {header.count} parameters, but the run has {count}")
     if header.codec != codec.label:
-        return Unusable(f"it is encoded as {header.codec}, the run uses {codec.label}")
+        return Unusable(f"it is encoded as {header.codec}, but the run uses {codec.label}")
     if size != object_bytes(count, codec):
-        return Unusable(f"it has {size} bytes, {count} parameters take {object_bytes(count, codec)}")
+        return Unusable(f"it has {size} bytes, but {count} parameters need {object_bytes(count, codec)}")
     return header.member

@@ -1,4 +1,4 @@
-"""One round from one replica's side: what it gives, and what the round results in."""
+"""One round as one replica sees it: its contribution, and the round's result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.replica.wire.binary_format import Floats
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """What a replica gives to a round.
+    """What a replica contributes to a round.
 
     Attributes:
         gradient: flat pseudo-gradient, float32.

@@ -17,7 +17,8 @@ ROUNDS_MIN = 3  # with fewer the longest window applies
 QUANTILE = 0.9
 # A window twice as long as nine in ten rounds needed tolerates short delays.
 FACTOR = 2.0
-# A lost contribution costs its sender a round, waiting costs the others the wait: a tenth of a round is cheap.
+# A lost contribution costs its sender a whole round, but a short wait costs the others little: a tenth of a round is
+# cheap.
 ROUND_FRACTION = 0.1
 # S3's creation times are in whole seconds: a wait of zero may have been a second.
 GRACE_MIN_SECONDS = 2.0

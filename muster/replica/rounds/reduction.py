@@ -115,7 +115,8 @@ class _Reduction:
     def _distance(self, shard: int) -> int:
         """How many members take over `shard` before this process does; 0 for its owner.
 
-        Owners move on by one member each round, so that few shards do not always burden the same members.
+        Ownership rotates by one member each round, so that with few shards the work does not always fall on the same
+        members.
         """
         members = len(self._commit.members)
         return members if self._position is None else (self._position - shard - self._commit.round) % members

@@ -109,7 +109,7 @@ class Rendezvous:
             ParametersError: it has.
         """
         if self._training is not None:
-            message = "This process has joined the rendezvous already: put all parameters into one DiLoCo."
+            message = "This process has already joined the rendezvous: put all parameters into one DiLoCo."
             raise ParametersError(message)
 
     def enter(self, trained: Trained) -> None:

@@ -115,7 +115,7 @@ class ReplicatedState(Trained):
         state = self.state
         found = latest_state(self.snapshots, after=state.round)
         if found is None:
-            message = f"The data of round {state.round + 1} are deleted, and there is no later snapshot."
+            message = f"The data of round {state.round + 1} have been deleted, and there is no later snapshot."
             raise RendezvousError(message)
         log.warning("round=%d event=fell-forward from=%d", found.round, state.round)
         state.parameters[...], state.momentum[...], state.round = found.parameters, found.momentum, found.round

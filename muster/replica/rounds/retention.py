@@ -1,9 +1,9 @@
 """Which objects are kept and which are deleted.
 
 Claims, commits, amendments and manifests are kept: they are small, and a key that was created once must stay, or a
-process that slept could create it again. Objects with data are deleted once a complete state covers them (a snapshot,
-or a state of torchft's algorithms): contributions and reduced shards up to the state's round, and older states. A
-reader whose round is deleted continues from that state.
+process that was suspended could create it again. Objects with data are deleted once a complete state covers them (a
+snapshot, or a state of torchft's algorithms): contributions and reduced shards up to the state's round, and older
+states. A reader whose round is deleted continues from that state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from muster.replica.wire import keys
 
 
 class States(Protocol):
-    """The stored states from which a process can continue whose rounds are deleted."""
+    """The stored states from which a process can continue after its rounds were deleted."""
 
     @property
     def context(self) -> RoundContext:

@@ -21,8 +21,8 @@ from muster.replica.wire.binary_format import HEADER_BYTES, CodecError, Floats, 
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
 
-# A broken connection costs seconds, and a request costs its bytes rather than its latency. Far below the 5 GiB of a
-# single PUT: no model is too large.
+# A broken connection costs only seconds, and the time of a request depends on its bytes rather than its latency. Far
+# below the 5 GiB of a single PUT: no model is too large.
 SHARD_BYTES_MAX = 64 * 2**20
 ELEMENT_BYTES = 4
 READ_TRIES = 3

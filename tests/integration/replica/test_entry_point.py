@@ -165,8 +165,8 @@ def test_a_document_of_another_run_is_refused_with_all_that_disagrees(containers
     code, _, _ = ended(containers.start(rank=3))
     assert code is ReplicaExit.BAD_INPUT
     assert containers.failure(3) == (
-        "[bad-input] the document belongs to the run other, MUSTER_RUN is test; MUSTER_RANK is 3, but the run has 1 "
-        "replicas (ranks start at 0); the document names no trainer (package.module:function); "
+        "[bad-input] the document belongs to the run other, but MUSTER_RUN is test; MUSTER_RANK is 3, but the run has "
+        "1 replicas (ranks start at 0); the document names no trainer (package.module:function); "
         "the document's rendezvous_uri is 'gs://x/', not an s3:// or file:// URI"
     )
 
@@ -263,7 +263,7 @@ def test_a_superseded_attempt_says_that_it_is_fenced(containers: Containers) -> 
     code, _, _ = ended(containers.start(attempt=1))
     assert code is ReplicaExit.FENCED
     assert containers.failure() == (
-        "[fenced] Attempt 1, incarnation 1 of rank 0 is superseded: a newer process holds it."
+        "[fenced] Attempt 1, incarnation 1 of rank 0 is superseded: a newer process has claimed the rank."
     )
 
 

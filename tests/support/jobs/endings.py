@@ -15,7 +15,7 @@ ENDINGS = ("fenced", "saved", "memory", "killed")
 
 
 def train(context: Context) -> None:
-    """Join, then end as the rank says."""
+    """Join, then end in the way that belongs to the rank."""
     outer = DiLoCo(context.rendezvous, np.zeros(3, np.float32))
     ending = ENDINGS[context.rank] if context.attempt == 1 else "round"
     if ending == "fenced":

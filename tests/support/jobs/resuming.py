@@ -11,7 +11,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from tests.support.jobs import gated
 
 EACH_ENDS_ALONE = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}
-"""Of a spec of two replicas that both fail: none is stopped because the other was faster."""
+"""For a spec of two replicas that both fail, so that neither is stopped because the other failed first."""
 
 
 def train(context: Context, *, rounds: int, fail_after: int, gate: str | None = None) -> None:

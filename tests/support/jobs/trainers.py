@@ -23,7 +23,7 @@ def train(context: Context, *, rounds: int) -> None:
 
 
 def wait_to_be_stopped(context: Context, *, rounds: int) -> None:
-    """One round, then nothing but waiting."""
+    """Train one round, then wait."""
     parameters = np.zeros(COUNT, np.float32)
     outer = DiLoCo(context.rendezvous, {"weights": parameters})
     for _ in range(rounds):
@@ -48,7 +48,7 @@ def fail(context: Context) -> None:
 
 
 def exhaust(context: Context, *, kind: str) -> None:
-    """No memory is left, in the ways in which a trainer learns of it."""
+    """Run out of memory, in each way in which a trainer can see it."""
     # As PyTorch names it.
     of_torch = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})
     if kind == "wrapped":
@@ -71,7 +71,7 @@ def do_nothing(context: Context) -> None:
 
 
 def swallow_nothing_but_stop(context: Context) -> None:
-    """A trainer that ends by the stop of a wait."""
+    """A trainer that ends because a wait is stopped."""
     outer = DiLoCo(context.rendezvous, np.zeros(3, np.float32))
     try:
         outer.step()

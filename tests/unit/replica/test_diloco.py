@@ -80,7 +80,7 @@ def test_no_parameters_and_a_second_join_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ParametersError, match="there are no parameters"):
         DiLoCo(rendezvous, {})
     DiLoCo(rendezvous, zeros(3))
-    with pytest.raises(ParametersError, match="has joined the rendezvous already"):
+    with pytest.raises(ParametersError, match="has already joined the rendezvous"):
         DiLoCo(rendezvous, zeros(3))
 
 

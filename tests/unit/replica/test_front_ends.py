@@ -58,7 +58,7 @@ def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Pa
     with pytest.raises(ParametersError, match=r"rendezvous is of type str; allowed: the context's rendezvous"):
         DiLoCo("s3://bucket/run/", zeros())  # type: ignore[arg-type]
     with pytest.raises(
-        ParametersError, match=r"algorithm is of type int; allowed: an Algorithm, as Algorithm\(sync_every"
+        ParametersError, match=r"algorithm is of type int; allowed: an Algorithm, such as Algorithm\(sync_every"
     ):
         DiLoCo(alone(tmp_path), zeros(), 500)  # type: ignore[arg-type]
     with pytest.raises(

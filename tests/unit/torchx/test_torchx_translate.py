@@ -47,7 +47,7 @@ def test_values_that_the_service_cannot_hold_are_set_by_the_shell() -> None:
 
 
 def test_a_command_that_is_too_long_is_refused_before_anything_is_created() -> None:
-    with pytest.raises(LongCommandError, match="put the command into a script"):
+    with pytest.raises(LongCommandError, match="Put the command into a script"):
         spec(command=("echo", "x" * 30_000))
 
 
@@ -143,7 +143,7 @@ def test_what_muster_does_not_do_is_refused_with_what_to_do(option: str) -> None
         ({"output_data_config": "s3://bucket"}, "spec: output_data_config: found 's3://bucket'; write a mapping"),
         ({"tags": ["team"]}, r"spec: tags: found \['team'\]; write a mapping"),
         ({"metric_definitions": {"loss": "x"}}, "spec: metric_definitions: found .*; write a list"),
-        ({"environment": {"SEED": 7}}, "spec: environment.SEED: found 7; write text, in quotes"),
+        ({"environment": {"SEED": 7}}, "spec: environment.SEED: found 7; write a string, in quotes"),
     ],
 )
 def test_what_nothing_can_be_added_to_is_refused_by_name(further: dict[str, Any], told: str) -> None:
@@ -173,7 +173,7 @@ def test_retries_and_replicas_map_onto_the_failure_policy() -> None:
 
 def test_the_former_count_of_instances_is_the_count_of_replicas() -> None:
     assert spec({"instance_count": 8}, replicas=1).replicas == 8
-    with pytest.raises(OptionsError, match="instance_count: found 8 beside 4 replicas"):
+    with pytest.raises(OptionsError, match="instance_count: found 8, but the component has 4 replicas"):
         spec({"instance_count": 8})
 
 

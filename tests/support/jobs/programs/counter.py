@@ -19,7 +19,7 @@ def goodbye(*_: object) -> None:
     stopped.set()
 
 
-# Who sees the file or the line may send the signal.
+# A test may send the signal once the file or the line exists.
 signal.signal(signal.SIGTERM, goodbye)
 file.write_text(str(count))
 print(f"count={count}")
