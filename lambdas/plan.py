@@ -16,8 +16,8 @@ from muster.control.runtime.function_settings import PlanEnvironment
 # Step Functions: a Fail state's cause has at most 32,768 characters.
 _CAUSE_MAX = 32_768
 
-_plane = ControlPlane.from_environment("s3", "stepfunctions", "events", "scheduler")
 _settings = read_environment(PlanEnvironment)
+_plane = ControlPlane.from_environment("s3", "stepfunctions", "events", "scheduler")
 _timers = Timers(_plane.clients.scheduler, _settings.timer_function_arn, _settings.timer_role_arn, _settings.job_prefix)
 _place = Place(
     bucket=_settings.bucket,

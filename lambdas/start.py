@@ -9,9 +9,10 @@ from muster.control.runtime.function import count, logger, metrics, read_environ
 from muster.control.runtime.function_settings import ExecutionsEnvironment
 from muster.control.start import Started, Starter
 
+_settings = read_environment(ExecutionsEnvironment)
 _plane = ControlPlane.from_environment("s3", "stepfunctions", "events")
 _starter = Starter(
-    Executions(_plane.clients.stepfunctions, read_environment(ExecutionsEnvironment).state_machine_arn),
+    Executions(_plane.clients.stepfunctions, _settings.state_machine_arn),
     Inbox(_plane.store),
     _plane.bus,
 )

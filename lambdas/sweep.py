@@ -10,8 +10,9 @@ from muster.control.runtime.function import Context, count, logger, metrics, rea
 from muster.control.runtime.function_settings import ExecutionsEnvironment
 from muster.control.sweep import SweepRequest, sweep
 
+_settings = read_environment(ExecutionsEnvironment)
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
-_executions = Executions(_plane.clients.stepfunctions, read_environment(ExecutionsEnvironment).state_machine_arn)
+_executions = Executions(_plane.clients.stepfunctions, _settings.state_machine_arn)
 
 
 @logger.inject_lambda_context(clear_state=True)

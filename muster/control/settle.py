@@ -79,7 +79,7 @@ def _replica(replica: ActiveReplica, fence: Fence | None, budget: TimeBudget) ->
     if record.decision is None:
         current = _look(replica, current, stopping=fence is not None)
     outcome = _outcome(current, fence)
-    attempts = tuple(attempt.without_history() for attempt in (*record.attempts[:-1], current))
+    attempts = tuple(attempt.for_result() for attempt in (*record.attempts[:-1], current))
     result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
     return _with_manifest(replica.run, result, budget) if outcome is ReplicaOutcome.SUCCEEDED else result
 

@@ -71,9 +71,9 @@ class Attempt(Document):
         update: dict[str, object] = {name: getattr(seen, name) for name in known}
         return self.model_copy(update={**update, "history": max(self.history, seen.history, key=len)})
 
-    def without_history(self) -> Self:
-        """The attempt as the result holds it: thousands of them must stay small."""
-        return self.model_copy(update={"history": ()})
+    def for_result(self) -> Self:
+        """The attempt as the result holds it, which must stay small: the replica's result names its artifacts once."""
+        return self.model_copy(update={"history": (), "artifacts": None})
 
 
 def shortages(attempts: Sequence[Attempt]) -> int:

@@ -12,9 +12,13 @@ _SECONDS = 90.0
 
 
 def page_of(run: ActiveRun) -> str | None:
-    """The URI of the run's page; None where it is not written yet."""
+    """The URI of the run's page; None where it is not written yet, or S3 does not answer."""
     documents = run.documents
-    return documents.store.uri(documents.layout.page) if documents.store.count(documents.layout.page) else None
+    try:
+        return documents.store.uri(documents.layout.page) if documents.store.count(documents.layout.page) else None
+    except Exception:
+        logger.exception("page not looked up")
+        return None
 
 
 def publish_page(run: ActiveRun, result: Result, budget: TimeBudget) -> str | None:

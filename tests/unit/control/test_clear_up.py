@@ -284,3 +284,18 @@ def test_a_run_is_not_settled_before_its_fence_is_raised(harness: ControlHarness
     assert result is not None
     assert result.verdict is Verdict.STOPPED
     assert harness.executions.live_runs() == set()
+
+
+def test_a_run_ends_although_its_page_cannot_be_looked_up(harness: ControlHarness) -> None:
+    run = harness.plan()
+    fault = Fault(
+        "ListObjectsV2",
+        server_error("ListObjectsV2").error,
+        when=lambda call: str(call.parameters["Prefix"]).endswith("report.html"),
+        count=None,
+    )
+    harness.cloud.calls.inject(fault)
+    finished = finish_run(harness.plane, run, budget())
+    assert fault.fired == 1
+    assert harness.result() == finished.result
+    assert harness.emitted()[-1] == "Run Failed"

@@ -475,7 +475,7 @@ def test_a_transfer_that_keeps_breaking_is_reported(endpoint: Endpoint, remote: 
     endpoint.cuts = itertools.repeat(0)
     error = failure(remote)
     assert error.kind is ManifestProblem.UNAVAILABLE
-    assert "broke 4 times" in str(error)
+    assert "failed 4 times" in str(error)
     assert len(endpoint.ranges) == 4
 
 
