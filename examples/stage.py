@@ -20,12 +20,9 @@ from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
 from infra.deploy.deployment import deploy
 from infra.settings.stack_settings import LOCAL_IMAGE, Platform
-from muster import Muster, RunStatus
+from muster import Muster, MusterError, Result, RunStatus, Spec
 from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason
-from muster.contract.errors import MusterError
-from muster.contract.run.result import Result
-from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec_text
 from muster.local import LocalCloud, Settings
 

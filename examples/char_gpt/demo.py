@@ -23,8 +23,7 @@ from examples.char_gpt.learning import SYNC_EVERY, Settings
 from examples.char_gpt.plot import plot
 from examples.char_gpt.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
-from muster import RunStatus
-from muster.contract.spec.spec import Spec
+from muster import RunStatus, Spec
 
 SPEC = Path(__file__).with_name("run.yaml")
 RUN_TIMEOUT_SECONDS = 480.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.markup import escape
 
 from examples.char_gpt.baselines import Curve
+from muster import ReplicaOutcome, Result, Verdict
 from muster.contract.layout import RunLayout
-from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 
 # How much higher the loss may be than data parallel's, which exchanges in every step.
 ABOVE_DATA_PARALLEL = 0.05

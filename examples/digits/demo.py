@@ -19,11 +19,8 @@ from rich.console import Console
 from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
-from muster import RunStatus
-from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.errors import MusterError
+from muster import FailureClass, MusterError, RunStatus, Spec
 from muster.contract.spec.retry_budget import Budget
-from muster.contract.spec.spec import Spec
 from muster.local.faults import LostInstance, QuotaError
 
 SPEC = Path(__file__).with_name("run.yaml")

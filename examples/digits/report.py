@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
+from muster import ReplicaOutcome, Result, Verdict
 from muster.contract.layout import RunLayout
-from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 
 TOLERANCE = 0.01  # of accuracy: one percentage point
 

@@ -8,9 +8,7 @@ import numpy as np
 
 from examples.digits.dataset import load, shard
 from examples.digits.model import AdamW, Classifier
-from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.context import Context
-from muster.replica.frontends.array_diloco import DiLoCo
+from muster import Algorithm, Context, DiLoCo
 
 
 def train(
