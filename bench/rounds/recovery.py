@@ -1,7 +1,8 @@
 """How long a restarted replica takes to reach the current round of its run.
 
-Run as `python -m bench.rounds.recovery WHAT COUNT URI`. WHAT is `train` (a run of one replica, some rounds beyond its last snapshot), `recover` (the time from the start of the
-process to the first inner step), or `download` (the keys given on standard input, and nothing else).
+Run as `python -m bench.rounds.recovery WHAT COUNT URI`. WHAT is `train` (a run of one replica, some rounds beyond its
+last snapshot), `recover` (the time from the start of the process to the first inner step), or `download` (the keys
+given on standard input, and nothing else).
 """
 
 from __future__ import annotations
