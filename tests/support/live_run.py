@@ -25,17 +25,17 @@ class LiveRun:
 
     def go_on(self, rounds: int, state: str = "running") -> None:
         """Set the number of rounds that the run has committed."""
-        sight = sample_run(self.replicas, rounds)
+        shown = sample_run(self.replicas, rounds)
         going = state == "running"
-        sight = replace(sight, state=state, reason="", ended_at=None if going else sight.ended_at)
-        self._now = sight, f"{state}-{rounds}"  # one assignment, because another thread reads it
+        shown = replace(shown, state=state, reason="", ended_at=None if going else shown.ended_at)
+        self._now = shown, f"{state}-{rounds}"  # one assignment, because another thread reads it
 
     def look(self) -> Page:
         self.looks += 1
         if self.trouble:
             raise self.trouble
-        sight, self.tag = self._now
-        return make_page(sight)
+        shown, self.tag = self._now
+        return make_page(shown)
 
 
 @contextmanager
