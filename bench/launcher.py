@@ -16,7 +16,7 @@ from bench.launches.pacing import Launched, launch, slots
 from bench.launches.steps import life, step_through
 from bench.table import Row
 from infra.settings.stack_settings import StackSettings
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import REPLICAS_MAX, JobName
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.workflow_history import HISTORY_MAX

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser
 from bench.browser import chromium
 from bench.sample_run import sample_run
 from bench.table import Row
-from muster.report.make import make_page
-from muster.report.render import render
+from muster.report.page_contents import make_page
+from muster.report.page_html import render
 
 REPLICAS = 1_000
 ROUNDS = 500

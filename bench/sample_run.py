@@ -7,13 +7,13 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from muster.contract import timestamps
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
-from muster.report.make import PageInput
+from muster.report.page_contents import PageInput
 from muster.report.page_model import ReplicaView
 from muster.report.rounds import RoundTable
 

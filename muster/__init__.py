@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from muster.client.runs.run_status import RunStatus as RunStatus
     from muster.client.sdk import Muster as Muster
     from muster.client.sdk import Run as Run
-    from muster.contract.aws.failures import FailureClass as FailureClass
+    from muster.contract.aws.failure_classes import FailureClass as FailureClass
     from muster.contract.aws.prices import PriceTable as PriceTable
     from muster.contract.errors import DocumentError as DocumentError
     from muster.contract.errors import MusterError as MusterError
@@ -117,7 +117,7 @@ _MODULES = {
     "muster.client.runs.run_list": ("RunSummary",),
     "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunState", "RunStatus"),
     "muster.client.sdk": ("Muster", "Run"),
-    "muster.contract.aws.failures": ("FailureClass",),
+    "muster.contract.aws.failure_classes": ("FailureClass",),
     "muster.contract.aws.prices": ("PriceTable",),
     "muster.contract.errors": ("DocumentError", "MusterError", "Problem", "RunNameTakenError", "SpecError"),
     "muster.contract.run.attempt": ("Attempt", "Transition"),

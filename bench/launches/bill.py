@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench.launches.steps import life, step_through
 from bench.table import Row
 from infra.settings.stack_settings import StackSettings
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.spec_reader import parse_spec
 
 # Published on-demand prices, dollars.

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.launches.definition import replica_machine
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
-from muster.control.aws.tokens import workflow_state
+from muster.control.aws.task_tokens import workflow_state
 from muster.control.decide import Facts, judge
 from muster.control.runtime import clock
 

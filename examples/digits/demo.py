@@ -20,7 +20,7 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import RunStatus
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import MusterError
 from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec import Spec

@@ -48,7 +48,7 @@ from muster.contract.run.result import Result
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.report.links import console_links
-from muster.report.render import render
+from muster.report.page_html import render
 
 POLL_SECONDS = 2.0
 # Lines carry the times of their instances' clocks, which may differ from AWS's.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 
 class MusterError(Exception):
@@ -24,17 +23,23 @@ class Problem:
     found: str
     remedy: str
     allowed: str = ""
-    is_value: bool = True
-    """Whether `found` is a value. Otherwise it is a statement, and is printed as it is."""
 
-    @classmethod
-    def stated(cls, field: str, statement: str, remedy: str, allowed: str = "") -> Self:
-        """A mistake that is not a wrong value: `replicas: missing; it is required`."""
-        return cls(field, statement, remedy, allowed, is_value=False)
+    @property
+    def mistake(self) -> str:
+        """What is wrong, in words."""
+        return f"found {self.found}"
 
     def __str__(self) -> str:
-        what = f"found {self.found}" if self.is_value else self.found
-        return "; ".join(part for part in (f"{self.field}: {what}", self.allowed, self.remedy) if part)
+        return "; ".join(part for part in (f"{self.field}: {self.mistake}", self.allowed, self.remedy) if part)
+
+
+class StatedProblem(Problem):
+    """A mistake that is not a wrong value: `replicas: missing; it is required`. `found` is the statement."""
+
+    @property
+    def mistake(self) -> str:
+        """The statement as it is."""
+        return self.found
 
 
 class SpecError(MusterError):

@@ -11,7 +11,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.names import RUN_MAX
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.control.aws.store import Store
-from muster.control.aws.tokens import Token, Tokens
+from muster.control.aws.task_tokens import Token, Tokens
 from muster.control.documents import RunDocuments
 from muster.control.runtime import clock
 
@@ -30,7 +30,8 @@ class AdmitRequest(BaseModel):
 
 def admit(plane: ControlPlane, request: AdmitRequest) -> bool:
     """Put a run into the queue, or admit it at once where there is none; whether it may launch its replicas now."""
-    plan = plane.runs.require(request.run).plan
+    # Not by plane.runs, which needs a client of SageMaker.
+    plan = RunDocuments(plane.store, request.run).require_plan()
     if plane.queue is None:
         plane.tokens.release(request.token)
         return True

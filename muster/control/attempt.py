@@ -13,14 +13,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.aws.jobs import Job, LaunchRefusedError
-from muster.control.aws.tokens import Token, remaining_delay
+from muster.control.aws.task_tokens import Token, remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.outcome import announce_end, end_attempt

@@ -56,6 +56,8 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         return False
     failure: Exception | None = None
     if run.documents.result() is None:
+        # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
+        run.documents.raise_fence(ended.fence)
         try:
             raise_fence_and_stop(run, ended.fence)
         except Exception as error:

@@ -13,7 +13,7 @@ from muster.control.aws.bus import Bus
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.jobs import Jobs
 from muster.control.aws.store import Store
-from muster.control.aws.tokens import Tokens
+from muster.control.aws.task_tokens import Tokens
 from muster.control.rerun_policy import RerunPolicy
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment

@@ -22,12 +22,16 @@ def note_end(replica: ActiveReplica, ended: Attempt) -> None:
         replica.run.documents.store.create(_end_mark(replica, ended), b"{}")
 
 
-def with_billed_time(replica: ActiveReplica, ended: Attempt) -> Attempt:
-    """`ended` with its billable seconds; where the run has a ceiling, SageMaker is asked for them."""
+def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
+    """`ended` with its billable seconds and its type; where the run has a ceiling, SageMaker is asked for them."""
     if _ceiling(replica.run) is None or ended.billable_seconds is not None:
         return ended
     job = replica.run.jobs.find(ended.job)
-    return ended.model_copy(update={"billable_seconds": job.billable_seconds if job else 0})
+    if job is None:
+        return ended.model_copy(update={"billable_seconds": 0})
+    # An event may lack the type that SageMaker chose among the preferences.
+    billed = {"billable_seconds": job.billable_seconds, "instance_type": job.instance_type or ended.instance_type}
+    return ended.model_copy(update=billed)
 
 
 def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.waiting import Waiting
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_billed_time
+from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen
 from muster.control.reporting.announcements import announce_rerun
@@ -68,7 +68,7 @@ def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, to
 
 def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
     """The attempt, completed by what only SageMaker knows, and the facts for the decision."""
-    ended = with_billed_time(replica, ended)
+    ended = with_bill(replica, ended)
     failed = ended.failure_class is not None
     stopping = failed and replica.run.is_stopping
     if stopping and ended.failure_class is FailureClass.STOPPED_BY_USER:

@@ -16,7 +16,7 @@ from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.aws.store import Store
-from muster.control.continuations import register_continuation
+from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 
 
@@ -53,7 +53,7 @@ def make_plan(
         if spec.resume_from is None
         else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
     )
-    # Step Functions leaves milliseconds out where they are 0.
+    # The spelling of documents, whatever spelling Step Functions uses.
     created_at = timestamps.text(timestamps.parse(request.started_at))
     plan = Plan.make(run, request.execution_arn, created_at, place, spec, lineage=lineage)
     documents = RunDocuments(store, plan.run)

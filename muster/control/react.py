@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from muster.contract import names, timestamps
-from muster.contract.aws.failures import JobEnd
+from muster.contract.aws.failure_classes import JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, Transition, granted_type

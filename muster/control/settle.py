@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
 from muster.contract.run.attempt import Attempt

@@ -5,16 +5,15 @@ The name of the execution is derived from the request, so an event that arrives 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote_plus
 
-from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, S3Model, SnsModel
+from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, SnsModel
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError
+from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import identified_run_name
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.run_events import RunRequested
@@ -35,6 +34,30 @@ class Schedule(BaseModel):
     at: str
     spec: str = ""
     spec_key: str | None = None
+
+
+class _Object(BaseModel):
+    key: str
+    eTag: str  # noqa: N815 - S3's name
+
+
+class _Entity(BaseModel):
+    object: _Object
+
+
+class _Created(BaseModel):
+    s3: _Entity
+
+
+class _Notification(BaseModel):
+    """S3's notification, as far as Muster reads it.
+
+    Powertools' S3Model is not used: it refuses a notification for fields that are not read here, such as a source
+    "address" that is the name of an AWS service.
+    """
+
+    # S3 sends a test without records when the bucket's notifications are set up.
+    Records: tuple[_Created, ...] = ()
 
 
 class Started(StrEnum):
@@ -111,14 +134,14 @@ class Starter:
             wanted = RunRequested()
         if (wanted.spec is None) == (wanted.spec_uri is None):
             statement = "exactly one of spec and spec_uri must be set"
-            raise SpecError([Problem.stated("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
+            raise SpecError([StatedProblem("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
         return parse_spec(wanted.spec) if wanted.spec_uri is None else self._read(self.inbox.key_of(wanted.spec_uri))
 
     def _read(self, key: str) -> Spec:
         text = self.inbox.read(key)
         if text is None:
             raise SpecError(
-                [Problem.stated("the spec", "the object does not exist", f"put it at {self.inbox.uri(key)}")]
+                [StatedProblem("the spec", "the object does not exist", f"put it at {self.inbox.uri(key)}")]
             )
         return parse_spec_text(text)
 
@@ -134,10 +157,5 @@ class Starter:
 def _objects(notifications: SnsModel) -> Iterator[tuple[str, str]]:
     """Key and ETag of each object that S3's notifications, which come through SNS, report."""
     for record in notifications.Records:
-        message = json.loads(str(record.Sns.Message))
-        # S3 sends a test without records when the bucket's notifications are set up.
-        if "Records" not in message:
-            continue
-        for created in S3Model.model_validate(message).Records:
-            if created.s3.object is not None:
-                yield unquote_plus(created.s3.object.key), created.s3.object.eTag or ""
+        for created in _Notification.model_validate_json(str(record.Sns.Message)).Records:
+            yield unquote_plus(created.s3.object.key), created.s3.object.eTag

@@ -25,7 +25,7 @@ from muster.client.errors import (
     WaitTimeoutError,
 )
 from muster.client.launch.source_archive import pack
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import Commit, Member

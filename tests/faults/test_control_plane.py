@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import ReplicaOutcome, Verdict
@@ -227,7 +227,7 @@ def test_resource_in_use_held_by_a_foreign_job_is_refused(stack):
     )
     run = stack.start(spec, name=run_name)
     assert run.wait()["status"] == "FAILED"
-    assert "is not this run's" in run.describe()["cause"]
+    assert "does not belong to this run" in run.describe()["cause"]
     assert classes(run) == [FailureClass.INVALID_REQUEST]
     assert stack.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "InProgress"
 
@@ -382,7 +382,7 @@ def test_losses_below_the_quorum_stop_the_run(stack):
     stack.cloud.faults.add(Crash(job="*-r[01]-*", count=2))
     ended = run.wait()
     assert ended["status"] == "FAILED"
-    assert "was lost: user-code" in ended["cause"]
+    assert "was lost: its retry budget for user-code" in ended["cause"]
     assert run.statuses()["r2-a1"] == "Stopped"
 
 

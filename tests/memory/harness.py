@@ -15,7 +15,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
-from muster.control.aws.tokens import workflow_state
+from muster.control.aws.task_tokens import workflow_state
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
@@ -39,19 +39,13 @@ class MemoryClients(Clients):
 
     def __init__(self, cloud: MemoryCloud, services: tuple[Service, ...] = get_args(Service)) -> None:
         # Clients keeps each client in the attribute of its name: one that is there already is not made.
-        vars(self).update({name: NotOpened(name) for name in get_args(Service)})
         vars(self).update({name: cloud.client(name) for name in services})
 
-
-class NotOpened:
-    """In place of a client that the function did not name: it would be made during an event, which costs time."""
-
-    def __init__(self, service: str) -> None:
-        self._service = service
-
-    def __getattr__(self, name: str) -> Any:
-        message = f"{name} of {self._service}, which the function did not open"
-        raise AssertionError(message)
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__("__dict__")
+        # It would be made during an event, which costs time.
+        assert name not in get_args(Service) or name in found, f"the function did not open a client of {name}"
+        return super().__getattribute__(name)
 
 
 class ControlHarness:

@@ -2,5 +2,5 @@
 
 from playwright.sync_api import expect
 
-# Nobody waits for its end where what is expected comes; a busy machine may take its time.
+# An upper bound: a test continues as soon as the expected state is there. A busy machine may need long.
 expect.set_options(timeout=60_000)

@@ -14,11 +14,11 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from bench.browser import chromium
 from bench.sample_run import sample_run
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
-from muster.report.make import PageInput, make_page
+from muster.report.page_contents import PageInput, make_page
+from muster.report.page_html import render
 from muster.report.page_model import ReplicaView
-from muster.report.render import render
 from tests.support.waiting import wait_until
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror='window.evil=1'>"
@@ -37,9 +37,9 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     troubles: list[str] = []
 
-    def opened(sight: PageInput, **options: Any) -> Page:
+    def opened(page_input: PageInput, **options: Any) -> Page:
         path = tmp_path / "report.html"
-        path.write_bytes(render(make_page(sight)))
+        path.write_bytes(render(make_page(page_input)))
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bench.sample_run import sample_run
 from muster.client.cli.page_server import PageServer
-from muster.report.make import make_page
+from muster.report.page_contents import make_page
 from muster.report.page_model import Page
 from tests.support.serving import serving
 
@@ -25,17 +25,17 @@ class LiveRun:
 
     def go_on(self, rounds: int, state: str = "running") -> None:
         """Set the number of rounds that the run has committed."""
-        shown = sample_run(self.replicas, rounds)
+        page_input = sample_run(self.replicas, rounds)
         going = state == "running"
-        shown = replace(shown, state=state, reason="", ended_at=None if going else shown.ended_at)
-        self._now = shown, f"{state}-{rounds}"  # one assignment, because another thread reads it
+        page_input = replace(page_input, state=state, reason="", ended_at=None if going else page_input.ended_at)
+        self._now = page_input, f"{state}-{rounds}"  # one assignment, because another thread reads it
 
     def look(self) -> Page:
         self.looks += 1
         if self.trouble:
             raise self.trouble
-        shown, self.tag = self._now
-        return make_page(shown)
+        page_input, self.tag = self._now
+        return make_page(page_input)
 
 
 @contextmanager

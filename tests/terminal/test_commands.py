@@ -100,7 +100,7 @@ def test_a_run_from_its_spec_to_its_page(
 
     # A page that is served ends with the interrupt, and the run does not.
     one.start("muster ui seen")
-    one.see(r"^seen: http://127\.0\.0\.1:\d+/ \(Ctrl-C ends the page, not the run\)$")
+    one.see(r"^seen: http://127\.0\.0\.1:\d+/ \(Ctrl-C stops serving the page; the run continues\)$")
     one.press("C-c")
     assert one.answer()[0] == 0
     assert one.run("muster status seen | head -1").text.endswith("no round yet")
@@ -110,7 +110,7 @@ def test_a_run_from_its_spec_to_its_page(
     # Who waits for the cloud sees that; a file does not.
     one.wait_until("what was asked", lambda: "Asking for the runs …" in one.written())
     assert one.run("muster list 2>told | cat; wc -c <told").text.endswith("\n0")
-    assert one.run("muster doctor") == (0, "muster doctor\nNothing has outlived its run.")
+    assert one.run("muster doctor") == (0, "muster doctor\nNo orphaned training jobs.")
     assert one.run("muster result seen").code == 2
     assert one.run("muster rerun seen").code == 2
     assert one.run("muster launch run.yaml --name seen")[0] == 0, "the same run, once more"
@@ -131,7 +131,7 @@ def test_a_run_from_its_spec_to_its_page(
     assert code == 1
     assert "    attempt 1 Stopped: stopped-by-muster" in text.splitlines()
     code, text = one.run("muster events seen")
-    assert re.search(r"^\S+Z  the run is started with 5 replicas$", text, re.MULTILINE)
+    assert re.search(r"^\S+Z  the run started with 5 replicas$", text, re.MULTILINE)
     assert re.search(r"^\S+Z  the execution was stopped", text, re.MULTILINE)
     assert one.run("muster report seen").text.endswith("Written to seen.html: open it in a browser.")
     page = (one.home / "seen.html").read_text(encoding="utf-8")
@@ -245,7 +245,7 @@ def test_help_fits_a_narrow_terminal(open_terminal: Callable[..., Terminal]) -> 
         assert code == 0
         # A box that is broken over the edge would leave its right side alone on a line.
         assert not [line for line in text.splitlines() if line.strip() in {"│", "╮", "╯"}], text
-    assert terminal.run("muster").text.count("Show where a run stands.") == 1
+    assert terminal.run("muster").text.count("Show a run's status.") == 1
 
 
 def test_bash_completes_commands_options_and_mounted_commands(open_terminal: Callable[..., Terminal]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bench.launches.pacing import launch, slots
 from bench.launches.steps import life, step_through
 from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.run.workflow_history import HISTORY_MAX
 from muster.contract.spec.spec_reader import parse_spec

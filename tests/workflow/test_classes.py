@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import ReplicaOutcome
 from muster.local.faults import CallError, LostInstance
 from tests.support.waiting import wait_until

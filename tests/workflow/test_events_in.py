@@ -164,4 +164,4 @@ def test_a_schedule_starts_one_run_for_each_of_its_moments(stack):
 def test_a_schedule_whose_spec_is_not_there_says_so(stack, listener):
     tick = {"schedule": {"name": "weekly", "at": "2026-05-04T03:00:00Z", "spec_key": "inbox/missing"}}
     assert stack.invoke("Start", tick) == {"outcomes": ["refused"]}
-    assert "found no object" in listener.wait("Run Refused", request="weekly-202605040300")["problems"][0]
+    assert "the object does not exist" in listener.wait("Run Refused", request="weekly-202605040300")["problems"][0]

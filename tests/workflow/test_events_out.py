@@ -86,10 +86,10 @@ def test_people_are_told_in_words(stack):
         for message in sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", []):
             body = json.loads(message["Body"])
             subjects[body["Subject"]] = body["Message"]
-        return {f"Muster: {run.name} {end}" for end in ("has failed", "is being stopped")} <= subjects.keys()
+        return {f"Muster: {run.name} {end}" for end in ("failed", "is being stopped")} <= subjects.keys()
 
     wait_until("both messages to people", told)
-    text = subjects[f"Muster: {run.name} has failed"]
+    text = subjects[f"Muster: {run.name} failed"]
     assert text.startswith(f"{run.name} failed.\n\nReason: ")
     assert f"`muster result {run.name}`" in text
     # An alarm of the stack, as CloudWatch rings it, reaches the same people.

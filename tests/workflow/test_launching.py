@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from infra.settings.stack_settings import StackSettings
 from muster import Muster
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.timers import Fired
 from muster.local.faults import CapacityError, LostInstance, QuotaError, SlowStart

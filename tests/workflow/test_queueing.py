@@ -82,5 +82,6 @@ def test_a_run_larger_than_the_cap_is_refused(stack):
     ended = stack.start({"replicas": 3, "entrypoint": ["python"]}).wait()
     assert (ended["status"], ended["error"]) == ("FAILED", "Muster.SpecError")
     assert (
-        "replicas: found 3; at most 2, the stack's max_concurrent_replicas; lower it, or raise that" in ended["cause"]
+        "replicas: found 3; at most 2, the stack's max_concurrent_replicas; lower it, or raise the limit"
+        in ended["cause"]
     )

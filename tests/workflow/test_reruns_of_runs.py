@@ -136,4 +136,4 @@ def test_what_cannot_be_resumed_is_refused(stack):
     wait_until("the plan", lambda: going.document(going.layout.plan))
     for run, problem in (("nobody", "is not a run of this stack"), ("going", "has not ended")):
         refused = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "pass"], "resume_from": run}).wait()
-        assert f"found '{run}', {problem}" in refused["cause"]
+        assert f"resume_from: {run} {problem}" in refused["cause"]

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from muster import Muster
 from muster.client.aws.reported import Execution
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
@@ -73,7 +73,7 @@ def test_a_failed_execution_tells_why_and_where_to_look(stack):
     assert (ended["status"], ended["error"]) == ("FAILED", "Muster.RunFailed")
     why, _, where = ended["cause"].partition("\n\n")
     assert why == run.result().reason
-    assert "replica 0 was lost: user-code" in why
+    assert "replica 0 was lost: its retry budget for user-code (0 reruns) is used up" in why
     for place in (run.layout.page, run.layout.result, stack.prefix + "-" + run.name, f"muster rerun {run.name}"):
         assert place in where
 
@@ -181,7 +181,7 @@ def test_what_a_spec_leaves_out_is_the_stacks_and_a_dry_run_shows_just_that(stac
         SHIPPED_PRICES.as_of,
         usd["ml.c5.xlarge"] + usd["ml.m5.large"],
     )
-    assert "the Price List API could not be asked" in dry.remarks[0]
+    assert "the Price List API did not answer" in dry.remarks[0]
     run = stack.start(spec)
     assert run.wait()["status"] == "SUCCEEDED"
     plan = json.loads(run.document(run.layout.plan))["spec"]

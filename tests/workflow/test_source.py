@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from tests.support.workshop import own_calls
 
 TRAIN = """

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract import timestamps
-from muster.contract.aws.failures import JobEnd, classify_end, explained
+from muster.contract.aws.failure_classes import JobEnd, classify_end, explained
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, Transition, granted_type

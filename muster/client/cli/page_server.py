@@ -11,8 +11,8 @@ from typing import NamedTuple
 from muster.client.errors import PortError, os_reason
 from muster.client.runs.live_page import PageSource
 from muster.contract.errors import MusterError
+from muster.report.page_html import page_json, render
 from muster.report.page_model import Page
-from muster.report.render import page_json, render
 
 # However many windows are open, AWS is asked once in this time.
 LOOK_SECONDS = 2.0

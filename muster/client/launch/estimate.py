@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import PriceTable
 from muster.contract.document import Document
 from muster.contract.names import ATTEMPT_MAX

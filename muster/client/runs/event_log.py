@@ -12,7 +12,7 @@ from pydantic import Field
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
 from muster.client.runs.run_status import is_failure
 from muster.contract import timestamps
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document
 from muster.contract.run.attempt import Transition
 from muster.contract.run.result import Result

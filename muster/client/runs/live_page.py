@@ -22,7 +22,7 @@ from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.commit import Commit
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaResult, Result
-from muster.report.make import PageInput, make_page
+from muster.report.page_contents import PageInput, make_page
 from muster.report.page_model import Page, ReplicaView
 from muster.report.rounds import RoundTable, chosen
 

@@ -13,7 +13,7 @@ from muster.client.runs.event_log import EventLogEntry, Traces, event_log
 from muster.client.runs.progress import ProgressReader
 from muster.client.runs.run_status import Observation, RunStatus, is_failure, run_status, settled_progress
 from muster.contract import timestamps
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import numbered_run_name, run_name
 from muster.contract.run.continuation import Continuation, next_run

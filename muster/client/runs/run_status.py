@@ -11,7 +11,7 @@ from pydantic import Field
 
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
 from muster.contract import timestamps
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.document import Document
 from muster.contract.run.result import Result, Verdict

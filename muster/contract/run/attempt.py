@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field
 
-from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, explained
+from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import Document
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
+from muster.contract.timestamps import Timestamp
 
 COMMIT_VERSION = 1
 ROUND_MAX = 99_999_999  # eight digits in a key
@@ -46,7 +47,7 @@ class Commit(Document):
     run: str
     round: int = Field(ge=1, le=ROUND_MAX)
     revision: int = Field(default=0, ge=0)
-    committed_at: str = Field(description="UTC by the store's clock, ISO 8601; no decision depends on it")
+    committed_at: Timestamp = Field(description="UTC by the store's clock, ISO 8601; no decision depends on it")
     count: int = Field(ge=1, description="elements of the parameters")
     members: tuple[Member, ...] = Field(min_length=1, description="by ascending rank")
     excluded: tuple[Exclusion, ...] = ()

@@ -1,4 +1,4 @@
-"""The settlement of a run, written once to `control/{run}/result.json`."""
+"""The result of a run, written once to `control/{run}/result.json`."""
 
 from __future__ import annotations
 

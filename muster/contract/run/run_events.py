@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document, digest
 from muster.contract.run.result import Result, Verdict
 from muster.contract.timestamps import Timestamp

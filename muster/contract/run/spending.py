@@ -39,7 +39,7 @@ def billed_usd(instance_type: str, seconds: float) -> float:
 
 def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
     """Dollars spent until `now`, from the marks' keys and the times at which they were created."""
-    running: dict[tuple[str, str], float] = {}
+    launches: dict[tuple[str, str], list[tuple[datetime, str]]] = {}
     ended: dict[tuple[str, str], float] = {}
     for key, made_at in marks:
         match = _MARK.fullmatch(key.rpartition("/")[2])
@@ -47,10 +47,15 @@ def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
             continue
         attempt = (match["rank"], match["attempt"])
         if match["type"] is not None:
-            running[attempt] = billed_usd(match["type"], (now - made_at).total_seconds())
+            launches.setdefault(attempt, []).append((made_at, match["type"]))
         else:
             # Two reports of one end may differ by a second.
             ended[attempt] = max(int(match["micro"]) / _MICRO, ended.get(attempt, 0.0))
+    # A second launch mark has the type that SageMaker has chosen meanwhile; the first one has the time of the launch.
+    running = {
+        attempt: billed_usd(max(marks_of)[1], (now - min(marks_of)[0]).total_seconds())
+        for attempt, marks_of in launches.items()
+    }
     return sum((running | ended).values())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 
 _MARK = re.compile(r"(?P<rank>\d{1,4})-(?P<attempt>\d{1,3})-(?P<failure_class>[a-z-]+)")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
 from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
@@ -41,7 +41,7 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
     for key in spec.tags:
         if key.casefold().startswith(("muster:", "aws:")):
             remedy = "choose a key that begins with neither aws: nor muster:"
-            yield Problem.stated(f"tags.{key}", "this key is reserved", remedy)
+            yield StatedProblem(f"tags.{key}", "this key is reserved", remedy)
     yield from _override_problems(spec)
 
 
@@ -63,13 +63,13 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
 def _program_problems(spec: Spec) -> Iterator[Problem]:
     if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None:
         remedy = "name the function to call, as package.module:function"
-        yield Problem.stated("trainer", "neither trainer nor entrypoint is set", remedy)
+        yield StatedProblem("trainer", "neither trainer nor entrypoint is set", remedy)
     if spec.trainer is not None and spec.entrypoint is not None:
-        yield Problem.stated("entrypoint", "set together with trainer", "leave one of the two out")
+        yield StatedProblem("entrypoint", "set together with trainer", "leave one of the two out")
     if spec.entrypoint is None and spec.arguments:
-        yield Problem.stated("arguments", "set without entrypoint", "pass values to a trainer in kwargs")
+        yield StatedProblem("arguments", "set without entrypoint", "pass values to a trainer in kwargs")
     if spec.trainer is None and spec.kwargs:
-        yield Problem.stated("kwargs", "set without trainer", "pass values to an entrypoint in arguments")
+        yield StatedProblem("kwargs", "set without trainer", "pass values to an entrypoint in arguments")
 
 
 def _membership_problems(spec: Spec) -> Iterator[Problem]:
@@ -98,7 +98,7 @@ def _budget_problems(spec: Spec) -> Iterator[Problem]:
     if events > RERUN_EVENTS_MAX:
         statement = f"these budgets can take up to {events:,} history events per replica"
         allowed = f"Step Functions allows {HISTORY_MAX:,}, of which reruns may use {RERUN_EVENTS_MAX:,}"
-        yield Problem.stated("reruns", statement, "lower max_reruns or max_delay_seconds", allowed)
+        yield StatedProblem("reruns", statement, "lower max_reruns or max_delay_seconds", allowed)
 
 
 def _override_problems(spec: Spec) -> Iterator[Problem]:
@@ -108,7 +108,7 @@ def _override_problems(spec: Spec) -> Iterator[Problem]:
         yield from _reserved_names(override.environment, f"{field}.environment")
         if override.fallback_instance_types is not None and override.instance_type is None:
             where = f"{field}.fallback_instance_types"
-            yield Problem.stated(where, "set without instance_type", "set instance_type as well")
+            yield StatedProblem(where, "set without instance_type", "set instance_type as well")
         merged = with_override(spec, override)
         entries = len(merged.environment)
         if entries > ENVIRONMENT_MAX:
@@ -135,4 +135,4 @@ def _reserved_names(environment: Iterable[str], field: str) -> Iterator[Problem]
     for key in environment:
         if key.startswith("MUSTER_"):
             remedy = "choose a name that does not begin with MUSTER_"
-            yield Problem.stated(f"{field}.{key}", "this name is reserved", remedy)
+            yield StatedProblem(f"{field}.{key}", "this name is reserved", remedy)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import REPLICAS_MAX
 
 # Step Functions: a Standard execution lives at most a year.
@@ -59,7 +59,7 @@ class LimitFields(Document):
             prices = SHIPPED_PRICES
             for name in sorted({name for name in instance_types if name not in prices.usd_per_hour}):
                 statement = f"the price table of {prices.as_of} has no price for {name}"
-                yield Problem.stated("cost_ceiling_usd", statement, "leave the field out, or choose another type")
+                yield StatedProblem("cost_ceiling_usd", statement, "leave the field out, or choose another type")
         gate = self.launch_gate
         if gate is not None and gate.replicas > replicas:
             allowed = f"at most replicas ({replicas})"

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from muster.contract import names
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
 from muster.contract.spec.policies import OnReplicaFailure, Rendezvous, Rerun
 from muster.contract.spec.rank_spec import spec_of_rank

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from muster.contract.aws.failures import FailureClass
-from muster.contract.errors import Problem
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.policies import OnReplicaFailure
@@ -66,9 +66,9 @@ def _problems(item: ErrorDetails) -> list[Problem]:
     parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != KEY]
     field = ".".join(parts[:_PARTS_SHOWN]) or "the spec"
     if kind == "extra_forbidden":
-        return [Problem.stated(field, "unknown field", _suggestion(location))]
+        return [StatedProblem(field, "unknown field", _suggestion(location))]
     if kind == "missing":
-        return [Problem.stated(field, "missing", "it is required")]
+        return [StatedProblem(field, "missing", "it is required")]
     wording = wording_at(location)
     if kind in _BOUNDS:
         return [_bound(item, field, wording)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from muster.contract.errors import Problem, SpecError
+from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
 from muster.contract.spec.spec_problems import problems_of, shown
@@ -41,7 +41,7 @@ def parse_spec_text(text: str) -> Spec:
     try:
         value = load_yaml(text)
     except ValueError as error:
-        raise SpecError([Problem.stated("the spec", str(error), "correct the YAML or JSON")]) from None
+        raise SpecError([StatedProblem("the spec", str(error), "correct the YAML or JSON")]) from None
     return parse_spec(value)
 
 
@@ -80,7 +80,7 @@ def _unstorable(spec: Mapping[object, object]) -> list[Problem]:
         if depth > DEPTH_MAX:
             top = field.partition(".")[0]
             statement = f"more than {DEPTH_MAX} levels of nesting"
-            problems.append(Problem.stated(top, statement, "flatten the value, or keep it in S3"))
+            problems.append(StatedProblem(top, statement, "flatten the value, or keep it in S3"))
         elif isinstance(value, dict):
             pending += [(f"{field}.{key}", depth + 1, item) for key, item in value.items()]
         elif isinstance(value, list):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.network_access import VpcConfig
@@ -27,7 +27,7 @@ class StackDefaults(Document):
         if spec.image or self.image or spec.algorithm_name:
             return []
         statement = "the spec sets none and the stack has no default"
-        return [Problem.stated("image", statement, "set image, or deploy the stack with -c replica_image=…")]
+        return [StatedProblem("image", statement, "set image, or deploy the stack with -c replica_image=…")]
 
     def complete(self, spec: Spec) -> Spec:
         """The spec with the defaults written out.

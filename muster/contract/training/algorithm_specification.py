@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import HyperParameterKey, HyperParameterValue, Image, Wording
 
@@ -86,7 +86,7 @@ class AlgorithmFields(Document):
     def algorithm_problems(self) -> Iterator[Problem]:
         """Problems between the fields of the algorithm."""
         if self.algorithm_name is not None and self.image is not None:
-            yield Problem.stated("algorithm_name", "set together with image", "leave one of the two out")
+            yield StatedProblem("algorithm_name", "set together with image", "leave one of the two out")
         access = self.training_image_config
         if access and access.training_repository_auth_config and access.training_repository_access_mode != "Vpc":
             field = "training_image_config.training_repository_access_mode"

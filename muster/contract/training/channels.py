@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.algorithm_specification import InputMode
 from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import LINE, S3Uri, Wording
@@ -108,23 +108,23 @@ def _source_problems(channel: Channel, where: str, *, vpc: bool) -> Iterator[Pro
     s3, files = source.s3_data_source, source.file_system_data_source
     if (s3 is None) == (files is None):
         statement = "no source is set" if s3 is None else "two sources are set"
-        yield Problem.stated(f"{where}.data_source", statement, "set one of s3_data_source and file_system_data_source")
+        yield StatedProblem(f"{where}.data_source", statement, "set one of s3_data_source and file_system_data_source")
     if files is not None and not vpc:
-        yield Problem.stated(
+        yield StatedProblem(
             f"{where}.data_source.file_system_data_source",
             "set without vpc_config",
             "set the VPC of the file system in vpc_config",
             "a file system can be reached only from its VPC",
         )
     if files is not None and channel.shuffle_config is not None:
-        yield Problem.stated(
+        yield StatedProblem(
             f"{where}.shuffle_config", "set for a file system", "leave it out", "only objects in S3 can be shuffled"
         )
     if s3 is None:
         return
     augmented = s3.s3_data_type == "AugmentedManifestFile"
     if augmented != (s3.attribute_names is not None):
-        yield Problem.stated(
+        yield StatedProblem(
             f"{where}.data_source.s3_data_source.attribute_names",
             "missing" if augmented else f"set with s3_data_type {s3.s3_data_type}",
             "name the attributes to read" if augmented else "leave it out",

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from muster.contract import names
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.channels import CHANNELS_MAX, Channel
 from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import S3_URI_MAX, KmsKeyId, Path, S3Uri
@@ -69,7 +69,7 @@ class StorageFields(Document):
             )
         if trainer and self.checkpoint_config != CheckpointConfig():
             allowed = "Muster decides where a trainer's checkpoints are; the run's result shows it"
-            yield Problem.stated("checkpoint_config", "set together with trainer", "leave it out", allowed)
+            yield StatedProblem("checkpoint_config", "set together with trainer", "leave it out", allowed)
 
     def output_request(self, default_uri: str) -> RequestPart:
         """OutputDataConfig."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.channels import CHANNELS_MAX, Channel
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.ranks import Ranks, parse_ranks
@@ -66,7 +66,7 @@ def rank_problems(overrides: Mapping[str, Override], replicas: int) -> Iterator[
         parts = parse_ranks(text)
         field = f"overrides.{text}"
         if any(not part for part in parts):
-            yield Problem.stated(field, "a range is in descending order", "write the lower rank first, as in 0-3")
+            yield StatedProblem(field, "a range is in descending order", "write the lower rank first, as in 0-3")
         # Checked before the ranks are walked: a range that is far too long is one problem, not thousands.
         beyond = max((part[-1] for part in parts if part), default=0)
         if beyond >= replicas:
@@ -76,4 +76,4 @@ def rank_problems(overrides: Mapping[str, Override], replicas: int) -> Iterator[
             continue
         twice = next((rank for part in parts for rank in part if seen.setdefault(rank, text) != text), None)
         if twice is not None:
-            yield Problem.stated(field, f"rank {twice} is also in {seen[twice]}", "remove it from one of the two")
+            yield StatedProblem(field, f"rank {twice} is also in {seen[twice]}", "remove it from one of the two")

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import InstanceType, KmsKeyId, TrainingPlanArn, Wording
 
@@ -103,7 +103,7 @@ class ResourceFields(Document):
         if self.instance_preferences is not None:
             yield from self._preference_problems(spot=spot)
         if self.keep_alive_period_in_seconds and spot:
-            yield Problem.stated(
+            yield StatedProblem(
                 "keep_alive_period_in_seconds",
                 "set together with spot: true",
                 "leave one of the two out",
@@ -115,7 +115,7 @@ class ResourceFields(Document):
         if self.volume_kms_key_id is not None and refused:
             allowed = "the instance's hardware encrypts these disks, and SageMaker accepts no key for them"
             statement = f"set for {own_disks[0]}, which has local disks"
-            yield Problem.stated("volume_kms_key_id", statement, "leave it out", allowed)
+            yield StatedProblem("volume_kms_key_id", statement, "leave it out", allowed)
 
     def _preference_problems(self, *, spot: bool) -> Iterator[Problem]:
         """ResourceConfig: the members that InstancePreferences excludes."""
@@ -127,7 +127,7 @@ class ResourceFields(Document):
         }
         for other, present in others.items():
             if present:
-                yield Problem.stated("instance_preferences", f"set together with {other}", "leave one of the two out")
+                yield StatedProblem("instance_preferences", f"set together with {other}", "leave one of the two out")
 
     @property
     def _preferred_plans(self) -> bool:

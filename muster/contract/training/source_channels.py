@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.run.source_delivery import ARCHIVE_SUFFIX, BOOTSTRAP, PACKAGE_CHANNEL, SOURCE_CHANNEL
 from muster.contract.training.channels import CHANNELS_MAX, Channel, DataSource, S3DataSource
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
@@ -44,7 +44,7 @@ class SourceFields(Document):
         if self.delivered and not self.source_dir.endswith(ARCHIVE_SUFFIX):
             yield Problem("source_dir", repr(self.source_dir), "give the URI of the archive", f"s3://…{ARCHIVE_SUFFIX}")
         if algorithm:
-            yield Problem.stated(
+            yield StatedProblem(
                 "source_dir",
                 "set together with algorithm_name",
                 "leave one of the two out",
@@ -58,7 +58,7 @@ class SourceFields(Document):
         names = [channel.channel_name for channel in channels]
         for name in _DELIVERED:
             if name in names:
-                yield Problem.stated(
+                yield StatedProblem(
                     "input_data_config", f"the channel name {name} is reserved", "rename it", "source_dir uses it"
                 )
         if len(names) > CHANNELS_MAX - len(_DELIVERED):

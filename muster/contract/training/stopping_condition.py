@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.section import Section
 
 MAX_RUNTIME_SECONDS = 2_419_200  # StoppingCondition: MaxRuntimeInSeconds, 28 days, all retries together
@@ -40,7 +40,7 @@ class TimeFields(Document):
         """Problems between the limits; `spot`: some rank is on spot."""
         if self.max_wait_seconds is not None and not spot:
             remedy = "set spot, or leave the field out"
-            yield Problem.stated("max_wait_seconds", "allowed only with spot: true", remedy)
+            yield StatedProblem("max_wait_seconds", "allowed only with spot: true", remedy)
         if self.max_wait_seconds is not None and self.max_wait_seconds < self.max_runtime_seconds:
             allowed = f"at least max_runtime_seconds ({self.max_runtime_seconds}), because it includes the runtime"
             yield Problem("max_wait_seconds", str(self.max_wait_seconds), "raise it", allowed)

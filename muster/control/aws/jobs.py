@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from pydantic import JsonValue
 
 from muster.contract import timestamps
-from muster.contract.aws.failures import FailureClass, JobEnd, classify_request_error
+from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_request_error
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import Attempt, granted_type

@@ -14,9 +14,9 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import PARALLEL, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
-from muster.report.make import PageInput, make_page
+from muster.report.page_contents import PageInput, make_page
+from muster.report.page_html import render
 from muster.report.page_model import ReplicaView
-from muster.report.render import render
 from muster.report.rounds import RoundTable, chosen
 
 _COMMIT = re.compile(r"\d{8}\.json")
@@ -54,7 +54,10 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
         rank=replica.rank,
         state=replica.outcome.value,
         attempts=tuple(
-            attempt.merged(known[attempt.attempt]) if attempt.attempt in known else attempt
+            # Only the history: settling may have looked at a job whose end the record does not hold.
+            attempt.model_copy(update={"history": known[attempt.attempt].history})
+            if attempt.attempt in known
+            else attempt
             for attempt in replica.attempts
         ),
         round=replica.round,

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
 
+from muster.contract import timestamps
 from muster.contract.run.commit import Commit, Member
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.rounds.claims import Claim, check_claim, is_superseded
-from muster.replica.rounds.commits import read_commit, write_commit
+from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window
 from muster.replica.rounds.quorum import Decision, QuorumTally
@@ -145,7 +146,7 @@ class _Agreement:
         return Commit(
             run=self._context.run,
             round=self._round,
-            committed_at=datetime.fromtimestamp(self._store_time(), UTC).isoformat(timespec="milliseconds"),
+            committed_at=timestamps.text(datetime.fromtimestamp(self._store_time(), UTC)),
             count=self._count,
             members=members,
             excluded=self._tally.exclusions,

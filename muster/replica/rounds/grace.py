@@ -6,10 +6,10 @@ All times are differences on the store's clock, as the commits record them; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import pairwise
 from statistics import median
 
+from muster.contract import timestamps
 from muster.contract.run.commit import Commit
 
 ROUNDS_SEEN = 16  # enough for a quantile, few enough to follow a change
@@ -64,5 +64,5 @@ def _processes(rank: int, commits: Sequence[Commit]) -> set[tuple[int, int]]:
 
 def _round_seconds(recent: Sequence[Commit]) -> float:
     """The usual time from one commit to the next."""
-    times = [datetime.fromisoformat(commit.committed_at) for commit in recent]
+    times = [timestamps.parse(commit.committed_at) for commit in recent]
     return median([(later - earlier).total_seconds() for earlier, later in pairwise(times)])

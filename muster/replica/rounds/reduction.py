@@ -7,7 +7,7 @@ from itertools import cycle
 
 from muster.contract.run.commit import Commit, Member
 from muster.replica.errors import RoundGoneError
-from muster.replica.rounds.commits import amended, write_commit
+from muster.replica.rounds.commit_store import amended, write_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import ReducedShards, Rejection
 from muster.replica.rounds.round_context import Polling, RoundContext, log

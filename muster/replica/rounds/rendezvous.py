@@ -14,7 +14,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import Claim, claim_rank, renew_claim
-from muster.replica.rounds.commits import read_commit, read_last_revision
+from muster.replica.rounds.commit_store import read_commit, read_last_revision
 from muster.replica.rounds.contribution import Contribution, contribute, make_contribution
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.grace import ROUNDS_SEEN

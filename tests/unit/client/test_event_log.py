@@ -9,7 +9,7 @@ import pytest
 from muster.client.aws.reported import Execution, ExecutionStatus, Job
 from muster.client.runs.event_log import EventKind, Traces, event_log
 from muster.contract import timestamps
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.waiting import Waiting

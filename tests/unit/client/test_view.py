@@ -11,7 +11,7 @@ from muster.client.cli.status_table import HEADINGS, lay_out
 from muster.client.runs.progress import advance
 from muster.client.runs.run_status import Observation, Progress, RunState, RunStatus, run_status
 from muster.client.runs.status_text import Row, changes, elapsed, headline, select
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt

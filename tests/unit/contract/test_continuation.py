@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import RUN_MAX, is_run_name, numbered_run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import lineage_after, next_run

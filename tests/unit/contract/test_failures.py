@@ -1,6 +1,6 @@
 import pytest
 
-from muster.contract.aws.failures import FailureClass, JobEnd, classify_end, classify_request_error, explained
+from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, classify_request_error, explained
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.exits import ReplicaExit, read_exit, with_exit_word
 

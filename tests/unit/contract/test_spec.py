@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.names import RUN_MAX
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS

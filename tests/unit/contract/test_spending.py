@@ -54,3 +54,10 @@ def test_a_ceiling_that_cannot_be_kept_is_refused(fields, words):
     with pytest.raises(SpecError) as refused:
         parse_spec({"replicas": 1, "trainer": "m:f", **fields})
     assert words in str(refused.value)
+
+
+def test_a_launch_that_was_marked_again_costs_the_later_type_since_the_first_mark():
+    """The dearest type at the launch, the chosen one when the job was adopted; the order of the keys says nothing."""
+    for first, second in (("ml.g5.12xlarge", "ml.g5.xlarge"), ("ml.p5.48xlarge", "ml.g5.xlarge")):
+        marks = [(launch_mark(RUN, 0, 1, first), ago(10)), (launch_mark(RUN, 0, 1, second), ago(1))]
+        assert spent_usd(sorted(marks), NOW) == pytest.approx(10 * 1.408)

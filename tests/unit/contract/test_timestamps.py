@@ -29,3 +29,8 @@ def test_what_is_written_is_read_again_and_sorts(one: datetime, other: datetime)
 def test_other_text_is_refused() -> None:
     with pytest.raises(ValueError, match="soon"):
         timestamps.parse("soon")
+
+
+def test_the_seconds_between_two_times_do_not_depend_on_their_spelling() -> None:
+    assert timestamps.seconds_between("2026-11-21T09:45:00.500Z", "2026-11-21T11:46:00+02:00") == 59.5
+    assert timestamps.seconds_between("2026-11-21T09:45:00Z", "2026-11-21T09:44:00Z") == -60

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict

@@ -266,3 +266,21 @@ def admitted(harness: ControlHarness, run: ActiveRun) -> str:
     token = harness.cloud.workflow.token(run.plan.run)
     admit(harness.plane, AdmitRequest(run=run.plan.run, token=token))
     return token
+
+
+def test_a_run_is_not_settled_before_its_fence_is_raised(harness: ControlHarness) -> None:
+    """Without the fence a cancelled run would be a failed one, and its rerun policy would continue it."""
+    harness.plan(rerun=POLICY)
+    harness.arm()
+    failing = throttle("PutObject", when=lambda call: call.parameters["Key"].endswith("stopping.json"))
+    harness.cloud.calls.inject(failing)
+    ended = cut_off(harness, "ABORTED")
+    with pytest.raises(ClientError, match="SlowDown"):
+        cleared(harness, ended)
+    assert harness.result() is None
+    # Lambda calls again.
+    assert cleared(harness, ended)
+    result = harness.result()
+    assert result is not None
+    assert result.verdict is Verdict.STOPPED
+    assert harness.executions.live_runs() == set()

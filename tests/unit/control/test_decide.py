@@ -1,6 +1,6 @@
 import pytest
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record

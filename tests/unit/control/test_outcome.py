@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.aws.failures import FailureClass, JobEnd
+from muster.contract.aws.failure_classes import FailureClass, JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
@@ -327,3 +327,14 @@ def test_a_job_that_cannot_be_found_any_more_has_cost_nothing(harness: ControlHa
         harness.arm()
     end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     assert harness.record().current.billable_seconds == 0
+
+
+def test_the_bill_is_at_the_price_of_the_type_that_sagemaker_chose(harness: ControlHarness) -> None:
+    """Also where no event has told of it."""
+    preferences = [{"instance_type": name} for name in ("ml.m5.large", "ml.m5.xlarge")]
+    run = harness.plan(instance_type=None, instance_preferences=preferences, cost_ceiling_usd=100.0)
+    trained(harness, 7_200)
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
+    assert "0-1-cost-230000" in harness.keys(f"{CONTROL}spent/")
+    assert harness.record().current.instance_type == "ml.m5.large"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import DocumentError, RunNameTakenError, SpecError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import Continuation
@@ -15,7 +15,7 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.control.continuations import register_continuation
+from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 from muster.control.planning import make_plan
 from tests.memory import Fault

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import Verdict

@@ -116,3 +116,16 @@ def test_the_page_has_what_the_record_remembers_and_goes_without_a_damaged_one(r
     publish_page(run, RESULT.model_copy(update={"replicas": replicas}), TimeBudget.of(60))
     shown = [replica["attempts"][0].get("history", []) for replica in data(run)["replicas"]]
     assert [[step["secondary"] for step in steps] for steps in shown] == [["Downloading"], []]
+
+
+def test_the_page_shows_the_end_that_the_result_holds_and_the_record_does_not(run: ActiveRun) -> None:
+    """The event of the job's end was lost, and settling looked at the job."""
+    history = (Transition(at="2026-05-04T03:00:00.000Z", secondary="Training"),)
+    seen = Attempt(attempt=1, job="muster-sample-r0-a1", status="InProgress", secondary="Training", history=history)
+    run.documents.update_record(0, lambda _: Record(run=PLAN.run, rank=0, token="t", armed_at="a", attempts=(seen,)))
+    ended = Attempt(attempt=1, job=seen.job, status="Stopped", secondary="Stopped", ended_at="2026-05-04T03:05:00.000Z")
+    replica = ReplicaResult(rank=0, outcome=ReplicaOutcome.STOPPED, attempts=(ended,))
+    publish_page(run, RESULT.model_copy(update={"replicas": (replica,)}), TimeBudget.of(60))
+    [shown] = data(run)["replicas"][0]["attempts"]
+    assert (shown["status"], shown["secondary"]) == ("Stopped", "Stopped")
+    assert [step["secondary"] for step in shown["history"]] == ["Training"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict

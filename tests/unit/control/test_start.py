@@ -31,7 +31,7 @@ def put(harness: ControlHarness, text: str | bytes, key: str = KEY) -> str:
     return answer["ETag"].strip('"')
 
 
-def objects_created(*objects: tuple[str, str]) -> dict[str, Any]:
+def objects_created(*objects: tuple[str, str], source: str = "192.0.2.1") -> dict[str, Any]:
     """The event of the function: S3's notification of these keys and ETags, as SNS delivers it."""
     records = [
         {
@@ -41,7 +41,7 @@ def objects_created(*objects: tuple[str, str]) -> dict[str, Any]:
             "eventTime": "2026-01-01T00:00:00.000Z",
             "eventName": "ObjectCreated:Put",
             "userIdentity": {"principalId": "AWS:AIDAEXAMPLE"},
-            "requestParameters": {"sourceIPAddress": "192.0.2.1"},
+            "requestParameters": {"sourceIPAddress": source},
             "responseElements": {"x-amz-request-id": "C3D13FE58DE4C810", "x-amz-id-2": "FMyUVURIY8"},
             "s3": {
                 "s3SchemaVersion": "1.0",
@@ -125,6 +125,11 @@ def test_an_object_in_the_inbox_starts_a_run_that_begins_with_its_name(
     harness.cloud.workflow.succeed(name)
     assert outcomes(starter, event) == [Started.KNOWN]
     assert harness.executions.live_runs() == set()
+
+
+def test_an_object_that_an_aws_service_has_put_starts_a_run_too(harness: ControlHarness, starter: Starter) -> None:
+    event = objects_created((KEY, put(harness, TEXT)), source="datasync.amazonaws.com")
+    assert outcomes(starter, event) == [Started.STARTED]
 
 
 def test_another_version_of_an_object_starts_another_run(harness: ControlHarness, starter: Starter) -> None:

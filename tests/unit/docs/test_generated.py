@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from docs.generate import BEGIN, DOCS, END, budget_table, pages, spec_reference
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.run_events import OUT
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec

@@ -67,7 +67,7 @@ def test_a_command_that_is_shown_can_be_read(place: str, shown: Shown) -> None:
     own = rest[: rest.index("--")] if "--" in rest else rest
     assert [word for word in own if word.startswith("-") and word != "-" and word not in options] == []
     if shown.whole:
-        command.make_context("muster", rest)  # raises what a user would be told
+        command.make_context("muster", rest)  # raises the error that a user would get
 
 
 def test_the_commands_are_found_where_they_are_shown() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from examples.digits.report import Report, verdict_lines
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 

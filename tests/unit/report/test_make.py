@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from bench.sample_run import sample_run
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.spending import usd_so_far
 from muster.report.links import console_links
-from muster.report.make import PageInput, make_page
+from muster.report.page_contents import PageInput, make_page
+from muster.report.page_html import data_block, page_json, render
 from muster.report.page_model import ReplicaView
-from muster.report.render import data_block, page_json, render
 from muster.report.words import duration
 
 ROOT = Path(__file__).parents[3]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.client.runs.run_status import ReplicaStatus, RunState
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.torchx.states import replica_state
 
 

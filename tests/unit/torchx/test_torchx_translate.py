@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, new_run_name, spec_of

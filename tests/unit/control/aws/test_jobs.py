@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.aws.failures import FailureClass
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_request import training_job_request

@@ -80,7 +80,7 @@ def test_a_change_that_changes_nothing_writes_nothing(store):
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xff", b'{"version":2}', b"[1]"])
-def test_a_damaged_record_is_told_by_its_place(store, body):
+def test_the_error_of_a_damaged_record_names_its_place(store, body):
     documents = RunDocuments(store, "run")
     store.create(documents.layout.record(0), body)
     with pytest.raises(DocumentError, match=r"^s3://bucket/control/run/replicas/0\.json cannot be read"):

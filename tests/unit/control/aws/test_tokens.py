@@ -10,7 +10,7 @@ from muster.contract.errors import ConflictError, DocumentError
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import is_transient
-from muster.control.aws.tokens import remaining_delay, workflow_state
+from muster.control.aws.task_tokens import remaining_delay, workflow_state
 from muster.control.runtime import clock
 from tests.memory import AwsError, server_error
 from tests.memory.harness import RUN, ControlHarness

@@ -255,7 +255,7 @@ def test_pax_headers_of_the_archive_and_of_members_are_read(s3: S3Client) -> Non
     assert resolve_manifest(s3, OUTPUT, JOB).checkpoint_uri == URI
 
 
-def test_a_name_that_only_an_extension_header_tells_is_the_manifests(s3: S3Client) -> None:
+def test_a_name_that_only_an_extension_header_has_is_the_manifests(s3: S3Client) -> None:
     """GNU tar may write any name as a long name; the header's own is then cut off."""
     extensions = b""
     # Other headers may stand between the name and its member.
@@ -462,7 +462,7 @@ def test_a_manifest_that_comes_late_costs_one_more_request(endpoint: Endpoint, r
     assert endpoint.ranges == ["bytes=0-1048575", "bytes=1048576-"]
 
 
-def test_a_transfer_that_breaks_goes_on_where_it_broke(endpoint: Endpoint, remote: S3Client) -> None:
+def test_a_broken_transfer_is_resumed(endpoint: Endpoint, remote: S3Client) -> None:
     endpoint.objects[ARCHIVE] = late_manifest()
     endpoint.cuts = iter([700_000, 100_000, 1_000_000])
     assert resolve_manifest(remote, OUTPUT, JOB).checkpoint_uri == URI

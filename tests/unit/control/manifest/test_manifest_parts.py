@@ -11,8 +11,8 @@ import pytest
 from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import URI_MAX, parse_manifest
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.manifest_search import resolve_manifest
 from muster.control.manifest.object_stream import FIRST_RANGE, ObjectSource
-from muster.control.manifest.resolve import resolve_manifest
 from muster.control.manifest.search_limits import Limits, check
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory import AwsError, Fault, throttle
@@ -55,7 +55,7 @@ def test_an_object_is_read_whole_by_two_requests(harness: ControlHarness) -> Non
 
 
 @pytest.mark.parametrize(("body", "missing"), [(None, True), (b"", False)])
-def test_an_object_that_is_missing_and_one_that_is_empty_are_told_apart(
+def test_an_object_that_is_missing_and_one_that_is_empty_are_distinguished(
     harness: ControlHarness, body: bytes | None, missing: bool
 ) -> None:
     if body is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.contract.errors import Problem, SpecError
+from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.run.continuation import Continuation, lineage_after
 from muster.contract.run.lineage import Lineage
 from muster.contract.spec.spec import Spec
@@ -37,4 +37,4 @@ def register_continuation(store: Store, spec: Spec, continuation: Continuation) 
 
 
 def _refused(statement: str, remedy: str) -> SpecError:
-    return SpecError([Problem.stated("resume_from", statement, remedy)])
+    return SpecError([StatedProblem("resume_from", statement, remedy)])
