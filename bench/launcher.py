@@ -93,7 +93,7 @@ def _simulated_launches() -> list[Row]:
             note=f"simulated: each at the full pace, {two.throttled:,} calls throttled and none counted as an attempt",
         ),
         Row(
-            "1,000 calls at the same moment (no slots), against the limit alone",
+            "1,000 calls at the same time (no slots), against the limit alone",
             storm.seconds / alone,
             "ratio",
             note=f"simulated: {storm.throttled:,} calls throttled",

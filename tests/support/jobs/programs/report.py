@@ -1,4 +1,4 @@
-"""Shows a job's surroundings: leaves report.json in output/data and a file in model."""
+"""Reports a job's environment: writes report.json to output/data and a file to model."""
 
 import json
 import os
