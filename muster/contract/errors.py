@@ -66,6 +66,13 @@ class DocumentError(MusterError):
         super().__init__(f"{uri} cannot be read: {detail}. It is damaged, or another version of Muster wrote it.")
 
 
+class MissingDocumentError(DocumentError):
+    """A document of Muster's that is not in the bucket, although something refers to it."""
+
+    def __init__(self, uri: str) -> None:
+        MusterError.__init__(self, f"{uri} does not exist: there is no such run, or its objects have expired.")
+
+
 class ConfigurationError(MusterError):
     """A function or a container was started without something that it needs."""
 

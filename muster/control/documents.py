@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from muster.contract.errors import DocumentError
+from muster.contract.errors import MissingDocumentError
 from muster.contract.layout import RunLayout
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.fence import Fence
@@ -48,11 +48,11 @@ class RunDocuments:
         """The plan of a run that must have one.
 
         Raises:
-            DocumentError: there is none.
+            MissingDocumentError: there is none.
         """
         plan = self.plan()
         if plan is None:
-            raise DocumentError(self.store.uri(self.layout.plan), "it does not exist")
+            raise MissingDocumentError(self.store.uri(self.layout.plan))
         return plan
 
     def fence(self) -> Fence | None:

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from muster.contract import timestamps
-from muster.contract.errors import ConflictError, DocumentError
+from muster.contract.errors import ConflictError, MissingDocumentError
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import is_transient
@@ -75,7 +75,7 @@ def error(code: str, status: int) -> ClientError:
         (ConflictError("the record changed during each try"), "Muster.Unavailable"),
         (TimeoutError(), "Muster.Unavailable"),
         (error("AccessDenied", 403), "Muster.ClientError"),
-        (DocumentError("s3://bucket/plan.json", "it does not exist"), "Muster.DocumentError"),
+        (MissingDocumentError("s3://bucket/plan.json"), "Muster.MissingDocumentError"),
         (LookupError("not decided on"), "Muster.LookupError"),
     ],
 )
