@@ -88,7 +88,7 @@ def test_a_cloud_from_up_to_down(tmp_path: Path) -> None:
         missing = run("exec", "--", "no-such-program", cwd=tmp_path)
         assert "no-such-program" in one_line(missing)
         second = run("up", "--port", "0", cwd=tmp_path)
-        assert "already runs" in one_line(second)
+        assert "is already running" in one_line(second)
         assert "muster local down" in second.stderr
     finally:
         down = run("down", cwd=tmp_path)
