@@ -105,6 +105,12 @@ def time_suffix(at: datetime, choose: Callable[[str], str]) -> str:
     return f"{at.astimezone(UTC):%Y%m%d-%H%M%S}-{mark}"
 
 
+def scheduled_run_name(schedule: str, at: str) -> str:
+    """The name of the run that `schedule` starts at `at` (ISO 8601): `nightly-202605040300`, the same for each copy."""
+    digits = "".join(character for character in at if character.isdigit())[:12]
+    return f"{schedule}-{digits}"
+
+
 def run_job_prefix(prefix: str, run: str) -> str:
     """The common beginning of the names of all jobs of a run."""
     return f"{prefix}-{run}-r"

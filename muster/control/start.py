@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, SnsM
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError, StatedProblem
-from muster.contract.names import identified_run_name
+from muster.contract.names import identified_run_name, scheduled_run_name
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.run_events import RunRequested
 from muster.contract.spec.spec import Spec
@@ -116,8 +116,7 @@ class Starter:
 
     def from_schedule(self, schedule: Schedule) -> Started:
         """Start the run of a due schedule. `at` is the scheduled time, the same in every copy of the event."""
-        digits = "".join(character for character in schedule.at if character.isdigit())[:12]
-        name = f"{schedule.name}-{digits}"
+        name = scheduled_run_name(schedule.name, schedule.at)
         try:
             spec = self._read(schedule.spec_key) if schedule.spec_key else parse_spec_text(schedule.spec)
             if spec.name is not None:

@@ -18,6 +18,7 @@ from muster.contract.names import (
     numbered_run_name,
     run_job_prefix,
     run_name,
+    scheduled_run_name,
     time_suffix,
 )
 
@@ -103,3 +104,8 @@ def test_a_fresh_name_leaves_room_for_the_number_of_every_continuation(head):
 def test_a_fresh_name_keeps_the_head_that_fits():
     assert fresh_run_name("my_training app", "abc") == "my-training-app-abc"
     assert fresh_run_name("__", "abc") == "run-abc"
+
+
+def test_the_copies_of_a_schedules_event_name_the_same_run():
+    assert scheduled_run_name("nightly", "2026-05-04T03:00:00Z") == "nightly-202605040300"
+    assert is_run_name(scheduled_run_name("nightly", "2026-05-04T03:00:00Z"))
