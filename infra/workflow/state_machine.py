@@ -47,7 +47,10 @@ class Workflow(Construct):
             definition_body=sfn.DefinitionBody.from_string(
                 json.dumps(armed_definition(definition, settings.rearm_seconds))
             ),
-            definition_substitutions={name: function.function_arn for name, function in functions.items()},
+            definition_substitutions={
+                "Partition": stack.partition,
+                **{name: function.function_arn for name, function in functions.items()},
+            },
             role=role.without_policy_updates(),
             logs=sfn.LogOptions(
                 destination=ExpiringLogGroup(self, "Logs", days=settings.log_retention_days),

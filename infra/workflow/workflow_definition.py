@@ -28,7 +28,9 @@ class Machine(TypedDict):
 def armed_definition(path: Path, rearm_seconds: int) -> Machine:
     """The definition in the file `path`, with the re-arm period as TimeoutSeconds of every wait for a task token.
 
-    The period is a number literal, because the embedded cloud evaluates no expression there.
+    The period is a number literal, because the embedded cloud evaluates no expression there. The ARNs of the service's
+    integrations name the placeholder `Partition`, so that the states also start in aws-us-gov and aws-cn; the file has
+    `aws`, which Workflow Studio and the validators of the language can read.
 
     Raises:
         ValueError: nothing in the definition waits for a task token.
@@ -40,6 +42,9 @@ def armed_definition(path: Path, rearm_seconds: int) -> Machine:
         raise ValueError(message)
     for state in waiting:
         state["TimeoutSeconds"] = rearm_seconds
+    for state in _states(definition):
+        if "Resource" in state:
+            state["Resource"] = state["Resource"].replace("arn:aws:", "arn:${Partition}:", 1)
     return definition
 
 

@@ -20,7 +20,9 @@ DEFINITION = ROOT / "statemachine" / "run.asl.json"
 
 
 def deployed(template: Template) -> dict[str, Any]:
-    return dict(json.loads(template.one("AWS::StepFunctions::StateMachine")["DefinitionString"]))
+    """The definition as it is in the partition aws."""
+    text = template.one("AWS::StepFunctions::StateMachine")["DefinitionString"]
+    return dict(json.loads(text.replace("${Partition}", "aws")))
 
 
 def waits(machine: dict[str, Any]) -> list[dict[str, Any]]:
@@ -29,7 +31,7 @@ def waits(machine: dict[str, Any]) -> list[dict[str, Any]]:
     return [state for state in states if state.get("Resource", "").endswith(".waitForTaskToken")] + inner
 
 
-def test_the_deployed_definition_is_the_file_but_for_the_re_arm_period(template: Template) -> None:
+def test_the_deployed_definition_is_the_file_but_for_re_arm_period_and_partition(template: Template) -> None:
     found, written = deployed(template), json.loads(DEFINITION.read_text(encoding="utf-8"))
     assert [state["TimeoutSeconds"] for state in waits(found)] == [REARM_SECONDS] * 2
     for armed, plain in zip(waits(found), waits(written), strict=True):
@@ -63,10 +65,20 @@ def test_each_rank_has_a_slot_of_its_own_and_a_random_time_in_it() -> None:
     assert len({launch_time(5, 1) for _ in range(5)}) > 1
 
 
+def test_the_definition_is_of_no_partition(template: Template) -> None:
+    # In aws-us-gov and aws-cn a state whose resource is of another partition ends with States.Runtime.
+    machine = template.one("AWS::StepFunctions::StateMachine")
+    assert "arn:aws:" not in machine["DefinitionString"]
+    resources = re.findall(r'"Resource": ?"([^"]+)"', machine["DefinitionString"])
+    assert resources
+    assert all(resource.startswith("arn:${Partition}:states:::lambda:invoke") for resource in resources)
+
+
 def test_every_placeholder_is_a_function_and_every_function_has_one(template: Template) -> None:
     properties = template.one("AWS::StepFunctions::StateMachine")
-    substitutions = properties["DefinitionSubstitutions"]
+    substitutions = dict(properties["DefinitionSubstitutions"])
     assert set(re.findall(r"\$\{(\w+)\}", properties["DefinitionString"])) == set(substitutions)
+    assert substitutions.pop("Partition")
     for placeholder, arn in substitutions.items():
         assert arn.endswith(f":function:{placeholder.removesuffix('FunctionArn')}")
 
@@ -128,8 +140,9 @@ def test_the_definition_is_valid_asl() -> None:
 FALSE_ALARMS = {
     # CDK itself makes every function and state machine depend on its role, which it names anyway.
     "W3005": "dependency already enforced",
-    # The Amazon States Language gives OutputPath to Succeed; cfn-lint's schema of it lacks the field.
-    "E3601": "('OutputPath' was unexpected)",
+    # The Amazon States Language gives OutputPath to Succeed; cfn-lint's schema of it lacks the field. Its pattern of a
+    # Resource knows the partition aws alone.
+    "E3601": r"\('OutputPath' was unexpected\)|'arn:\$\{Partition\}:states:::lambda:invoke[.\w]*' does not match",
 }
 
 
@@ -144,7 +157,7 @@ def test_cfn_lint_finds_nothing(assembly: Path) -> None:
     assert [
         f"{item['Rule']['Id']} {item['Message']}"
         for item in found
-        if FALSE_ALARMS.get(item["Rule"]["Id"], "\0") not in item["Message"]
+        if not re.search(FALSE_ALARMS.get(item["Rule"]["Id"], r"\0"), item["Message"])
     ] == []
 
 
