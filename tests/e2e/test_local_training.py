@@ -18,6 +18,15 @@ from muster.local import LocalCloud
 from tests.support.waiting import wait_until
 from tests.support.workshop import PROGRAMS, Workshop, fast_settings, statuses
 
+# On one line, in at most 256 characters.
+LIST_CHECKPOINTS = "; ".join(
+    [
+        "import os, pathlib",
+        "folder = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'], 'checkpoints')",
+        "print(sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file()))",
+    ]
+)
+
 
 def archive(data: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
@@ -217,6 +226,19 @@ def test_checkpoints_are_synced_while_the_job_runs_and_restored_to_the_next_one(
     assert second["TrainingJobStatus"] == "Completed"
     assert workshop.log(second["TrainingJobName"]) == [["count=2"]]
     assert workshop.read("checkpoints/shared/count") == b"2"
+
+
+@pytest.mark.parametrize(("end", "found"), [("", ["own", "r10/other"]), ("/", ["own"])])
+def test_a_checkpoint_prefix_is_taken_literally(workshop: Workshop, end: str, found: list[str]) -> None:
+    place = f"checkpoints/{workshop.name()}"
+    for key in ("r1/own", "r10/other"):
+        workshop.s3.put_object(Bucket=workshop.bucket, Key=f"{place}/{key}", Body=b"")
+    request = workshop.request("counter", CheckpointConfig={"S3Uri": f"s3://{workshop.bucket}/{place}/r1{end}"})
+    request["AlgorithmSpecification"]["ContainerEntrypoint"] = ["python", "-c", LIST_CHECKPOINTS]
+    job = request["TrainingJobName"]
+    workshop.sagemaker.create_training_job(**request)
+    assert workshop.end(job)["TrainingJobStatus"] == "Completed"
+    assert workshop.log(job) == [[str(found)]]
 
 
 def test_a_checkpoint_path_of_the_host_is_never_touched(workshop: Workshop, tmp_path: Path) -> None:

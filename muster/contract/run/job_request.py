@@ -25,7 +25,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     `shortages` is how many earlier attempts found no capacity or no quota: after each the next fallback type is used.
     """
     spec, place, layout = plan.spec.of_rank(rank), plan.place, plan.layout
-    checkpoints = s3_uri(place.bucket, plan.shared_layout.checkpoints(rank).rstrip("/"))
+    checkpoints = s3_uri(place.bucket, plan.shared_layout.checkpoints(rank))
     request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
         "RoleArn": spec.role_arn or place.role_arn,

@@ -16,7 +16,7 @@ from muster.contract.training.values import S3_URI_MAX, KmsKeyId, Path, S3Uri
 
 CHECKPOINT_DIR = "/opt/ml/checkpoints"  # CheckpointConfig: the default of LocalPath
 # The replica's own folder is appended to a checkpoint prefix: no two replicas may write the same one.
-_FOLDER_MAX = len(f"/{'r' * names.RUN_MAX}/r{names.REPLICAS_MAX - 1}")
+_FOLDER_MAX = len(f"/{'r' * names.RUN_MAX}/r{names.REPLICAS_MAX - 1}/")
 # SageMaker fills, uploads or archives these itself.
 _MANAGED = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output")
 
@@ -76,7 +76,10 @@ class StorageFields(Document):
         return {"S3OutputPath": default_uri, **self.output_data_config.request()}
 
     def checkpoint_request(self, default_uri: str, folder: str) -> RequestPart:
-        """CheckpointConfig. `folder` separates the replica's checkpoints from others below a prefix of the user."""
+        """CheckpointConfig. `folder` separates the replica's checkpoints from others below a prefix of the user.
+
+        The URI ends in a slash: SageMaker takes it literally, and the prefix r1 would also restore r10.
+        """
         prefix = self.checkpoint_config.s3_uri
-        uri = default_uri if prefix is None else f"{prefix.rstrip('/')}/{folder}"
+        uri = default_uri if prefix is None else f"{prefix.rstrip('/')}/{folder}/"
         return {"S3Uri": uri, "LocalPath": self.checkpoint_config.local_path or CHECKPOINT_DIR}

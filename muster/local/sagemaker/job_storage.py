@@ -80,7 +80,8 @@ class JobStorage:
         """
         target.mkdir(parents=True, exist_ok=True)
         try:
-            for bucket, key, relative in self._prefix(uri.rstrip("/") + "/"):
+            # SageMaker takes the prefix literally: one that ends in r1 also finds the objects of r10.
+            for bucket, key, relative in self._prefix(uri):
                 self._download(bucket, key, _inside(target, relative))
         except (ClientError, BotoCoreError) as error:
             message = f"Failed to download checkpoints from {uri}. {error}"
@@ -145,7 +146,7 @@ class CheckpointSync:
     def __init__(self, storage: JobStorage, directory: Path, uri: str) -> None:
         self._storage = storage
         self._directory = directory
-        self._uri = uri.rstrip("/")
+        self._uri = uri
         self._seen: dict[Path, tuple[int, int]] = {}
 
     def restore(self) -> None:
@@ -164,7 +165,9 @@ class CheckpointSync:
             try:
                 version = _version(path)
                 if self._seen.get(path) != version:
-                    self._storage.upload(path, f"{self._uri}/{path.relative_to(self._directory).as_posix()}")
+                    self._storage.upload(
+                        path, f"{self._uri.rstrip('/')}/{path.relative_to(self._directory).as_posix()}"
+                    )
                     self._seen[path] = version
             except FileNotFoundError:
                 continue

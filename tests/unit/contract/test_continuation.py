@@ -92,7 +92,7 @@ def test_a_continuation_meets_and_saves_where_the_first_run_did_and_has_jobs_of_
     request = training_job_request(continued_by, 1, 2)
     assert request["TrainingJobName"] == "muster-run-x2-r1-a2"
     assert request["Environment"]["MUSTER_ATTEMPT"] == "5"
-    assert request["CheckpointConfig"]["S3Uri"] == "s3://bucket/checkpoints/run/r1"
+    assert request["CheckpointConfig"]["S3Uri"] == "s3://bucket/checkpoints/run/r1/"
     document = RunDocument.of(continued_by)
     assert (document.rendezvous_uri, document.run, document.rendezvous_name) == (
         "s3://bucket/rendezvous/run/",

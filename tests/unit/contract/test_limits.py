@@ -329,11 +329,11 @@ LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"output_data_config": {"compression_type": "NONE"}},
         {"output_data_config": {"compression_type": "None"}},
     ),
-    # 977: with the run's name and the rank behind it, 1,024.
+    # 976: with the run's name, the rank and the slash behind it, 1,024.
     (
         "checkpoint_config.s3_uri",
+        {**PROGRAM, "checkpoint_config": {"s3_uri": uri(976)}},
         {**PROGRAM, "checkpoint_config": {"s3_uri": uri(977)}},
-        {**PROGRAM, "checkpoint_config": {"s3_uri": uri(978)}},
     ),
     (
         "checkpoint_config.local_path",
