@@ -211,5 +211,5 @@ def _not_created(current: Attempt, failure_class: FailureClass, reason: str) -> 
 
 def _obey_fence(run: ActiveRun, name: str) -> None:
     """Stop the job if a fence was raised during its creation, because the call that raised it did not find the job."""
-    if run.documents.fence() is not None:
+    if run.is_stopping:
         run.jobs.stop(name)

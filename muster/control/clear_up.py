@@ -14,7 +14,7 @@ from muster.control.control_plane import ControlPlane
 from muster.control.finish import finish_run
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
-from muster.control.stop import StillRunningError, raise_fence_and_stop, verify_stopped
+from muster.control.stop import StillRunningError, stop_jobs, verify_stopped
 
 _SHARE_FOR_STOPPING = 0.8  # of the time budget; the rest is for settling
 
@@ -59,7 +59,7 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
         run.documents.raise_fence(ended.fence)
         try:
-            raise_fence_and_stop(run, ended.fence)
+            stop_jobs(run)
         except Exception as error:
             # The check below lists the jobs, so it works even where a record cannot be read.
             failure = error

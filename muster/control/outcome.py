@@ -39,6 +39,9 @@ def end_attempt(
 
     `seen` is the record, if it was read before. None: another attempt is the current one, and nothing was done.
     """
+    if seen is not None and seen.record is not None and seen.record.decision is not None:
+        # A repeated event: the decision stands, and no fact is needed again.
+        return announce_end(plane, replica, seen.record) if seen.record.current.attempt == ended.attempt else None
     ended, facts = _gather(replica, ended)
     record, written = replica.update(lambda record: decide_end(record, ended, facts), seen)
     if record is None or record.current.attempt != ended.attempt or record.decision is None:

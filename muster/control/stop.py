@@ -45,7 +45,7 @@ def stop_run(plane: ControlPlane, request: StopRequest) -> None:
     fence = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason=reason, at=at)
     if run.documents.raise_fence(fence) is fence:
         plane.bus.emit(QuorumLost(at=at, run=request.run, reason=reason))
-    raise_fence_and_stop(run, fence)
+    stop_jobs(run)
 
 
 class StillRunningError(Exception):
@@ -59,6 +59,15 @@ def raise_fence_and_stop(run: ActiveRun, fence: Fence) -> None:
         Exception: the first error of a replica, after all of them have been asked.
     """
     run.documents.raise_fence(fence)
+    stop_jobs(run)
+
+
+def stop_jobs(run: ActiveRun) -> None:
+    """Ask every job of a run whose fence is raised to stop.
+
+    Raises:
+        Exception: the first error of a replica, after all of them have been asked.
+    """
     in_parallel(_stop_replica, run.replicas)
 
 

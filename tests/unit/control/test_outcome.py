@@ -48,6 +48,21 @@ def test_an_end_is_decided_once_and_announced_to_the_workflow(harness: ControlHa
     assert harness.record().current.status == "Completed"
 
 
+def test_a_repeated_event_gathers_no_facts_again(harness: ControlHarness) -> None:
+    harness.plan(cost_ceiling_usd=100.0)
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    event = harness.last_event(harness.job())
+    harness.react(event)
+    before = harness.cloud.calls.counts()
+    assert harness.react(event).what == "announced again: the decision was already recorded"
+    again = harness.cloud.calls.counts() - before
+    # The run's record is read once; the marks and the token are repeated, the fence, the bill and the sum are not.
+    assert again["GetObject"] == 1
+    assert again["DescribeTrainingJob"] == again["ListObjectsV2"] == 0
+    assert again["SendTaskSuccess"] == 1
+
+
 def test_an_end_that_is_reported_again_is_announced_again_and_not_decided_again(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
