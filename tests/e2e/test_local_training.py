@@ -83,13 +83,31 @@ def test_a_process_sees_its_job_and_nothing_of_the_host(workshop: Workshop, monk
     assert environment["TRAINING_JOB_NAME"] == shown["TrainingJobName"]
     assert environment["TRAINING_JOB_ARN"] == shown["TrainingJobArn"]
     assert environment["AWS_ENDPOINT_URL"] == workshop.cloud.endpoint
-    assert environment["AWS_ACCESS_KEY_ID"].startswith("ASIA")
     root = workshop.cloud.state
     secrets = (root.secret_access_key, root.admin_token, root.access_key_id)
     assert not any(secret in value for value in environment.values() for secret in secrets)
     assert not {"USER", "LOGNAME", "VIRTUAL_ENV", "AWS_PROFILE"} & environment.keys()
     assert environment["HOME"] != os.path.expanduser("~")  # noqa: PTH111
     assert environment["HOME"].startswith(str(workshop.cloud.directory.root))
+
+
+# What SageMaker documents of a container's environment, what a request adds, what an image may set, and what is ours.
+DOCUMENTED = {"TRAINING_JOB_NAME", "TRAINING_JOB_ARN"}
+OF_AN_IMAGE = {
+    *("PATH", "LANG", "LC_CTYPE", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"),
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+}
+OURS = {
+    *("SAGEMAKER_BASE_DIR", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE", "SSL_CERT_FILE"),
+    *("REQUESTS_CA_BUNDLE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_EC2_METADATA_DISABLED"),
+}
+
+
+def test_a_container_has_the_documented_environment_and_no_region(workshop: Workshop) -> None:
+    shown = workshop.run("report", Environment={"SOME": "value"})
+    environment = report_of(workshop, shown["TrainingJobName"])["environment"]
+    assert environment.keys() - OF_AN_IMAGE == DOCUMENTED | OURS | {"SOME"}
 
 
 def test_a_process_has_the_rights_of_its_role_and_no_more(workshop: Workshop) -> None:

@@ -12,7 +12,8 @@ from ministack.services import iam, sts
 
 from muster.local.ministack.host import Account
 
-_SESSION_SECONDS = 24 * 3600
+SESSION_SECONDS = 24 * 3600.0
+"""How long a session of the platform lasts."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,6 @@ class RoleCredentials:
     access_key_id: str
     secret_access_key: str
     session_token: str
-
-    def variables(self) -> dict[str, str]:
-        """As environment variables."""
-        return {
-            "AWS_ACCESS_KEY_ID": self.access_key_id,
-            "AWS_SECRET_ACCESS_KEY": self.secret_access_key,
-            "AWS_SESSION_TOKEN": self.session_token,
-        }
 
 
 def role_admits(account: Account, role_arn: str, service: str, source_arn: str) -> bool:
@@ -63,8 +56,8 @@ def role_admits(account: Account, role_arn: str, service: str, source_arn: str) 
     return admitted
 
 
-def role_session(account: Account, role_arn: str, name: str) -> RoleCredentials:
-    """A session of the role, as the service itself makes one for a job."""
+def role_session(account: Account, role_arn: str, name: str, seconds: float = SESSION_SECONDS) -> RoleCredentials:
+    """A session of the role for `seconds`, as the service itself makes one for a job."""
     role_name = role_arn.rsplit("/", 1)[-1]
     credentials = RoleCredentials(
         access_key_id=f"ASIA{secrets.token_hex(8).upper()}",
@@ -80,7 +73,7 @@ def role_session(account: Account, role_arn: str, name: str) -> RoleCredentials:
             "PrincipalType": "AssumedRole",
             "SecretAccessKey": credentials.secret_access_key,
             "SessionToken": credentials.session_token,
-            "Expiration": time.time() + _SESSION_SECONDS,
+            "Expiration": time.time() + seconds,
         },
     )
     return credentials

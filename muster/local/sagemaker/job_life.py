@@ -36,7 +36,7 @@ class Machine:
     place: Path
     """Directory for the trees of all jobs."""
     endpoint: Mapping[str, str]
-    """Environment variables with which a process reaches the service."""
+    """Environment variables with which a container reaches the service."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Platform:
     machine: Machine
     storage: JobStorage
     open_log: Callable[[], LogSink]
-    variables: Callable[[], dict[str, str]]
-    """The platform's part of a process's environment, with fresh credentials of the role."""
+    variables: Callable[[JobTree], dict[str, str]]
+    """The platform's part of the environment of the process in a tree, with what gives it the role's credentials."""
 
 
 class _EndError(Exception):
@@ -176,7 +176,7 @@ class Lifecycle:
         code = platform.machine.settings.code
         child = platform.machine.processes.spawn(
             local_image.command(algorithm),
-            env=local_image.environment(tree, code, request, platform.variables()),
+            env=local_image.environment(tree, code, request, platform.variables(tree)),
             cwd=local_image.working_directory(code, tree),
             log=tree.log,
         )

@@ -46,6 +46,11 @@ class JobTree:
         return self.place / "log"
 
     @property
+    def credentials_token(self) -> Path:
+        """The file with the token for the process's credentials."""
+        return self.place / "credentials-token"
+
+    @property
     def model(self) -> Path:
         """The content of model.tar.gz."""
         return self.root / "model"

@@ -17,9 +17,10 @@ from muster.local.faults import QuotaError
 from muster.local.ministack.host import Host
 from muster.local.ministack.role_sessions import role_admits, role_session, session_may
 from muster.local.sagemaker import documented_limits, request_validation, service_errors, state_changes
+from muster.local.sagemaker.container_credentials import CredentialEndpoint
 from muster.local.sagemaker.job_life import Lifecycle, Machine, Platform
 from muster.local.sagemaker.job_storage import JobStorage
-from muster.local.sagemaker.job_tree import instance_type
+from muster.local.sagemaker.job_tree import JobTree, instance_type
 from muster.local.sagemaker.log_shipping import LogSink
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION, RoleClients
 from muster.local.sagemaker.training_job import Change, Job
@@ -69,6 +70,7 @@ class TrainingService:
         self._machine = machine
         self._jobs: dict[str, Job] = {}
         self._clients = RoleClients(host.account, machine.endpoint)
+        self._credentials = CredentialEndpoint()
         self._events = state_changes.EventDispatcher(self._send, machine.faults)
         self.operations: dict[str, Callable[[Any, Authorise], Document]] = {
             "CreateTrainingJob": self._create,
@@ -194,9 +196,10 @@ class TrainingService:
         )
         Lifecycle(job, platform).run()
 
-    def _variables(self, job: Job) -> dict[str, str]:
-        credentials = role_session(self._host.account, job.request["RoleArn"], _CONTAINER_SESSION)
-        return {"TRAINING_JOB_ARN": job.arn, **self._machine.endpoint, **credentials.variables()}
+    def _variables(self, job: Job, tree: JobTree) -> dict[str, str]:
+        make = partial(role_session, self._host.account, job.request["RoleArn"], _CONTAINER_SESSION)
+        credentials = self._credentials.offer(make, tree.credentials_token)
+        return {"TRAINING_JOB_ARN": job.arn, **self._machine.endpoint, **credentials}
 
     def _open_log(self, job: Job) -> LogSink:
         """A new log stream for a process; without the right to write logs a sink that drops everything."""

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 from muster.local.calls import CallLog
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
-from muster.local.process_environment import endpoint_variables
+from muster.local.process_environment import container_variables, endpoint_variables
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.service.certificates import Certificates, ensure_certificates
 from muster.local.service.fault_book import FaultBook
@@ -167,7 +167,7 @@ def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, p
 
     account = Account(settings.account_id, settings.region)
     faults, calls = FaultBook(), CallLog()
-    endpoint = endpoint_variables(state.endpoint, state.region, state.ca_file)
+    endpoint = container_variables(state.endpoint, state.ca_file)
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", endpoint)
     training = TrainingService(Host(account, asyncio.get_running_loop()), machine)
     return Gateway(account, training, AdminApi(state.admin_token, training, faults, calls), faults, calls)
