@@ -17,6 +17,8 @@ ENV_DOCUMENT = "MUSTER_DOCUMENT"
 ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
 ENV_ATTEMPT = "MUSTER_ATTEMPT"
+# SageMaker documents no variable for the region, so the request sets one.
+ENV_REGION = "MUSTER_REGION"
 
 
 class RunDocument(Document):
