@@ -17,6 +17,7 @@ from typing import NotRequired, TypedDict
 from ministack.core import iam_actions, lambda_runtime, responses
 from ministack.services import cloudwatch_logs, lambda_svc, scheduler, stepfunctions
 
+from muster.local.ministack import policy_variables
 from muster.local.ministack.code_cache import CodeCache
 
 # An invocation that waits this long for a free slot is refused, as on AWS.
@@ -53,6 +54,7 @@ class _StartExecution(TypedDict):
 def adapt(code_cache: Path) -> None:
     """Adapt MiniStack. Call it once, before anything is served."""
     lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
+    policy_variables.install()
     _let_invocations_wait()
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)

@@ -21,7 +21,7 @@ from muster.local.ministack import callers
 from muster.local.ministack.host import Account
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
-from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
+from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
 from muster.local.service.admin_api import AdminApi
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.http_request import EndpointRequest, break_off, discard
@@ -97,7 +97,8 @@ class Gateway:
 
         try:
             document = json.loads(await request.body() or b"{}")
-            answer = self.training.call(operation, document, authorise)
+            caller = Caller(authorise, callers.session_tags_of(callers.access_key_of(request)))
+            answer = self.training.call(operation, document, caller)
         except json.JSONDecodeError as error:
             return _error(Call("sagemaker", operation), "SerializationException", str(error), 400)
         except ServiceError as error:
