@@ -22,8 +22,8 @@ METRIC_NAMESPACES = [NAMESPACE, TRAINING_LOG_GROUP]
 class ReplicaRole(Construct):
     """What SageMaker and the training container need, in this stack's bucket alone.
 
-    A deployment can bring a role of its own (`replica_role_arn`) and is then responsible for its permissions; the stack
-    makes none.
+    A deployment can bring a role of its own (`replicas.role_arn`) and is then responsible for its permissions; the
+    stack makes none.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class ReplicaRole(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
-        if settings.replica_role_arn is not None:
-            self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replica_role_arn, mutable=False)
+        if settings.replicas.role_arn is not None:
+            self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replicas.role_arn, mutable=False)
             return
         statements = [
             *_bucket(bucket),

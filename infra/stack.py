@@ -1,4 +1,4 @@
-"""The stack: one per account and region. It only composes constructs."""
+"""The stack. It only composes constructs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from infra.monitoring.introduction import example_input, introduction
 from infra.monitoring.watched_resources import WatchedResources
 from infra.rendezvous_bucket import InboxTopic, RendezvousBucket
 from infra.replica_role import ReplicaRole
-from infra.settings.stack_settings import STACK_NAME, StackSettings
+from infra.settings.stack_settings import StackSettings
 from infra.workflow.state_machine import Workflow
 
 
@@ -45,12 +45,12 @@ class MusterStack(Stack):
     def __init__(self, scope: Construct, settings: StackSettings, files: StackFiles) -> None:
         super().__init__(
             scope,
-            STACK_NAME,
+            settings.stack.name,
             description="Muster: N independent SageMaker training jobs as one DiLoCo run",
             analytics_reporting=False,
         )
         inbox = InboxTopic(self, "Inbox").topic
-        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket_name).bucket
+        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket.name).bucket
         package = Asset(self, "ReplicaPackage", path=str(files.replica_package))
         replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket, package=package).role
         bus = EventBus(self, "Events").bus
@@ -59,7 +59,7 @@ class MusterStack(Stack):
             code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
             bus=bus,
-            log_retention_days=settings.log_retention_days,
+            log_retention_days=settings.watch.log_retention_days,
             environment={
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,
@@ -93,8 +93,8 @@ class MusterStack(Stack):
         self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic
     ) -> None:
         """Alarms and dashboard, unless the deployment does without them."""
-        alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.health_alarms else []
-        if not settings.dashboard:
+        alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.watch.health_alarms else []
+        if not settings.watch.dashboard:
             return
         links = ConsoleLinks(self, "Console")
         text = introduction(
@@ -114,5 +114,5 @@ class MusterStack(Stack):
 
 def _queue_limit(settings: StackSettings) -> dict[str, str]:
     """The variable that makes runs queue up; absent where the deployment sets no limit."""
-    limit = settings.max_concurrent_replicas
+    limit = settings.runs.max_concurrent_replicas
     return {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}
