@@ -47,9 +47,7 @@ def deploy(
     shutil.rmtree(assembly, ignore_errors=True)  # it would accumulate the bundles of earlier deployments
     # Not in the root, where the CLI would find cdk.json and run the app before the bootstrap, too.
     file = outputs.parent / SETTINGS_FILE
-    file.write_text(
-        toml_text(settings.tables), encoding="utf-8"
-    )
+    file.write_text(toml_text(settings.tables), encoding="utf-8")
     runner = CommandRunner(outputs.parent, cdk_environment(environment, target, assembly, file), log)
     # Synthesis and bootstrap are independent: side by side they take half as long.
     steps = [runner.start("app.py", [sys.executable, str(ROOT / "app.py")])]
