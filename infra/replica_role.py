@@ -8,6 +8,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
+from infra.encryption import use_key
 from infra.policy import Statement, Target, list_under, policy_statements, read, service_of_account
 from infra.settings.stack_settings import ReplicasTable, StackSettings
 from muster.contract.aws.metric_names import NAMESPACE
@@ -41,6 +42,7 @@ class ReplicaRole(Construct):
             *_package(package),
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
+            *use_key(settings.stack.kms_key_arn),
             *_data(stack, settings.replicas),
         ]
         self.role = iam.Role(

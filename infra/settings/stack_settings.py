@@ -18,6 +18,8 @@ from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, Rol
 
 DEFAULT_STACK = "Muster"
 DEFAULT_JOB_PREFIX = "muster"
+SETTINGS_METADATA = "Muster"
+"""The key of the template's metadata under which a stack carries its settings."""
 LOCAL_IMAGE = "muster-local/python"  # the only image of the embedded cloud
 
 
@@ -238,6 +240,12 @@ class StackSettings(SettingsTable):
     def tables(self) -> dict[str, dict[str, Any]]:
         """The keys that are set, by table, as a settings file writes them."""
         return self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+
+    @property
+    def recorded(self) -> dict[str, dict[str, Any]]:
+        """What the stack's template carries: the keys that are set, and the job prefix, which runs depend on."""
+        tables = self.tables
+        return {**tables, "stack": {**tables.get("stack", {}), "job_prefix": self.job_prefix}}
 
     @property
     def job_prefix(self) -> str:

@@ -162,8 +162,8 @@ def _is_ours(replica: ActiveReplica, event: JobStateChange, current: Attempt) ->
 
 def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
     updated = replica.update(lambda record: _with_history(record, event), seen).record
-    chosen = updated is not None and updated.current.instance_type
-    if chosen and seen.record is not None and seen.record.current.instance_type is None:
+    before = seen.record
+    if updated is not None and updated.current.instance_type and before and before.current.instance_type is None:
         # Until now the attempt counted as the dearest of the preferences.
         note_launch(replica, updated.current)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"

@@ -86,7 +86,7 @@ def role_session(account: Account, grant: RoleGrant, name: str, seconds: float =
     sts.register_session(
         credentials.access_key_id,
         {
-            "Arn": f"arn:aws:sts::{account.account_id}:assumed-role/{role_name}/{name}",
+            "Arn": f"arn:{account.partition}:sts::{account.account_id}:assumed-role/{role_name}/{name}",
             "UserId": f"{role_name}:{name}",
             "AccountId": account.account_id,
             "PrincipalType": "AssumedRole",
