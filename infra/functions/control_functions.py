@@ -56,7 +56,7 @@ class ControlFunctions:
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
             Target.JOBS: _job_arns(stack, settings.job_prefix),
-            Target.REPLICA_ROLE: [resources.replica_role.role_arn],
+            Target.REPLICA_ROLE: [resources.replica_role.role_arn, *settings.replicas.further_role_arns],
             Target.TIMERS: [
                 stack.format_arn(
                     service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"

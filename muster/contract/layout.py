@@ -13,6 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Every first part of a key in the stack's bucket: nothing else belongs under these names.
+STACK_FOLDERS = (
+    *("control", "queue", "runs", "rendezvous", "checkpoints", "output"),
+    *("inbox", "source", "packages"),
+)
+
 
 def s3_uri(bucket: str, key: str) -> str:
     """`s3://bucket/key`."""

@@ -41,7 +41,7 @@ def make_plan(
         SpecError: the input is not a spec that can be run; nothing was written.
         RunNameTakenError: the run name belongs to another execution.
     """
-    spec = _completed(parse_spec(request.input), defaults, request.execution_name)
+    spec = _completed(parse_spec(request.input), defaults, place, request.execution_name)
     if replica_cap is not None and spec.replicas > replica_cap:
         allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
@@ -69,12 +69,12 @@ def make_plan(
     return plan
 
 
-def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec:
+def _completed(spec: Spec, defaults: StackDefaults, place: Place, execution_name: str) -> Spec:
     problems = []
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
-    problems += defaults.problems(spec)
+    problems += defaults.problems(spec, place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))
