@@ -13,7 +13,7 @@ quick and a container needs only the packages of what it uses. Trainers written 
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Type checkers read the name, not the value. Importing typing would take most of the time of `import muster`.
 TYPE_CHECKING = False
