@@ -61,8 +61,8 @@ class StoredPart(Document):
 class StoredDocument(StoredPart):
     """A document that Muster stores and that another version of Muster may read or rewrite.
 
-    A class with `steps` also has the field `readable_from`, the oldest version of Muster that reads its form: only the
-    document itself can tell that to a version that came before it. Both defaults are those of `current_form`.
+    A class with `steps` also has the field `readable_from`, the oldest version of Muster that reads its form: older
+    versions can learn that from the document alone. Both defaults are those of `current_form`.
     """
 
     steps: ClassVar[tuple[FormStep, ...]] = ()

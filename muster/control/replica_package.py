@@ -39,7 +39,7 @@ class ReplicaPackage:
             ConflictError: others kept replacing it.
         """
         if not keep(store, self.key, lambda: self._body):
-            # Created by nobody else meanwhile, or by another plan just now.
+            # If this fails, another plan has just stored it.
             store.create(self.key, self._body, "application/zip")
         return store.uri(self.key)
 

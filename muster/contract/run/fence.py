@@ -43,10 +43,10 @@ def _with_cause(fields: Fields) -> Fields:
 class Fence(StoredDocument):
     """Why a run is stopping. The first fence that is written is valid."""
 
-    steps: ClassVar[tuple[FormStep, ...]] = (FormStep("0.2.0", _with_cause),)
+    steps: ClassVar[tuple[FormStep, ...]] = (FormStep("0.1.0", _with_cause),)
 
     version: int = 2
-    readable_from: str | None = "0.2.0"
+    readable_from: str | None = "0.1.0"
     verdict: Verdict
     cause: FenceCause
     reason: str
