@@ -40,7 +40,7 @@ def test_what_a_run_leaves_in_the_rendezvous_is_kept_and_only_becomes_cheaper(te
     assert "ExpirationInDays" not in rule
     # Not the classes that must be restored before they can be read.
     assert rule["Transitions"] == [{"StorageClass": "STANDARD_IA", "TransitionInDays": 35}]
-    assert rule["ObjectSizeGreaterThan"] == str(128 * 1024)
+    assert int(rule["ObjectSizeGreaterThan"]) == 128 * 1024
     [aborting] = [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
     assert "Prefix" not in aborting
     assert {rule["Status"] for rule in rules} == {"Enabled"}
@@ -151,7 +151,7 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
     assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
-    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{}}'
+    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{},"version":1}'
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:
