@@ -28,7 +28,6 @@ class FunctionResources:
 
     bucket: s3.IBucket
     replica_role: iam.IRole
-    package_uri: str
     inbox: sns.ITopic
 
 
@@ -66,7 +65,6 @@ class ControlFunctions:
         }
         self._variables = {
             "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
-            "MUSTER_PACKAGE_URI": resources.package_uri,
             "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
             "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
             "MUSTER_TOPIC_ARN": self.people.topic_arn,

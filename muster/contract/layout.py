@@ -114,6 +114,10 @@ class RunLayout:
         """Prefix of the commits, whose keys sort by round."""
         return f"{self.rendezvous}commits/"
 
+    def commit(self, round_: int) -> str:
+        """The commit of a round."""
+        return f"{self.commits}{round_:08d}.json"
+
     def checkpoints(self, rank: int) -> str:
         """Prefix with which SageMaker syncs a replica's checkpoint directory."""
         return f"checkpoints/{self.run}/r{rank}/"
