@@ -52,7 +52,7 @@ def end_attempt(
     if not written:
         return outcome
     if outcome.decision.next is Next.RERUN:
-        announce_rerun(plane.bus, record)
+        announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
     return replace(outcome, fresh=True)
 
 
