@@ -16,15 +16,16 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from muster.local.calls import Call, CallLog
+from muster.local.calls import Call
+from muster.local.cloud_state import OBSERVER_HEADER
+from muster.local.faults import throttled
 from muster.local.ministack import callers
 from muster.local.ministack.host import Account
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
-from muster.local.service.admin_api import AdminApi
-from muster.local.service.fault_book import FaultBook
+from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.http_request import EndpointRequest, break_off, discard
 from muster.local.service.recognition import recognise, resources, signed_region
 
@@ -42,8 +43,7 @@ class Gateway:
     account: Account
     training: TrainingService
     admin: AdminApi
-    faults: FaultBook
-    calls: CallLog
+    books: Books
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -70,8 +70,10 @@ class Gateway:
             return
         role, session = callers.caller_of(access_key)
         caller = SERVICE_PRINCIPAL if session == PLATFORM_SESSION else role
-        self.calls.add(call, caller)
-        fault = self.faults.take_call(call, caller, await resources(request, call))
+        self.books.calls.add(call, caller)
+        fault = self.books.faults.take_call(call, caller, await resources(request, call))
+        if fault is None and not self.admin.knows(request.headers.get(OBSERVER_HEADER, "")):
+            fault = None if self.books.rates.allows(call) else throttled(call.service, call.operation)
         if fault is None or fault.after_effect:
             await self._answer(request, call, send if fault is None else discard)
         if fault is None:
