@@ -112,14 +112,17 @@ class RendezvousBucket(Construct):
             "WrittenOnce",
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
-                *("control/*/waiting/*", "control/*/spent/*"),
-                *("control/*/lineage.json", "control/*/continued_by.json", "control/*/report.html", "runs/*"),
+                *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
+                *("control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", "control/*/queue_token.json", "queue/*", f"{SOURCE}*", f"{PACKAGES}*"],
+            [
+                *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
+                *("queue/*", f"{SOURCE}*", f"{PACKAGES}*"),
+            ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 
