@@ -30,7 +30,7 @@ class InboxTopic(Construct):
 
     def __init__(self, scope: Construct, construct_id: str) -> None:
         super().__init__(scope, construct_id)
-        self.topic = sns.Topic(self, "Topic", display_name="Muster: specs in the inbox")
+        self.topic = sns.Topic(self, "Topic", display_name="Muster: specs in the inbox", enforce_ssl=True)
         allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
 
 
