@@ -131,8 +131,22 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         quotas=tuple(quotas(ranks)),
         cost=cost(ranks, context.prices),
         source=None if source is None else _archive(source),
-        remarks=(*context.remarks, *unknown_types(name for item in ranks for name in item.instance_types)),
+        remarks=(
+            *context.remarks,
+            *_bounds(ranks, context.prices),
+            *unknown_types(name for item in ranks for name in item.instance_types),
+        ),
     )
+
+
+def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:
+    """A remark on every set of preferences: which of them SageMaker will choose is known only when a job has it."""
+    chosen_from = {spec.instance_types for spec in ranks if spec.instance_preferences is not None}
+    return [
+        f"SageMaker chooses among {', '.join(types)}: the cost is an upper bound, with {prices.dearest(types)}"
+        for types in sorted(chosen_from)
+        if len(types) > 1
+    ]
 
 
 def _archive(source: PackedSource) -> SourceArchive:
