@@ -17,7 +17,8 @@ from infra.deploy.cdk_tools import JSII_ENVIRONMENT, ROOT
 from infra.gate.finding import Finding, GateError
 from infra.gate.tools import run
 from infra.gate.variants import VARIANTS
-from infra.settings.stack_settings import StackSettings
+from infra.settings.settings_file import parse_settings
+from infra.settings.stack_settings import Platform
 
 if TYPE_CHECKING:
     from aws_cdk import App
@@ -82,7 +83,7 @@ def _write_variant(variant: str, folder: Path) -> None:
     # The checkers look at the template alone: the functions' code is a small archive, which needs no installation.
     archive = build_replica_package(ROOT)
     files = StackFiles(bundle=archive, replica_package=archive, definition=ROOT / "statemachine" / "run.asl.json")
-    MusterStack(app, StackSettings.from_context(VARIANTS[variant].get), files)
+    MusterStack(app, parse_settings(VARIANTS[variant], Platform.AWS), files)
     write_assembly(app)
 
 

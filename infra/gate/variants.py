@@ -4,58 +4,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from infra.deploy.place import Place
+from infra.settings.settings_file import Tables
 
 ACCOUNT = "123456789012"
 
-VARIANTS: Mapping[str, Mapping[str, object]] = {
+_KEY = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/11111111-2222-3333-4444-555555555555"
+
+VARIANTS: Mapping[str, Tables] = {
     "default": {},
     # Everything that a deployment can add.
     "full": {
-        "replica_image": f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/training:7",
-        "replica_instance_type": "ml.g5.2xlarge",
-        "replica_vpc": {"subnets": ["subnet-0a1b2c3d"], "security_group_ids": ["sg-0a1b2c3d"]},
-        "replica_kms_key_arn": f"arn:aws:kms:us-east-1:{ACCOUNT}:key/11111111-2222-3333-4444-555555555555",
-        "replica_tags": {"team": "research"},
-        "bucket_name": "muster-gate",
-        "notify_email": "team@example.com",
-        "max_concurrent_replicas": 100,
+        "stack": {
+            "kms_key_arn": _KEY,
+            "permissions_boundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
+            "tags": {"team": "research"},
+        },
+        "bucket": {"name": "muster-gate", "access_logs_bucket": "logs-gate", "access_logs_prefix": "muster/"},
+        "replicas": {
+            "image": f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/training:7",
+            "instance_type": "ml.g5.2xlarge",
+            "vpc": {"subnets": ["subnet-0a1b2c3d"], "security_group_ids": ["sg-0a1b2c3d"]},
+            "tags": {"team": "research"},
+        },
+        "runs": {"max_concurrent_replicas": 100},
+        "notify": {"email": "team@example.com"},
         "schedules": {"nightly": {"at": "cron(0 3 * * ? *)", "spec_key": "inbox/nightly.yaml"}},
     },
     # Everything that a deployment can leave out or bring itself.
     "least": {
-        "replica_role_arn": f"arn:aws:iam::{ACCOUNT}:role/replicas",
-        "sweep_hours": 0,
-        "health_alarms": False,
-        "dashboard": False,
+        "bucket": {"existing": "bucket-of-ours"},
+        "replicas": {"role_arn": f"arn:aws:iam::{ACCOUNT}:role/replicas"},
+        "runs": {"sweep_hours": 0},
+        "watch": {"health_alarms": False, "dashboard": False},
     },
 }
 """The settings of each variant."""
 
-
-@dataclass(frozen=True)
-class Place:
-    """A region, and what CloudFormation's pseudo parameters are there."""
-
-    partition: str
-    region: str
-    url_suffix: str
-
-    def pseudo(self) -> dict[str, str]:
-        """The pseudo parameters."""
-        return {
-            "AWS::Partition": self.partition,
-            "AWS::Region": self.region,
-            "AWS::AccountId": ACCOUNT,
-            "AWS::URLSuffix": self.url_suffix,
-        }
-
-
 PLACES = (
-    Place("aws", "us-east-1", "amazonaws.com"),
-    Place("aws-us-gov", "us-gov-west-1", "amazonaws.com"),
-    Place("aws-cn", "cn-north-1", "amazonaws.com.cn"),
+    Place("aws", ACCOUNT, "us-east-1"),
+    Place("aws-us-gov", ACCOUNT, "us-gov-west-1"),
+    Place("aws-cn", ACCOUNT, "cn-north-1", "amazonaws.com.cn"),
 )
 """One region of each partition."""
 
@@ -80,6 +71,12 @@ class Resolved:
         self.resources: Mapping[str, Mapping[str, Any]] = template["Resources"]
         self._mappings = template.get("Mappings", {})
         self._place = place
+        self._pseudo = {
+            "AWS::Partition": place.partition,
+            "AWS::Region": place.region,
+            "AWS::AccountId": place.account,
+            "AWS::URLSuffix": place.dns_suffix,
+        }
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
         """The properties of each resource of a type, by logical id."""
@@ -107,8 +104,7 @@ class Resolved:
     def _call(self, function: str, argument: Any) -> Any:
         match function:
             case "Ref":
-                pseudo = self._place.pseudo()
-                return pseudo[argument] if argument in pseudo else self._physical(argument, "Ref")
+                return self._pseudo.get(argument) or self._physical(argument, "Ref")
             case "Fn::GetAtt":
                 return self._physical(*argument)
             case "Fn::Join":
@@ -128,5 +124,5 @@ class Resolved:
         name = logical_id.lower() if kind == "AWS::S3::Bucket" else logical_id
         if kind not in _ARNS or (attribute == "Ref" and kind not in _REF_IS_ARN) or attribute not in ("Arn", "Ref"):
             return name if attribute == "Ref" else f"{name}.{attribute}"
-        arn = _ARNS[kind].format(region=self._place.region, account=ACCOUNT, name=name)
+        arn = _ARNS[kind].format(region=self._place.region, account=self._place.account, name=name)
         return f"arn:{self._place.partition}:{arn}"
