@@ -35,7 +35,9 @@ class InboxTopic(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, name: str) -> None:
         super().__init__(scope, construct_id)
-        self.topic = sns.Topic(self, "Topic", topic_name=name, display_name="Muster: specs in the inbox")
+        self.topic = sns.Topic(
+            self, "Topic", topic_name=name, display_name="Muster: specs in the inbox", enforce_ssl=True
+        )
         allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
 
 

@@ -130,7 +130,7 @@ class ControlFunctions:
 
         A function writes to it, because EventBridge alone can set neither the subject of a mail nor its lines.
         """
-        topic = sns.Topic(self._scopes["notify"], "People", display_name="Muster")
+        topic = sns.Topic(self._scopes["notify"], "People", display_name="Muster", enforce_ssl=True)
         if email is not None:
             # SNS asks the address for confirmation.
             topic.add_subscription(subscriptions.EmailSubscription(email))
