@@ -12,6 +12,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
+import muster
 from infra.functions.control_functions import ControlFunctions, FunctionResources
 from infra.functions.event_delivery import DeadLetters, EventBus
 from infra.functions.handler_function import HandlerSettings
@@ -87,6 +88,7 @@ class MusterStack(Stack):
             DeadLetterQueueUrl=dead_letters.queue_url,
             ExampleInput=example_input(settings.defaults, self.region),
             Region=self.region,
+            Version=muster.__version__,
         )
 
     def _watch(
