@@ -8,6 +8,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
+from infra.encryption import use_key
 from infra.policy import Statement, Target, list_under, policy_statements, read, service_of_account
 from infra.settings.stack_settings import StackSettings
 from muster.contract.aws.metric_names import NAMESPACE
@@ -22,8 +23,8 @@ METRIC_NAMESPACES = [NAMESPACE, TRAINING_LOG_GROUP]
 class ReplicaRole(Construct):
     """What SageMaker and the training container need, in this stack's bucket alone.
 
-    A deployment can bring a role of its own (`replica_role_arn`) and is then responsible for its permissions; the stack
-    makes none.
+    A deployment can bring a role of its own (`replicas.role_arn`) and is then responsible for its permissions; the
+    stack makes none.
     """
 
     def __init__(
@@ -31,8 +32,8 @@ class ReplicaRole(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
-        if settings.replica_role_arn is not None:
-            self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replica_role_arn, mutable=False)
+        if settings.replicas.role_arn is not None:
+            self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replicas.role_arn, mutable=False)
             return
         statements = [
             *_bucket(bucket),
@@ -40,6 +41,7 @@ class ReplicaRole(Construct):
             *_package(package),
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
+            *use_key(settings.stack.kms_key_arn),
         ]
         self.role = iam.Role(
             self,

@@ -1,11 +1,11 @@
-"""The stack: one per account and region. It only composes constructs."""
+"""The stack. It only composes constructs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import CfnOutput, Stack
+from aws_cdk import CfnOutput, PermissionsBoundary, Stack, Tags
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
@@ -13,6 +13,7 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 import muster
+from infra.encryption import encrypt_with
 from infra.functions.control_functions import ControlFunctions, FunctionResources
 from infra.functions.event_delivery import DeadLetters, EventBus
 from infra.functions.handler_function import HandlerSettings
@@ -21,9 +22,9 @@ from infra.monitoring.dashboard import Dashboard
 from infra.monitoring.health_alarms import HealthAlarms
 from infra.monitoring.introduction import example_input, introduction
 from infra.monitoring.watched_resources import WatchedResources
-from infra.rendezvous_bucket import InboxTopic, RendezvousBucket
+from infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
 from infra.replica_role import ReplicaRole
-from infra.settings.stack_settings import STACK_NAME, StackSettings
+from infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, StackSettings
 from infra.workflow.state_machine import Workflow
 
 
@@ -46,12 +47,17 @@ class MusterStack(Stack):
     def __init__(self, scope: Construct, settings: StackSettings, files: StackFiles) -> None:
         super().__init__(
             scope,
-            STACK_NAME,
+            settings.stack.name,
             description="Muster: N independent SageMaker training jobs as one DiLoCo run",
             analytics_reporting=False,
+            permissions_boundary=_boundary(settings.stack.permissions_boundary),
         )
-        inbox = InboxTopic(self, "Inbox").topic
-        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket_name).bucket
+        # The next deployment shows what changes, and keeps what its settings file leaves out.
+        self.template_options.metadata = {SETTINGS_METADATA: settings.recorded}
+        for key, value in settings.stack.tags.items():
+            Tags.of(self).add(key, value)
+        inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic
+        bucket = _bucket(self, settings.bucket, inbox)
         package = Asset(self, "ReplicaPackage", path=str(files.replica_package))
         replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket, package=package).role
         bus = EventBus(self, "Events").bus
@@ -60,7 +66,8 @@ class MusterStack(Stack):
             code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
             bus=bus,
-            log_retention_days=settings.log_retention_days,
+            log_retention_days=settings.watch.log_retention_days,
+            kms_key_arn=settings.stack.kms_key_arn,
             environment={
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,
@@ -74,7 +81,7 @@ class MusterStack(Stack):
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
         ).state_machine
         functions.connect(state_machine)
-        watched = WatchedResources(state_machine, functions.by_name, dead_letters)
+        watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
         self._watch(settings, watched, bucket=bucket, people=functions.people)
         self._output(
             StateMachineArn=state_machine.state_machine_arn,
@@ -90,13 +97,15 @@ class MusterStack(Stack):
             Region=self.region,
             Version=muster.__version__,
         )
+        if settings.stack.kms_key_arn is not None:
+            encrypt_with(self, settings.stack.kms_key_arn)
 
     def _watch(
         self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic
     ) -> None:
         """Alarms and dashboard, unless the deployment does without them."""
-        alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.health_alarms else []
-        if not settings.dashboard:
+        alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.watch.health_alarms else []
+        if not settings.watch.dashboard:
             return
         links = ConsoleLinks(self, "Console")
         text = introduction(
@@ -114,7 +123,18 @@ class MusterStack(Stack):
             CfnOutput(self, name, value=value)
 
 
+def _boundary(arn: str | None) -> PermissionsBoundary | None:
+    return None if arn is None else PermissionsBoundary.from_arn(arn)
+
+
+def _bucket(stack: Stack, table: BucketTable, inbox: sns.Topic) -> s3.IBucket:
+    """The stack's own bucket, or the one that the settings name."""
+    if table.existing is not None:
+        return s3.Bucket.from_bucket_name(stack, "Rendezvous", table.existing)
+    return RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=table).bucket
+
+
 def _queue_limit(settings: StackSettings) -> dict[str, str]:
     """The variable that makes runs queue up; absent where the deployment sets no limit."""
-    limit = settings.max_concurrent_replicas
+    limit = settings.runs.max_concurrent_replicas
     return {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}

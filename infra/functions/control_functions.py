@@ -48,7 +48,7 @@ class ControlFunctions:
         self._inbox = resources.inbox
         self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in FUNCTIONS}
         self._made: dict[str, lambda_.Function] = {}
-        self.people = self._people_topic(settings.notify_email)
+        self.people = self._people_topic(settings.notify.email)
         key = settings.defaults.kms_key_id
         self._arns: dict[Target, list[str]] = {
             Target.ANY: ["*"],
@@ -68,7 +68,7 @@ class ControlFunctions:
             "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
             "MUSTER_PACKAGE_URI": resources.package_uri,
             "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
-            "MUSTER_LAUNCHES_PER_SECOND": str(settings.launches_per_second),
+            "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
         }
         self._make_ready()

@@ -45,7 +45,7 @@ class Workflow(Construct):
             state_machine_type=sfn.StateMachineType.STANDARD,
             # As text in the template, where cfn-lint checks it; it would not check an uploaded file.
             definition_body=sfn.DefinitionBody.from_string(
-                json.dumps(armed_definition(definition, settings.rearm_seconds))
+                json.dumps(armed_definition(definition, settings.runs.rearm_seconds))
             ),
             definition_substitutions={
                 "Partition": stack.partition,
@@ -53,7 +53,7 @@ class Workflow(Construct):
             },
             role=role.without_policy_updates(),
             logs=sfn.LogOptions(
-                destination=ExpiringLogGroup(self, "Logs", days=settings.log_retention_days),
+                destination=ExpiringLogGroup(self, "Logs", days=settings.watch.log_retention_days),
                 level=sfn.LogLevel.ERROR,
                 # Inputs hold specs, and specs hold the values of users' environment variables.
                 include_execution_data=False,

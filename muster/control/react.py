@@ -28,6 +28,7 @@ from muster.contract.run.attempt import Attempt, Transition, granted_type
 from muster.contract.run.record import Decision, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
+from muster.control.cost_ceiling import note_launch
 from muster.control.documents import Seen
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
@@ -160,7 +161,11 @@ def _is_ours(replica: ActiveReplica, event: JobStateChange, current: Attempt) ->
 
 
 def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
-    replica.update(lambda record: _with_history(record, event), seen)
+    updated = replica.update(lambda record: _with_history(record, event), seen).record
+    chosen = updated is not None and updated.current.instance_type
+    if chosen and seen.record is not None and seen.record.current.instance_type is None:
+        # Until now the attempt counted as the dearest of the preferences.
+        note_launch(replica, updated.current)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping:

@@ -63,6 +63,13 @@ class SlowStart(_JobFault):
     seconds: float = Field(default=10.0, gt=0, description="How much longer it stays in Starting.")
 
 
+class SmallVolume(_JobFault):
+    """Give a job's volume fewer bytes for each of its VolumeSizeInGB, so that a test can fill it."""
+
+    kind: Literal["small-volume"] = "small-volume"
+    gigabyte_bytes: int = Field(gt=0, description="Bytes of the volume for each gigabyte of VolumeSizeInGB.")
+
+
 class QuotaError(_JobFault):
     """Refuse CreateTrainingJob with ResourceLimitExceeded."""
 
@@ -113,6 +120,7 @@ Fault = Annotated[
     | Crash
     | CapacityError
     | SlowStart
+    | SmallVolume
     | QuotaError
     | CallError
     | RateLimit

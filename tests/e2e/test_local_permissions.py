@@ -120,6 +120,75 @@ def test_a_role_that_does_not_trust_sagemaker_is_refused(workshop: Workshop, kin
     assert "Could not assume role" in str(caught.value)
 
 
+CHAINED = {"SessionChainingConfig": {"EnableSessionTagChaining": True}}
+
+
+class Launchers:
+    """A launcher's role for sessions with the tag `run`, and a job's role whose rights name that tag."""
+
+    def __init__(self, workshop: Workshop, trusted: list[str]) -> None:
+        self._workshop = workshop
+        own = f"arn:aws:s3:::{workshop.bucket}/${{aws:PrincipalTag/run}}/*"
+        sagemaker = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": trusted}
+        output = f"arn:aws:s3:::{workshop.bucket}/output/*"
+        self.job_role = workshop.make_role(
+            [allow("s3:PutObject", own), allow("s3:PutObject", output), allow("logs:*", "*")], sagemaker
+        )
+        anybody = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": ["sts:AssumeRole", "sts:TagSession"]}
+        self._launcher = workshop.make_role([allow("sagemaker:*", "*"), pass_role(self.job_role)], anybody)
+        self._key = workshop.access_key([allow(["sts:AssumeRole", "sts:TagSession"], self._launcher)])
+
+    def client(self, **tags: str) -> Any:
+        """SageMaker for a session of the launcher's role with these tags."""
+        cloud, key = self._workshop.cloud, self._key
+        sts = cloud.client("sts", aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"])
+        given = sts.assume_role(
+            RoleArn=self._launcher,
+            RoleSessionName="attempt",
+            Tags=[{"Key": name, "Value": value} for name, value in tags.items()],
+        )["Credentials"]
+        return cloud.client(
+            "sagemaker",
+            aws_access_key_id=given["AccessKeyId"],
+            aws_secret_access_key=given["SecretAccessKey"],
+            aws_session_token=given["SessionToken"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("key", "chained", "answer"),
+    [("one/a", True, "written"), ("two/a", True, "AccessDenied"), ("one/a", False, "AccessDenied")],
+)
+def test_session_tags_reach_the_job_if_they_are_chained(
+    workshop: Workshop, key: str, chained: bool, answer: str
+) -> None:
+    launchers = Launchers(workshop, ["sts:AssumeRole", "sts:TagSession"])
+    request = workshop.request("writer", workshop.bucket, key, RoleArn=launchers.job_role)
+    launchers.client(run="one").create_training_job(**{**request, **(CHAINED if chained else {})})
+    job = request["TrainingJobName"]
+    assert workshop.end(job)["TrainingJobStatus"] == "Completed"
+    assert workshop.log(job)[0][0] == answer
+
+
+def test_checkpoints_are_stored_with_the_sessions_tags(workshop: Workshop) -> None:
+    launchers = Launchers(workshop, ["sts:AssumeRole", "sts:TagSession"])
+    config = {"S3Uri": f"s3://{workshop.bucket}/two/checkpoints/"}
+    request = workshop.request("counter", "1", RoleArn=launchers.job_role, CheckpointConfig=config)
+    launchers.client(run="one").create_training_job(**request, **CHAINED)
+    shown = workshop.end(request["TrainingJobName"])
+    assert shown["TrainingJobStatus"] == "Failed"
+    assert "checkpoints" in shown["FailureReason"]
+
+
+def test_a_role_that_may_not_be_tagged_is_refused(workshop: Workshop) -> None:
+    launchers = Launchers(workshop, ["sts:AssumeRole"])
+    request = workshop.request("failing", "0", RoleArn=launchers.job_role)
+    with pytest.raises(ClientError) as caught:
+        launchers.client(run="one").create_training_job(**request, **CHAINED)
+    assert code_of(caught) == "ValidationException"
+    assert "Could not assume role" in str(caught.value)
+
+
 @pytest.mark.parametrize("service", ["sagemaker", "s3"])
 @pytest.mark.parametrize("key", ["test", ACCOUNT, "AKIAAAAAAAAAAAAAAAAA"])
 def test_well_known_and_made_up_keys_open_nothing(workshop: Workshop, service: str, key: str) -> None:

@@ -153,9 +153,8 @@ def with_defaults(tmp_path_factory: pytest.TempPathFactory) -> Template:
     """The stack of a deployment with a VPC, a key and a bucket's name of its own."""
     return synthesized(
         tmp_path_factory.mktemp("defaults"),
-        replica_vpc={"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
-        replica_kms_key_arn=KEY,
-        bucket_name="team-rendezvous",
+        replicas={"vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, "kms_key_arn": KEY},
+        bucket={"name": "team-rendezvous"},
     )
 
 
@@ -188,7 +187,7 @@ def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(
 
 def test_a_role_of_the_deployments_own_is_the_only_one_that_attempt_can_give(tmp_path: Path) -> None:
     role = "arn:aws:iam::123456789012:role/team/training"
-    template = synthesized(tmp_path, replica_role_arn=role)
+    template = synthesized(tmp_path, replicas={"role_arn": role})
     assert not [item for item in template.statements if item.role == "Replica"]
     passing = [item for item in template.statements if "iam:PassRole" in item.actions]
     assert [(item.role, item.resources) for item in passing if item.role != "Plan"] == [("Attempt", (role,))]
@@ -198,7 +197,7 @@ def test_a_role_of_the_deployments_own_is_the_only_one_that_attempt_can_give(tmp
 
 
 def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:
-    template = synthesized(tmp_path, job_prefix="TeamA")
+    template = synthesized(tmp_path, stack={"job_prefix": "TeamA"})
     for name in ("TeamA-run-r0-a1", "teama-run-r0-a1"):
         assert template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/{name}")
     assert not template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1")

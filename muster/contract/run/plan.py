@@ -67,6 +67,11 @@ class Plan(Document):
         )
 
     @property
+    def region(self) -> str:
+        """The AWS region of the stack: the execution, its jobs and the bucket are all in it."""
+        return self.execution_arn.split(":")[3]
+
+    @property
     def layout(self) -> RunLayout:
         """The keys of the run's objects."""
         return RunLayout(self.run)

@@ -17,6 +17,8 @@ ENV_DOCUMENT = "MUSTER_DOCUMENT"
 ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
 ENV_ATTEMPT = "MUSTER_ATTEMPT"
+# SageMaker documents no variable for the region, so the request sets one.
+ENV_REGION = "MUSTER_REGION"
 
 
 class RunDocument(Document):
@@ -33,6 +35,7 @@ class RunDocument(Document):
     grace_seconds: float = Field(ge=0)
     timeout_seconds: float = Field(gt=0)
     snapshot_rounds: int = Field(default=10, ge=1)
+    checkpoint_rounds: int = Field(default=1, ge=1)
     root: str | None = Field(
         default=None,
         description="the first run of the lineage; none for a run that continues no other",
@@ -52,6 +55,7 @@ class RunDocument(Document):
             grace_seconds=plan.spec.rendezvous.grace_seconds,
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
+            checkpoint_rounds=plan.spec.rendezvous.checkpoint_rounds,
             root=plan.lineage.root if plan.lineage else None,
         )
 

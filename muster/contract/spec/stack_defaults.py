@@ -27,7 +27,9 @@ class StackDefaults(Document):
         if spec.image or self.image or spec.algorithm_name:
             return []
         statement = "the spec sets none and the stack has no default"
-        return [StatedProblem("image", statement, "set image, or deploy the stack with -c replica_image=…")]
+        return [
+            StatedProblem("image", statement, "set image, or set replicas.image in muster.toml and deploy the stack")
+        ]
 
     def complete(self, spec: Spec) -> Spec:
         """The spec with the defaults written out.

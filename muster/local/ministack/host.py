@@ -12,6 +12,8 @@ from typing import TypeVar
 from ministack.core import responses
 from ministack.services import cloudwatch_logs, eventbridge
 
+from muster.local.region_partitions import partition_of
+
 _T = TypeVar("_T")
 
 
@@ -22,9 +24,14 @@ class Account:
     account_id: str
     region: str
 
+    @property
+    def partition(self) -> str:
+        """The partition of the region: aws, aws-cn, aws-us-gov."""
+        return partition_of(self.region)
+
     def arn(self, service: str, resource: str) -> str:
         """The ARN of a resource in this account and region."""
-        return f"arn:aws:{service}:{self.region}:{self.account_id}:{resource}"
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account_id}:{resource}"
 
 
 class Host:

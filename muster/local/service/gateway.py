@@ -19,14 +19,15 @@ from starlette.types import Receive, Scope, Send
 from muster.local.calls import Call, CallLog
 from muster.local.ministack import callers
 from muster.local.ministack.host import Account
+from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
-from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
+from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
 from muster.local.service import service_quotas
 from muster.local.service.admin_api import AdminApi
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.http_request import EndpointRequest, break_off, discard
-from muster.local.service.recognition import recognise, resources
+from muster.local.service.recognition import recognise, resources, signed_region
 
 # MiniStack's own interface is open to every caller: only what CloudFormation calls back stays reachable.
 _INTERNAL = ("/_ministack/", "/_localstack/", "/_aws/")
@@ -101,8 +102,12 @@ class Gateway:
                 raise ServiceError(refusal.code, refusal.message)
 
         try:
+            region = signed_region(request)
+            if region and region != self.account.region:
+                raise service_errors.foreign_region(region, self.account.region)
             document = json.loads(await request.body() or b"{}")
-            answer = self.training.call(operation, document, authorise)
+            caller = Caller(authorise, callers.session_tags_of(callers.access_key_of(request)))
+            answer = self.training.call(operation, document, caller)
         except json.JSONDecodeError as error:
             return _error(Call("sagemaker", operation), "SerializationException", str(error), 400)
         except ServiceError as error:

@@ -83,7 +83,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
             # A running exchange is stopped as well; until it ends it may be changing the state.
             with suppress(MusterError):
                 training.exchanges.wait()
-            path = tree.save_parameters(training.packing, training.state)
+            path = tree.save_stopped(training.packing, training.state)
             log.info("event=stopped saved=%s", path.name)
         raise
     training = context.rendezvous.training
@@ -92,7 +92,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
         raise TrainerError(message)
     # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the global state.
     training.exchanges.wait()
-    path = tree.save_parameters(training.packing, training.state)
+    path = tree.save_result(training.packing, training.state)
     uri = checkpoint_uri(document.rendezvous_uri, document.rendezvous_name, environment.rank, path)
     manifest = manifest_of(uri, training.state, context.metrics.latest())
     tree.write_manifest(manifest)
@@ -109,6 +109,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         document.timeout_seconds,
         stop,
         snapshot_rounds=document.snapshot_rounds,
+        checkpoint_rounds=document.checkpoint_rounds,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(

@@ -85,7 +85,16 @@ class Account:
         self.running[name] = Execution(**{**vars(self.running[name]), **changes})
 
     def settle(self, name: str, verdict: Verdict = Verdict.FAILED) -> None:
-        self.put(RunLayout(name).plan, Plan.make(name, "arn", "2026-11-21T09:00:00Z", PLACE, SPEC))
+        self.put(
+            RunLayout(name).plan,
+            Plan.make(
+                name,
+                f"arn:aws:states:us-east-1:123456789012:execution:Muster:{name}",
+                "2026-11-21T09:00:00Z",
+                PLACE,
+                SPEC,
+            ),
+        )
         now = timestamps.text(datetime.now(UTC))
         self.put(
             RunLayout(name).result,

@@ -17,7 +17,9 @@ GOLDEN = Path(__file__).parent / "plan_v1.json"
 
 def make_plan(**fields) -> Plan:
     spec = parse_spec({"replicas": 2, "trainer": "a.b:c", "image": "image:1", **fields})
-    return Plan.make("run", "arn:execution", "2026-01-01T00:00:00Z", PLACE, spec)
+    return Plan.make(
+        "run", "arn:aws:states:us-east-1:123456789012:execution:Muster:run", "2026-01-01T00:00:00Z", PLACE, spec
+    )
 
 
 def test_a_plan_of_the_first_release_keeps_its_digest_and_its_requests():
@@ -56,6 +58,7 @@ def test_a_request_isolates_nothing_and_names_no_torch_variable():
         "MUSTER_RUN": "run",
         "MUSTER_RANK": "1",
         "MUSTER_ATTEMPT": "2",
+        "MUSTER_REGION": "us-east-1",
     }
 
 
