@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from muster.local.admin_client import AdminClient, Calls, Faults
+from muster.local.admin_client import AdminClient, Calls, Clock, Faults
 from muster.local.cloud_errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError, StartError
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import DEFAULT_STATE, PORT_IN_USE, READY, CloudState, StateDirectory
@@ -46,6 +46,8 @@ class LocalCloud:
         self._admin = AdminClient(state, directory)
         self.faults = Faults(self._admin)
         """Faults on demand."""
+        self.clock = Clock(self._admin)
+        """The clock by which lifecycle rules act."""
         self.calls = Calls(self._admin)
         """Calls, counted by service, operation and caller."""
 

@@ -4,12 +4,15 @@
 |---|---|
 | `GET /_muster/status` | running jobs |
 | `GET /_muster/faults`, `POST` (a fault), `DELETE`, `DELETE /_muster/faults/ID` | the faults |
+| `POST /_muster/clock` (`{"seconds": N}`) | lifecycle rules act as if so many more seconds had passed; what is gone |
 | `GET /_muster/calls`, `DELETE` | calls counted by service, operation and caller |
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -21,10 +24,13 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from muster.local.calls import CallLog
+from muster.local.clock_advance import Advance
 from muster.local.faults import FAULT
+from muster.local.ministack.object_lifecycle import UnsupportedRuleError
 from muster.local.service.fault_book import FaultBook
 
 if TYPE_CHECKING:
+    from muster.local.ministack.host import Host
     from muster.local.sagemaker.training_service import TrainingService
 
 PREFIX = "/_muster"
@@ -33,9 +39,11 @@ PREFIX = "/_muster"
 class AdminApi:
     """An ASGI application for everything under the prefix."""
 
-    def __init__(self, token: str, training: TrainingService, faults: FaultBook, calls: CallLog) -> None:
+    def __init__(self, token: str, host: Host, training: TrainingService, faults: FaultBook, calls: CallLog) -> None:
         self._token = token
+        self._host = host
         self._training = training
+        self._ahead = timedelta()
         self._faults = faults
         self._calls = calls
         routes = [
@@ -44,6 +52,7 @@ class AdminApi:
             Route("/faults", self._add_fault, methods=["POST"]),
             Route("/faults", self._clear_faults, methods=["DELETE"]),
             Route("/faults/{identifier:int}", self._remove_fault, methods=["DELETE"]),
+            Route("/clock", self._advance_clock, methods=["POST"]),
             Route("/calls", self._report_calls),
             Route("/calls", self._reset_calls, methods=["DELETE"]),
         ]
@@ -83,6 +92,17 @@ class AdminApi:
         if not self._faults.remove(request.path_params["identifier"]):
             raise HTTPException(404)
         return JSONResponse({})
+
+    async def _advance_clock(self, request: Request) -> Response:
+        advance = Advance.model_validate_json(await request.body())
+        self._ahead += timedelta(seconds=advance.seconds)
+        now = datetime.now(UTC) + self._ahead
+        try:
+            # The host's calls are made on this loop: waiting for one here would wait for ever.
+            gone = await asyncio.to_thread(self._host.expire_objects, now)
+        except UnsupportedRuleError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        return JSONResponse({"gone": gone})
 
     async def _report_calls(self, _request: Request) -> Response:
         return JSONResponse([count.model_dump(mode="json") for count in self._calls.report()])

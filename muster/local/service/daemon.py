@@ -173,8 +173,9 @@ def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, p
     faults, calls = FaultBook(), CallLog()
     endpoint = container_variables(state.endpoint, state.ca_file)
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", endpoint)
-    training = TrainingService(Host(account, asyncio.get_running_loop()), machine)
-    return Gateway(account, training, AdminApi(state.admin_token, training, faults, calls), faults, calls)
+    host = Host(account, asyncio.get_running_loop())
+    training = TrainingService(host, machine)
+    return Gateway(account, training, AdminApi(state.admin_token, host, training, faults, calls), faults, calls)
 
 
 async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
