@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from muster.client.launch.dry_run import DryRun
@@ -16,7 +17,7 @@ INSTANCE_TYPE = "ml.m5.large"
 """The cheapest type of the shipped price table; every region with SageMaker has it."""
 REPLICAS = 2
 # A job starts in two to four minutes, and rank 0 waits for the rerun of rank 1: two starts and a minute of training.
-MAX_RUNTIME_SECONDS = 720
+MAX_RUNTIME_SECONDS = 660
 ROUNDS, FAILS_AFTER, FAILING_RANK = 4, 2, 1
 KEPT_FILE, DELETED_FILE = "verify-kept.txt", "verify-deleted.txt"
 REPORT_MARK = "muster-verify: "
@@ -88,11 +89,16 @@ def promise(dry: DryRun) -> Promise:
 
 def promise_line(found: Promise) -> str:
     """Price and time, for people."""
-    price = "The price is not known" if found.usd is None else f"The run costs at most ${found.usd:.2f}"
+    price = "The price is not known" if found.usd is None else f"The run costs at most ${_cents(found.usd):.2f}"
     return (
         f"{price}: {found.made_of}. It takes about {found.minutes} minutes, and is cancelled after "
         f"{found.minutes_at_most}."
     )
+
+
+def _cents(usd: float) -> float:
+    """Dollars rounded up to whole cents."""
+    return math.ceil(round(usd * 100, 6)) / 100
 
 
 def _delay(failure_class: FailureClass) -> int:

@@ -73,7 +73,7 @@ def gather_permissions(account: Account) -> Simulated:
 
 def judge_permissions(simulated: Simulated) -> Iterator[Check]:
     """One check for each role, then one for what replicas must be denied."""
-    roles = dict.fromkeys(case.role for case, _ in simulated)
+    roles = dict.fromkeys(case.role for case, _ in simulated if case.allowed)
     for role in roles:
         yield _allowed(role, [(case, found) for case, found in simulated if case.allowed and case.role == role])
     yield _denied([(case, found) for case, found in simulated if not case.allowed])

@@ -75,6 +75,9 @@ def _restored(facts: RunFacts) -> Check:
 
 def _deleted(facts: RunFacts) -> Check:
     assumes = "SageMaker deletes from S3 what a container deletes from its checkpoint directory"
+    report = _report(facts, 2)
+    if report is None or DELETED_FILE not in report.restored:
+        return unchecked("checkpoint-deleted", f"{DELETED_FILE} was not there to be deleted.", _LOGS, assumes=assumes)
     problems = []
     if KEPT_FILE not in facts.checkpoints:
         problems.append(f"{KEPT_FILE}, which was not deleted, is not in the bucket")

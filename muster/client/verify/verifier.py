@@ -12,7 +12,7 @@ from typing import Any
 
 from muster.client.errors import ClientError, InputError, UnknownRunError
 from muster.client.launch.dry_run import DryRun
-from muster.client.launch.estimate import Quota
+from muster.client.launch.estimate import Quota, quotas
 from muster.client.sdk import Muster
 from muster.client.verify import (
     account_checks,
@@ -230,11 +230,12 @@ class Verifier:
 
     def _needed(self) -> Sequence[Quota]:
         """The quotas that the run and the caller's spec need, each once, with the larger need."""
-        plans = [self._dry] if self._dry is not None else []
+        ranks = [self._spec.of_rank(rank) for rank in range(self._spec.replicas)]
+        found = quotas(ranks)
         if self._wishes.spec is not None:
-            plans.append(self._muster.plan(self._wishes.spec))
+            found += self._muster.plan(self._wishes.spec).quotas
         needs: dict[str, Quota] = {}
-        for need in (need for dry in plans for need in dry.quotas):
+        for need in found:
             known = needs.get(need.name)
             if known is None or known.instances < need.instances:
                 needs[need.name] = need
