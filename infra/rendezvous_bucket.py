@@ -35,7 +35,9 @@ class InboxTopic(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, name: str) -> None:
         super().__init__(scope, construct_id)
-        self.topic = sns.Topic(self, "Topic", topic_name=name, display_name="Muster: specs in the inbox")
+        self.topic = sns.Topic(
+            self, "Topic", topic_name=name, display_name="Muster: specs in the inbox", enforce_ssl=True
+        )
         allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
 
 
@@ -112,14 +114,17 @@ class RendezvousBucket(Construct):
             "WrittenOnce",
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
-                *("control/*/waiting/*", "control/*/spent/*"),
-                *("control/*/lineage.json", "control/*/continued_by.json", "control/*/report.html", "runs/*"),
+                *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
+                *("control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", "control/*/queue_token.json", "queue/*", f"{SOURCE}*", f"{PACKAGES}*"],
+            [
+                *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
+                *("queue/*", f"{SOURCE}*", f"{PACKAGES}*"),
+            ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 

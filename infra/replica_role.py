@@ -9,8 +9,9 @@ from constructs import Construct
 
 from infra.encryption import use_key
 from infra.policy import Statement, Target, list_under, policy_statements, read, service_of_account
-from infra.settings.stack_settings import StackSettings
+from infra.settings.stack_settings import ReplicasTable, StackSettings
 from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -38,6 +39,7 @@ class ReplicaRole(Construct):
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
             *use_key(settings.stack.kms_key_arn),
+            *_data(stack, settings.replicas),
         ]
         self.role = iam.Role(
             self,
@@ -45,6 +47,10 @@ class ReplicaRole(Construct):
             description="Muster: the training containers of the replicas",
             assumed_by=service_of_account("sagemaker.amazonaws.com", stack.account),
             inline_policies={"Replica": iam.PolicyDocument(statements=statements)},
+            managed_policies=[
+                iam.ManagedPolicy.from_managed_policy_arn(self, f"Policy{index}", arn)
+                for index, arn in enumerate(settings.replicas.policy_arns)
+            ],
         )
 
 
@@ -94,6 +100,27 @@ def _keys(defaults: StackDefaults) -> list[iam.PolicyStatement]:
             actions=["kms:CreateGrant"], resources=key, conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}}
         ),
     ]
+
+
+def _data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
+    """Reading the deployment's training data: SageMaker lists a channel's prefix and gets the objects under it."""
+    prefixes: dict[str, list[str]] = {}
+    for uri in replicas.data:
+        bucket, prefix = split_s3_uri(uri)
+        prefixes.setdefault(bucket, []).append(f"{prefix}*")
+    statements = []
+    for name, patterns in prefixes.items():
+        arn = stack.format_arn(service="s3", region="", account="", resource=name)
+        objects = [f"{arn}/{pattern}" for pattern in patterns]
+        statements += [
+            iam.PolicyStatement(actions=["s3:GetObject"], resources=objects),
+            iam.PolicyStatement(
+                actions=["s3:ListBucket"], resources=[arn], conditions={"StringLike": {"s3:prefix": patterns}}
+            ),
+        ]
+    if replicas.data_kms_key_arns:
+        statements.append(iam.PolicyStatement(actions=["kms:Decrypt"], resources=replicas.data_kms_key_arns))
+    return statements
 
 
 def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:

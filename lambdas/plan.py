@@ -7,6 +7,7 @@ from pathlib import Path
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.plan import Place
 from muster.contract.run.source_delivery import PACKAGE_FILE
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.aws.timer_schedules import Timers
 from muster.control.control_plane import ControlPlane
@@ -48,6 +49,8 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
     if _plane.queue is not None and not _plane.queue.is_admitted(plan.execution_arn):
         return {"accepted": True, "queued": True, "run": plan.run}
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
+    for remark in (_deployment.defaults.access or ReplicaAccess()).remarks(plan.spec, _deployment.place.bucket):
+        logger.warning("a replica may lack a right", extra={"remark": remark})
     count("RunStarted")
     announce_run_started(_plane.bus, plan)
     _timers.set(plan.run, plan.spec.timers())

@@ -59,11 +59,11 @@ _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resour
 
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
-# Keep the replicas' records, and mark replicas that are lost, delayed or out of their budget.
+# Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
 _KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
-    read_and_write("control/*/replicas/*"),
-    write("control/*/lost/*", "control/*/waiting/*", "control/*/spent/*"),
+    read_and_write("control/*/replicas/*", "control/*/rollup/*"),
+    write("control/*/lost/*", "control/*/spent/*"),
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
@@ -148,7 +148,7 @@ FUNCTIONS = (
     FunctionRow(
         name="react",
         description="Muster: records the status of a training job and decides what follows its end",
-        timeout_seconds=60,
+        timeout_seconds=300,  # enough for calls that are throttled when thousands of jobs end at the same time
         memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
         triggers=job_events,
         statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS),

@@ -177,8 +177,8 @@ def _launch(replica: ActiveReplica, record: Record, *, repeated: bool, stopping:
 
 
 def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attempt:
-    """Adopt an existing job with the attempt's name, if its tags show that it is this run's."""
-    if not replica.owns(replica.run.jobs.tags(job.arn), current.attempt):
+    """Adopt an existing job with the attempt's name, if it is this run's."""
+    if not replica.has_own(job, current):
         reason = (
             f"A training job named {job.name} exists and does not belong to this run. It was not changed. "
             "Start the run with another name."

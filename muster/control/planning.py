@@ -69,7 +69,7 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
 
 def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
-    spec = _completed(parse_spec(request.input), deployment.defaults, request.execution_name)
+    spec = _completed(parse_spec(request.input), deployment, request.execution_name)
     if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
         allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
@@ -108,12 +108,12 @@ def _created_at(request: PlanRequest) -> Timestamp:
     return timestamps.text(timestamps.parse(request.started_at))
 
 
-def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec:
-    problems = []
+def _completed(spec: Spec, deployment: Deployment, execution_name: str) -> Spec:
+    defaults, problems = deployment.defaults, []
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
-    problems += defaults.problems(spec)
+    problems += defaults.problems(spec, deployment.place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))

@@ -88,7 +88,7 @@ def _replica(replica: ActiveReplica, fence: Fence | None, budget: TimeBudget) ->
 
 def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
     """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
-    job = replica.own_job(current.attempt)
+    job = replica.own_job(current)
     return current if job is None else job.applied_to(current, stopping=stopping)
 
 

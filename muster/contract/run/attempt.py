@@ -54,6 +54,11 @@ class Attempt(StoredPart):
         return self.secondary != NOT_CREATED
 
     @property
+    def has_proven_job(self) -> bool:
+        """Whether the job of this name is known to be this attempt's: only then is a status of it recorded."""
+        return self.was_created and self.status != ""
+
+    @property
     def is_shortage(self) -> bool:
         """Whether it ended because there was no capacity or no quota for its instance type."""
         return self.failure_class in _SHORTAGES

@@ -39,6 +39,7 @@ class Record(StoredDocument):
 
     run: str
     rank: int = Field(ge=0)
+    revision: int = Field(default=0, ge=0, description="grows with every write; 0 in records of older versions")
     token: str
     armed_at: str = Field(description="when the workflow created the token; a later token replaces it")
     attempts: tuple[Attempt, ...] = Field(min_length=1)

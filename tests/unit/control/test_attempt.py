@@ -228,9 +228,7 @@ def test_a_refused_launch_ends_the_attempt_in_the_class_of_its_code(
     answer = harness.answer()
     assert answer is not None
     assert answer["next"] == follows
-    waiting = [f"0-2-{failure_class}"] if follows == "rerun" else []
-    assert harness.keys(f"{CONTROL}waiting/") == waiting
-    assert harness.keys(f"{CONTROL}lost/") == ([] if waiting else ["0"])
+    assert harness.keys(f"{CONTROL}lost/") == ([] if follows == "rerun" else ["0"])
 
 
 def test_a_foreign_job_under_our_name_is_left_alone(harness: ControlHarness) -> None:
