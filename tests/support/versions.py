@@ -13,9 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from infra.settings.toml_text import toml_text
-
 ROOT = Path(__file__).resolve().parents[2]
+# Run in the version's folder, so that its packages are imported, and not this tree's.
+_DEPLOY = """
+import json, os, sys
+from pathlib import Path
+sys.path.insert(0, os.getcwd())
+from infra.deploy.deployment import deploy
+from infra.settings.settings_file import parse_settings
+from infra.settings.stack_settings import Platform
+settings = parse_settings(json.loads(sys.argv[1]), Platform.LOCAL)
+deploy(os.environ, target=Platform.LOCAL, settings=settings, outputs=Path(sys.argv[2]))
+"""
 _PARTS = ("muster", "lambdas", "infra", "statemachine", "app.py", "cdk.json")
 
 
@@ -71,16 +80,10 @@ class MusterVersion:
 
     def deploy(self, environment: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
         """Deploy this version with its own code and the CDK CLI; the outputs of the stack."""
-        file, outputs = self.folder / "deployed.toml", self.folder / "deployed" / "outputs.json"
-        file.write_text(toml_text(settings), encoding="utf-8")
-        command = [sys.executable, "-m", "infra.deploy", "--target", "local", "--settings", str(file)]
+        outputs = self.folder / "deployed" / "outputs.json"
+        command = [sys.executable, "-c", _DEPLOY, json.dumps(settings), str(outputs)]
         outcome = subprocess.run(
-            [*command, "--outputs", str(outputs)],
-            cwd=self.folder,
-            env=dict(environment),
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=self.folder, env=dict(environment), capture_output=True, text=True, check=False
         )
         assert outcome.returncode == 0, f"{outcome.stdout[-3_000:]}\n{outcome.stderr[-3_000:]}"
         [written] = json.loads(outputs.read_text(encoding="utf-8")).values()
