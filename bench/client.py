@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -23,7 +24,7 @@ import boto3
 
 from bench.looks import WrittenRun, watch
 from bench.table import Row
-from muster import Muster, RunStatus
+from muster import Muster, Run
 from muster.client.aws.cloud import Cloud
 from muster.client.logs.log_lines import LogQuery
 from muster.client.logs.log_reader import POLL_SECONDS, follow_lines
@@ -94,7 +95,7 @@ def _looks(cloud: LocalCloud) -> list[Row]:
         muster = Muster(stack, boto3.Session())
         assert muster.bucket
         named = muster.run(run.name)
-        first = run.calls(lambda named=named: _all_train(named.status()))
+        first = run.calls(partial(_all_train, named))
         idle = run.calls(named.status)
         for shard in range(_CHANGES):
             run.change(shard)
@@ -116,8 +117,8 @@ def _looks(cloud: LocalCloud) -> list[Row]:
     return [*rows, Row(f"three watchers of {_REPLICAS:,} replicas: SageMaker", rate, "calls/s", "< 1", note=note)]
 
 
-def _all_train(status: RunStatus) -> None:
-    assert all(replica.secondary == "Training" for replica in status.replicas)
+def _all_train(run: Run) -> None:
+    assert all(replica.secondary == "Training" for replica in run.status().replicas)
 
 
 def _stack(cloud: LocalCloud) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -17,6 +18,7 @@ from muster.client.cli.page_server import LOOK_SECONDS
 from muster.client.errors import WaitTimeoutError
 from muster.client.runs.continued_runs import latest
 from muster.client.sdk import POLL_SECONDS
+from muster.contract import timestamps
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.commit import Commit, Member
@@ -25,6 +27,7 @@ from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, sha
 from muster.contract.spec.spec_reader import parse_spec
 from muster.local import LocalCloud
 
+_NOW = timestamps.text(datetime.now(UTC))
 _STEPS = ("Starting", "Downloading", "Training")
 
 
@@ -39,7 +42,7 @@ class WrittenRun:
         Muster(stack, boto3.Session()).launch(spec)
         place = Place(bucket=stack.lower(), role_arn="role", job_prefix="muster", package_uri="s3://bucket/package")
         complete = parse_spec({**spec, "image": "image", "instance_type": "ml.m5.large"})
-        plan = Plan.make(name, "arn:aws:states:::execution:runs:name", "2026-11-21T09:00:00Z", place, complete)
+        plan = Plan.make(name, "arn:aws:states:::execution:runs:name", _NOW, place, complete)
         self._put(self._layout.plan, plan.to_json())
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(self.change, range(shard_count(replicas))))
@@ -60,7 +63,7 @@ class WrittenRun:
         commit = Commit(
             run=self.name,
             round=self._round,
-            committed_at="2026-11-21T09:00:00Z",
+            committed_at=_NOW,
             count=1,
             members=members,
             epochs=(1,) * self.replicas,
@@ -77,11 +80,11 @@ class WrittenRun:
         return counts
 
     def _entry(self, rank: int) -> ReplicaEntry:
-        history = tuple(Transition(at="2026-11-21T09:00:00.000Z", secondary=step) for step in _STEPS)
+        history = tuple(Transition(at=_NOW, secondary=step) for step in _STEPS)
         attempt = Attempt(
             attempt=1,
             job=f"muster-{self.name}-r{rank}-a1",
-            launched_at="2026-11-21T09:00:00.000Z",
+            launched_at=_NOW,
             instance_type="ml.m5.large",
             status="InProgress",
             secondary="Training",
