@@ -20,6 +20,7 @@ from infra.functions.triggers import (
     sweep_schedule,
 )
 from infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
+from muster.contract.run.source_delivery import PACKAGES, SOURCE
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
 
@@ -96,7 +97,7 @@ FUNCTIONS = (
         timeout_seconds=60,  # two small writes and the retries of S3
         memory_mb=512,
         variables=(
-            *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_PACKAGE_URI", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
+            *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
             *("MUSTER_TIMER_FUNCTION_ARN", "MUSTER_TIMER_ROLE_ARN"),
         ),
         in_workflow=True,
@@ -105,8 +106,10 @@ FUNCTIONS = (
                 *("control/*/plan.json", "control/*/lineage.json", "control/*/continued_by.json"),
                 "runs/*/document.json",
             ),
+            read_and_write(f"{PACKAGES}*", f"{SOURCE}*"),  # a plan keeps what its run needs of these
             # An existing plan may be this execution's own; and a run may continue one that has ended.
             read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
+            read("rendezvous/*/commits/*"),  # whether the rounds that a run continues still exist
             list_under("control/*", "queue/*"),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
             pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),

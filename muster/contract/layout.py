@@ -13,6 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Every first part of a key in the stack's bucket: nothing else belongs under these names.
+STACK_FOLDERS = (
+    *("control", "queue", "runs", "rendezvous", "checkpoints", "output"),
+    *("inbox", "source", "packages"),
+)
+
 
 def s3_uri(bucket: str, key: str) -> str:
     """`s3://bucket/key`."""
@@ -111,6 +117,10 @@ class RunLayout:
     def commits(self) -> str:
         """Prefix of the commits, whose keys sort by round."""
         return f"{self.rendezvous}commits/"
+
+    def commit(self, round_: int) -> str:
+        """The commit of a round."""
+        return f"{self.commits}{round_:08d}.json"
 
     def checkpoints(self, rank: int) -> str:
         """Prefix with which SageMaker syncs a replica's checkpoint directory."""

@@ -111,13 +111,11 @@ def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Recor
         launched_at=clock.now(),
         instance_type=requested_type(replica.spec, before),
     )
-    return Record(
-        run=request.run,
-        rank=request.rank,
-        token=request.token,
-        armed_at=request.armed_at,
-        attempts=(*before, new),
+    armed = Record(
+        run=request.run, rank=request.rank, token=request.token, armed_at=request.armed_at, attempts=(*before, new)
     )
+    # What a newer version of Muster has added to the record stays.
+    return armed if record is None else record.model_copy(update=dict(armed))
 
 
 def _is_settled(request: AttemptRequest, record: Record) -> bool:

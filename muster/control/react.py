@@ -69,7 +69,6 @@ class JobStateChange(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     TrainingJobName: Annotated[str, Field(min_length=1, max_length=names.JOB_NAME_MAX)]
-    TrainingJobArn: Annotated[str, Field(max_length=2_048), _or_default("")] = ""
     TrainingJobStatus: Annotated[str, Field(min_length=1, max_length=64)]
     SecondaryStatus: Annotated[str, Field(max_length=64), _or_default("")] = ""
     SecondaryStatusTransitions: Annotated[tuple[_StatusTransition, ...], _or_default(())] = ()
