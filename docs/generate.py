@@ -88,8 +88,9 @@ allowed to write to both. The stack's replica role may write only to the stack's
 settings of the stack allow ([your-own-data.md](your-own-data.md)); `muster plan --deployed` says which it cannot read.
 """
 
-_ACCESS = """Muster passes a role to SageMaker only if the stack allows it (`iam:PassRole`): the replica role, which may be
-`replicas.role_arn`, and the roles of `replicas.further_role_arns` in the settings. A spec with another role is refused.
+_ACCESS = """Muster passes a role to SageMaker only if the stack allows it (`iam:PassRole`): the replica role, which may
+be `replicas.role_arn`, and the roles of `replicas.further_role_arns` in the settings. A spec with another role is
+refused.
 """
 
 _LEFT_OUT_HEAD = """## Members of CreateTrainingJob that a spec cannot set

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
@@ -14,7 +14,7 @@ from muster.contract.training.resources import has_own_disks
 from muster.contract.training.values import Image, InstanceType, KmsKeyId, TagKey, TagValue
 
 
-class StackDefaults(Document):
+class StackDefaults(StoredDocument):
     """The defaults of a deployment, and what its replicas may reach.
 
     A value of the spec comes first; only tags are merged with the stack's.
