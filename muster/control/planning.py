@@ -7,11 +7,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract import timestamps
+from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError
 from muster.contract.names import run_name
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
+from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -41,7 +43,7 @@ def make_plan(
         SpecError: the input is not a spec that can be run; nothing was written.
         RunNameTakenError: the run name belongs to another execution.
     """
-    spec = _completed(parse_spec(request.input), defaults, request.execution_name)
+    spec = _completed(parse_spec(request.input), defaults, request)
     if replica_cap is not None and spec.replicas > replica_cap:
         allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
@@ -69,15 +71,16 @@ def make_plan(
     return plan
 
 
-def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec:
+def _completed(spec: Spec, defaults: StackDefaults, request: PlanRequest) -> Spec:
     problems = []
-    if spec.name is not None and spec.name != execution_name:
-        found = f"{spec.name!r} in an execution named {execution_name!r}"
+    if spec.name is not None and spec.name != request.execution_name:
+        found = f"{spec.name!r} in an execution named {request.execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
     problems += defaults.problems(spec)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))
+    problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(request.execution_arn))
     if problems:
         raise SpecError(problems)
     return defaults.complete(spec)
