@@ -23,6 +23,7 @@ from muster.contract.layout import s3_uri
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.foreign_resources import foreign_resources
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
@@ -120,7 +121,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         SpecError: the spec contradicts the stack's defaults, or its source cannot be packed.
     """
     context = at or DeploymentContext.placeholders()
-    problems = context.defaults.problems(spec)
+    problems = context.defaults.problems(spec, context.place.role_arn)
     if at is not None:
         problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))
     if problems:
@@ -140,6 +141,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         source=None if source is None else _archive(source),
         remarks=(
             *context.remarks,
+            *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
             *unknown_types(name for item in ranks for name in item.instance_types),
         ),
