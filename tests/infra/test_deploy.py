@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from infra.deploy.__main__ import main
 from infra.deploy.cdk_tools import DeployError, NodeMissingError
 from infra.deploy.deployment import deploy
 from infra.settings.stack_settings import Platform, StackSettings
