@@ -100,7 +100,8 @@ def _check_reset(reset: Sequence[str], given: Mapping[str, Any], before: Mapping
             remedy = f"did you mean {near[0]}?" if near else "write table.key, such as notify.email"
             problems.append(StatedProblem(key, "unknown key", remedy))
     if problems:
-        raise SettingsError("--reset", problems, [str(problem) for problem in problems])
+        option = "--reset"
+        raise SettingsError(option, problems, [str(problem) for problem in problems])
 
 
 def _flat(tables: Tables) -> dict[str, Any]:

@@ -148,17 +148,6 @@ def test_an_unreachable_cloud_is_a_short_error(cloud: LocalCloud, tmp_path: Path
         )
 
 
-def test_the_command_line_says_what_is_wrong_and_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    assert main(["--target", "local", "--outputs", str(tmp_path / "outputs.json")]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == 1
-    assert "muster local up" in captured.err
-
-
 def test_the_cli_runs_the_app_from_the_projects_own_environment() -> None:
     app = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["app"]
     assert app == ".venv/bin/python app.py"

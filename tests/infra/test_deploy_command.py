@@ -1,4 +1,4 @@
-"""`muster deploy` and `muster destroy` against the embedded cloud: what is kept, shown, refused, deleted and taken over."""
+"""`muster deploy` and `muster destroy` on the embedded cloud: what is kept, refused, deleted and taken over."""
 
 from __future__ import annotations
 
