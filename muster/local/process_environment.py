@@ -34,21 +34,31 @@ _SERVICE_ENDPOINT_PREFIX = "AWS_ENDPOINT_URL_"
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
-def endpoint_variables(endpoint: str, region: str, ca_file: Path) -> dict[str, str]:
-    """The variables of every process that the service starts, for any caller: endpoint, region, trust store."""
+def container_variables(endpoint: str, ca_file: Path) -> dict[str, str]:
+    """The variables with which a process finds the cloud's endpoint and trusts it: those of a job's container, too.
+
+    The region is not among them: SageMaker promises none.
+    """
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ENDPOINT_URL_S3": endpoint,
-        "AWS_REGION": region,
-        "AWS_DEFAULT_REGION": region,
         "AWS_CA_BUNDLE": str(ca_file),
         "SSL_CERT_FILE": str(ca_file),
         "REQUESTS_CA_BUNDLE": str(ca_file),
-        "NODE_EXTRA_CA_CERTS": str(ca_file),
         # No file of the user's and no instance metadata.
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def endpoint_variables(endpoint: str, region: str, ca_file: Path) -> dict[str, str]:
+    """The variables of a process that is no job, for any caller: endpoint, trust store, region."""
+    return {
+        **container_variables(endpoint, ca_file),
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "NODE_EXTRA_CA_CERTS": str(ca_file),
     }
 
 

@@ -83,13 +83,31 @@ def test_a_process_sees_its_job_and_nothing_of_the_host(workshop: Workshop, monk
     assert environment["TRAINING_JOB_NAME"] == shown["TrainingJobName"]
     assert environment["TRAINING_JOB_ARN"] == shown["TrainingJobArn"]
     assert environment["AWS_ENDPOINT_URL"] == workshop.cloud.endpoint
-    assert environment["AWS_ACCESS_KEY_ID"].startswith("ASIA")
     root = workshop.cloud.state
     secrets = (root.secret_access_key, root.admin_token, root.access_key_id)
     assert not any(secret in value for value in environment.values() for secret in secrets)
     assert not {"USER", "LOGNAME", "VIRTUAL_ENV", "AWS_PROFILE"} & environment.keys()
     assert environment["HOME"] != os.path.expanduser("~")  # noqa: PTH111
     assert environment["HOME"].startswith(str(workshop.cloud.directory.root))
+
+
+# What SageMaker documents of a container's environment, what a request adds, what an image may set, and what is ours.
+DOCUMENTED = {"TRAINING_JOB_NAME", "TRAINING_JOB_ARN"}
+OF_AN_IMAGE = {
+    *("PATH", "LANG", "LC_CTYPE", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"),
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+}
+OURS = {
+    *("SAGEMAKER_BASE_DIR", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE", "SSL_CERT_FILE"),
+    *("REQUESTS_CA_BUNDLE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_EC2_METADATA_DISABLED"),
+}
+
+
+def test_a_container_has_the_documented_environment_and_no_region(workshop: Workshop) -> None:
+    shown = workshop.run("report", Environment={"SOME": "value"})
+    environment = report_of(workshop, shown["TrainingJobName"])["environment"]
+    assert environment.keys() - OF_AN_IMAGE == DOCUMENTED | OURS | {"SOME"}
 
 
 def test_a_process_has_the_rights_of_its_role_and_no_more(workshop: Workshop) -> None:
@@ -226,6 +244,39 @@ def test_checkpoints_are_synced_while_the_job_runs_and_restored_to_the_next_one(
     assert second["TrainingJobStatus"] == "Completed"
     assert workshop.log(second["TrainingJobName"]) == [["count=2"]]
     assert workshop.read("checkpoints/shared/count") == b"2"
+
+
+def run_lines(workshop: Workshop, *lines: str, **changes: Any) -> dict[str, Any]:
+    """The end of a job that runs these lines in its checkpoint folder."""
+    here = "import os, pathlib, time; here = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'], 'checkpoints')"
+    request = workshop.request("report", **changes)
+    request["AlgorithmSpecification"]["ContainerEntrypoint"] = ["python", "-c", "; ".join([here, *lines])]
+    workshop.sagemaker.create_training_job(**request)
+    return workshop.end(request["TrainingJobName"])
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_what_a_container_deletes_is_deleted_with_the_rights_of_the_role(workshop: Workshop, allowed: bool) -> None:
+    place = f"checkpoints/{workshop.name()}"
+    for key in ("kept", "deleted", "deep/deleted"):
+        workshop.s3.put_object(Bucket=workshop.bucket, Key=f"{place}/{key}", Body=b"x")
+    effect = "Allow" if allowed else "Deny"
+    role = workshop.make_role(
+        [
+            {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket", "s3:PutObject"], "Resource": "*"},
+            {"Effect": effect, "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{workshop.bucket}/{place}/*"},
+        ]
+    )
+    shown = run_lines(
+        workshop,
+        "(here / 'deleted').unlink()",
+        "(here / 'deep' / 'deleted').unlink()",
+        RoleArn=role,
+        CheckpointConfig={"S3Uri": f"s3://{workshop.bucket}/{place}/"},
+    )
+    assert shown["TrainingJobStatus"] == "Completed"
+    left = ["kept"] if allowed else ["deep/deleted", "deleted", "kept"]
+    assert workshop.keys(place) == [f"{place}/{key}" for key in left]
 
 
 @pytest.mark.parametrize(("end", "found"), [("", ["own", "r10/other"]), ("/", ["own"])])

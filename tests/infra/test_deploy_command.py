@@ -15,7 +15,6 @@ import pytest
 from muster.client.sdk import Muster
 from muster.local import LocalCloud
 from tests.support.template import ROOT
-from tests.support.waiting import wait_until
 from tests.support.workshop import fast_settings
 
 HELD = "import time; time.sleep(600)"

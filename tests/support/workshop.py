@@ -66,7 +66,9 @@ class Workshop:
         self.sagemaker = cloud.client("sagemaker")
         self.logs = cloud.client("logs")
         self.bucket = self.name("bucket")
-        self.s3.create_bucket(Bucket=self.bucket)
+        region = cloud.state.region
+        place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        self.s3.create_bucket(Bucket=self.bucket, **place)
         self.role = self.make_role(
             [
                 {"Effect": "Allow", "Action": ["s3:*"], "Resource": "*"},

@@ -21,6 +21,7 @@ from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
@@ -32,6 +33,7 @@ _RUN = "<run>"
 _START = Timestamp("<start>")
 _PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster", package_uri="<replica-package>")
 _IMAGE = "<image-of-the-stack>"
+_STATE_MACHINE = "arn:<partition>:states:<region>:<account>:stateMachine:<workflow>"
 
 
 Request = dict[str, JsonValue]
@@ -71,12 +73,17 @@ class DeploymentContext:
     place: Place
     defaults: StackDefaults
     prices: PriceTable
+    state_machine_arn: str
     remarks: tuple[str, ...] = ()
+
+    def execution_arn(self, run: str) -> str:
+        """The ARN that the execution of `run` would have."""
+        return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{run}"
 
     @classmethod
     def placeholders(cls) -> DeploymentContext:
         """No stack: its values are placeholders in angle brackets."""
-        return cls(_PLACE, StackDefaults(image=_IMAGE), SHIPPED_PRICES)
+        return cls(_PLACE, StackDefaults(image=_IMAGE), SHIPPED_PRICES, _STATE_MACHINE)
 
     @classmethod
     def of(cls, cloud: Cloud, spec: Spec) -> DeploymentContext:
@@ -96,10 +103,11 @@ class DeploymentContext:
         complete = defaults.complete(spec)
         types = {name for rank in range(spec.replicas) for name in complete.of_rank(rank).instance_types}
         try:
-            return cls(place, defaults, listed_prices(cloud.session, stack.region, types))
+            prices = listed_prices(cloud.session, stack.region, types)
+            return cls(place, defaults, prices, stack.state_machine_arn)
         except ClientError as error:
             remark = f"the Price List API did not answer ({error}); the shipped price table is used"
-            return cls(place, defaults, SHIPPED_PRICES, (remark,))
+            return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark,))
 
 
 def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
@@ -109,13 +117,14 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         SpecError: the spec contradicts the stack's defaults, or its source cannot be packed.
     """
     context = at or DeploymentContext.placeholders()
-    if problems := context.defaults.problems(spec):
+    if problems := context.defaults.problems(spec, context.place.role_arn):
         raise SpecError(problems)
     complete = context.defaults.complete(spec)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
     if source is not None:
         complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
-    plan = Plan.make(spec.name or _RUN, "<execution>", _START, context.place, complete)
+    run = spec.name or _RUN
+    plan = Plan.make(run, context.execution_arn(run), _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     return DryRun(
         requests=tuple(training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)),
@@ -123,8 +132,23 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         quotas=tuple(quotas(ranks)),
         cost=cost(ranks, context.prices),
         source=None if source is None else _archive(source),
-        remarks=(*context.remarks, *unknown_types(name for item in ranks for name in item.instance_types)),
+        remarks=(
+            *context.remarks,
+            *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
+            *_bounds(ranks, context.prices),
+            *unknown_types(name for item in ranks for name in item.instance_types),
+        ),
     )
+
+
+def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:
+    """A remark on every set of preferences: which of them SageMaker will choose is known only when a job has it."""
+    chosen_from = {spec.instance_types for spec in ranks if spec.instance_preferences is not None}
+    return [
+        f"SageMaker chooses among {', '.join(types)}: the cost is an upper bound, with {prices.dearest(types)}"
+        for types in sorted(chosen_from)
+        if len(types) > 1
+    ]
 
 
 def _archive(source: PackedSource) -> SourceArchive:

@@ -10,7 +10,7 @@ from muster.contract import names
 from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
 from muster.contract.run.plan import Plan
-from muster.contract.run.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_RANK, ENV_RUN
+from muster.contract.run.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_RANK, ENV_REGION, ENV_RUN
 from muster.contract.run.source_delivery import BOOTSTRAP
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel, channels_request
@@ -46,6 +46,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
             ENV_RUN: plan.run,
             ENV_RANK: str(rank),
             ENV_ATTEMPT: str(plan.claim_number(attempt)),
+            ENV_REGION: plan.region,
         },
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }

@@ -89,6 +89,12 @@ def caller_of(access_key: str) -> tuple[str, str]:
     return "anonymous", ""
 
 
+def session_tags_of(access_key: str) -> dict[str, str]:
+    """The session tags behind an access key; none if it is not a session's."""
+    session = sts._sessions.get(access_key) or {}
+    return {str(tag["Key"]): str(tag["Value"]) for tag in session.get("SessionTags") or []}
+
+
 async def admit(request: EndpointRequest, account: Account) -> None:
     """Note the caller of `request` in this task's context, where MiniStack's policy evaluation looks for it."""
     access_key = access_key_of(request)

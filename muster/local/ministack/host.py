@@ -7,10 +7,14 @@ import contextvars
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from ministack.core import responses
 from ministack.services import cloudwatch_logs, eventbridge
+
+from muster.local.ministack import object_lifecycle
+from muster.local.region_partitions import partition_of
 
 _T = TypeVar("_T")
 
@@ -22,9 +26,14 @@ class Account:
     account_id: str
     region: str
 
+    @property
+    def partition(self) -> str:
+        """The partition of the region: aws, aws-cn, aws-us-gov."""
+        return partition_of(self.region)
+
     def arn(self, service: str, resource: str) -> str:
         """The ARN of a resource in this account and region."""
-        return f"arn:aws:{service}:{self.region}:{self.account_id}:{resource}"
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account_id}:{resource}"
 
 
 class Host:
@@ -46,6 +55,14 @@ class Host:
             "Resources": [resource],
         }
         self._call(lambda: eventbridge._put_events({"Entries": [entry]}, allow_aws_source=True))
+
+    def expire_objects(self, now: datetime) -> list[str]:
+        """Let the lifecycle rules of all buckets act as at `now`; what is gone, as `bucket/key`.
+
+        Raises:
+            UnsupportedRuleError: there is a rule that cannot be carried out here.
+        """
+        return self._call(lambda: object_lifecycle.expire(now))
 
     def open_log_stream(self, group: str, stream: str) -> None:
         """Create a log stream, and its group when missing."""

@@ -5,14 +5,25 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ministack.core import iam_evaluator
 from ministack.services import iam, sts
 
 from muster.local.ministack.host import Account
 
-_SESSION_SECONDS = 24 * 3600
+SESSION_SECONDS = 24 * 3600.0
+"""How long a session of the platform lasts."""
+
+
+@dataclass(frozen=True)
+class RoleGrant:
+    """A role that a job was given, and the session tags that every session of it has."""
+
+    role_arn: str
+    session_tags: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -23,23 +34,15 @@ class RoleCredentials:
     secret_access_key: str
     session_token: str
 
-    def variables(self) -> dict[str, str]:
-        """As environment variables."""
-        return {
-            "AWS_ACCESS_KEY_ID": self.access_key_id,
-            "AWS_SECRET_ACCESS_KEY": self.secret_access_key,
-            "AWS_SESSION_TOKEN": self.session_token,
-        }
 
-
-def role_admits(account: Account, role_arn: str, service: str, source_arn: str) -> bool:
-    """Whether the role exists and its trust policy lets `service` assume it on behalf of `source_arn`."""
+def role_admits(account: Account, grant: RoleGrant, service: str, source_arn: str) -> bool:
+    """Whether the role exists and its trust policy lets `service` assume it, with its tags, for `source_arn`."""
+    role_arn, session_tags = grant.role_arn, dict(grant.session_tags)
     role = iam._roles.get_scoped(role_arn.split(":")[4], None, role_arn.rsplit("/", 1)[-1])
     if role is None or role["Arn"] != role_arn:
         return False
     document = role["AssumeRolePolicyDocument"]
     policy = json.loads(document) if isinstance(document, str) else document
-    statements = policy.get("Statement", [])
     context = iam_evaluator.EvalContext(
         principal_arn="",
         principal_type="Service",
@@ -47,13 +50,22 @@ def role_admits(account: Account, role_arn: str, service: str, source_arn: str) 
         action="sts:AssumeRole",
         resource_arn=role_arn,
         region=account.region,
+        request_tags=session_tags,
+        tag_keys=list(session_tags),
         service_context={"aws:sourceaccount": account.account_id, "aws:sourcearn": source_arn},
     )
+    needed = ("sts:AssumeRole", "sts:TagSession") if session_tags else ("sts:AssumeRole",)
+    return all(_trusted(policy, service, replace(context, action=action)) for action in needed)
+
+
+def _trusted(policy: Mapping[str, Any], service: str, context: iam_evaluator.EvalContext) -> bool:
+    """Whether a trust policy lets `service` do the action of `context`."""
+    statements = policy.get("Statement", [])
     admitted = False
     for statement in [statements] if isinstance(statements, dict) else statements:
         actions = statement.get("Action", [])
         if (
-            iam_evaluator._action_matches("sts:AssumeRole", [actions] if isinstance(actions, str) else actions, [])
+            iam_evaluator._action_matches(context.action, [actions] if isinstance(actions, str) else actions, [])
             and iam_evaluator._service_principal_matches(statement.get("Principal"), service)
             and iam_evaluator._conditions_met(statement.get("Condition", {}), context)
         ):
@@ -63,9 +75,9 @@ def role_admits(account: Account, role_arn: str, service: str, source_arn: str) 
     return admitted
 
 
-def role_session(account: Account, role_arn: str, name: str) -> RoleCredentials:
-    """A session of the role, as the service itself makes one for a job."""
-    role_name = role_arn.rsplit("/", 1)[-1]
+def role_session(account: Account, grant: RoleGrant, name: str, seconds: float = SESSION_SECONDS) -> RoleCredentials:
+    """A session of the role for `seconds`, as the service itself makes one for a job."""
+    role_name = grant.role_arn.rsplit("/", 1)[-1]
     credentials = RoleCredentials(
         access_key_id=f"ASIA{secrets.token_hex(8).upper()}",
         secret_access_key=secrets.token_urlsafe(30),
@@ -74,13 +86,14 @@ def role_session(account: Account, role_arn: str, name: str) -> RoleCredentials:
     sts.register_session(
         credentials.access_key_id,
         {
-            "Arn": f"arn:aws:sts::{account.account_id}:assumed-role/{role_name}/{name}",
+            "Arn": f"arn:{account.partition}:sts::{account.account_id}:assumed-role/{role_name}/{name}",
             "UserId": f"{role_name}:{name}",
             "AccountId": account.account_id,
             "PrincipalType": "AssumedRole",
             "SecretAccessKey": credentials.secret_access_key,
             "SessionToken": credentials.session_token,
-            "Expiration": time.time() + _SESSION_SECONDS,
+            "Expiration": time.time() + seconds,
+            "SessionTags": [{"Key": key, "Value": value} for key, value in grant.session_tags],
         },
     )
     return credentials

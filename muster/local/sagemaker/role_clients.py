@@ -11,7 +11,7 @@ import boto3
 import botocore.config
 
 from muster.local.ministack.host import Account
-from muster.local.ministack.role_sessions import role_session
+from muster.local.ministack.role_sessions import RoleGrant, role_session
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -35,20 +35,20 @@ class RoleClients:
         self._account = account
         self._endpoint = endpoint
         self._session = boto3.Session()
-        self._clients: dict[str, tuple[float, S3Client]] = {}
+        self._clients: dict[RoleGrant, tuple[float, S3Client]] = {}
         self._lock = threading.Lock()
 
-    def of_role(self, role_arn: str) -> S3Client:
-        """The client of a role. Each call is checked against the role's policies."""
+    def of_role(self, grant: RoleGrant) -> S3Client:
+        """The client of a role with session tags. Each call is checked against the role's policies."""
         with self._lock:
-            made, client = self._clients.get(role_arn, (0.0, None))
+            made, client = self._clients.get(grant, (0.0, None))
             if client is None or time.monotonic() - made > _RENEW_SECONDS:
-                client = self._make(role_arn)
-                self._clients[role_arn] = time.monotonic(), client
+                client = self._make(grant)
+                self._clients[grant] = time.monotonic(), client
             return client
 
-    def _make(self, role_arn: str) -> S3Client:
-        credentials = role_session(self._account, role_arn, PLATFORM_SESSION)
+    def _make(self, grant: RoleGrant) -> S3Client:
+        credentials = role_session(self._account, grant, PLATFORM_SESSION)
         return self._session.client(
             "s3",
             endpoint_url=self._endpoint["AWS_ENDPOINT_URL"],

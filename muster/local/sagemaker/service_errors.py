@@ -29,6 +29,16 @@ def unknown_operation(name: str) -> ServiceError:
     return ServiceError("UnknownOperationException", message, 404)
 
 
+def foreign_region(signed: str, home: str) -> ServiceError:
+    """A call that is signed for another region than the cloud's: on AWS it goes to that region's own endpoint."""
+    return ServiceError("InvalidSignatureException", f"Credential should be scoped to {home}, not to {signed}.", 403)
+
+
+def no_training_plan(arn: str) -> ServiceError:
+    """The training plan is not one of this account and region."""
+    return invalid(f"The training plan {arn} does not exist.")
+
+
 def name_taken(arn: str) -> ServiceError:
     """ResourceInUse."""
     return ServiceError(

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from muster.contract.names import TRAINING_LOG_GROUP
 from muster.local.faults import QuotaError
 from muster.local.ministack.host import Host
-from muster.local.ministack.role_sessions import role_admits, role_session, session_may
+from muster.local.ministack.role_sessions import RoleGrant, role_admits, role_session, session_may
 from muster.local.sagemaker import documented_limits, request_validation, service_errors, state_changes
+from muster.local.sagemaker.container_credentials import CredentialEndpoint
 from muster.local.sagemaker.job_life import Lifecycle, Machine, Platform
 from muster.local.sagemaker.job_storage import JobStorage
-from muster.local.sagemaker.job_tree import instance_type
+from muster.local.sagemaker.job_tree import JobTree, instance_type
 from muster.local.sagemaker.log_shipping import LogSink
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION, RoleClients
 from muster.local.sagemaker.training_job import Change, Job
@@ -42,6 +44,15 @@ _MAX_TAGS = 50  # quota: tags per resource
 Document = Mapping[str, object]
 Authorise = Callable[[str, str, Mapping[str, object]], None]
 """Checks (action, resource ARN, condition keys) for the caller; raises ServiceError if the caller may not."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a call."""
+
+    authorise: Authorise
+    session_tags: Mapping[str, str]
+    """Those of the caller's session."""
 
 
 class _ListTrainingJobs(TypedDict, total=False):
@@ -69,8 +80,9 @@ class TrainingService:
         self._machine = machine
         self._jobs: dict[str, Job] = {}
         self._clients = RoleClients(host.account, machine.endpoint)
+        self._credentials = CredentialEndpoint()
         self._events = state_changes.EventDispatcher(self._send, machine.faults)
-        self.operations: dict[str, Callable[[Any, Authorise], Document]] = {
+        self.operations: dict[str, Callable[[Any, Caller], Document]] = {
             "CreateTrainingJob": self._create,
             "DescribeTrainingJob": self._describe,
             "StopTrainingJob": self._stop,
@@ -79,7 +91,7 @@ class TrainingService:
             "ListTags": self._list_tags,
         }
 
-    def call(self, operation: str, request: object, authorise: Authorise) -> Document:
+    def call(self, operation: str, request: object, caller: Caller) -> Document:
         """Execute one call.
 
         Raises:
@@ -89,52 +101,53 @@ class TrainingService:
         if known is None:
             raise service_errors.unknown_operation(operation)
         request_validation.refuse(request_validation.violations(operation, request))
-        return known(request, authorise)
+        return known(request, caller)
 
     # --- operations ----------------------------------------------------------------------------
 
-    def _create(self, request: CreateTrainingJobRequestTypeDef, authorise: Authorise) -> Document:
+    def _create(self, request: CreateTrainingJobRequestTypeDef, caller: Caller) -> Document:
         name, role = request["TrainingJobName"], request["RoleArn"]
         arn = self._arn(name)
         tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
-        context = _tag_context(tags)
-        if "ResourceConfig" in request:
-            context["sagemaker:InstanceTypes"] = [instance_type(request["ResourceConfig"])]
-        authorise("sagemaker:CreateTrainingJob", arn, context)
+        context = {**_tag_context(tags), **_create_context(request)}
+        for resource in (arn, *self._plan_resources(request)):
+            caller.authorise("sagemaker:CreateTrainingJob", resource, context)
         if tags:
-            authorise("sagemaker:AddTags", arn, _tag_context(tags))
-        authorise("iam:PassRole", role, {"iam:PassedToService": SERVICE_PRINCIPAL})
+            caller.authorise("sagemaker:AddTags", arn, _tag_context(tags))
+        caller.authorise("iam:PassRole", role, {"iam:PassedToService": SERVICE_PRINCIPAL})
         request_validation.refuse(documented_limits.documented_violations(request))
         # A name can be used once. Some interfaces of AWS show ARNs in lower case: names that differ only in case are
         # refused here; AWS may accept them.
         if arn.lower() in self._jobs:
             raise service_errors.name_taken(arn)
-        if not role_admits(self._host.account, role, SERVICE_PRINCIPAL, arn):
+        chained = request.get("SessionChainingConfig", {}).get("EnableSessionTagChaining", False)
+        grant = RoleGrant(role, tuple(sorted(caller.session_tags.items())) if chained else ())
+        if not role_admits(self._host.account, grant, SERVICE_PRINCIPAL, arn):
             raise service_errors.role_refused(role)
         if self._machine.faults.take(QuotaError, lambda fault: fnmatchcase(name, fault.job)):
             resources = request["ResourceConfig"]
             raise service_errors.quota_exceeded(instance_type(resources), resources.get("InstanceCount", 1))
         job = Job(request, arn, self._events.publish)
         self._jobs[arn.lower()] = job
-        threading.Thread(target=self._live, args=(job,), name=f"job-{name}", daemon=True).start()
+        threading.Thread(target=self._live, args=(job, grant), name=f"job-{name}", daemon=True).start()
         return {"TrainingJobArn": arn}
 
-    def _describe(self, request: DescribeTrainingJobRequestTypeDef, authorise: Authorise) -> Document:
+    def _describe(self, request: DescribeTrainingJobRequestTypeDef, caller: Caller) -> Document:
         arn = self._arn(request["TrainingJobName"])
-        authorise("sagemaker:DescribeTrainingJob", arn, self._resource_context(arn))
+        caller.authorise("sagemaker:DescribeTrainingJob", arn, self._resource_context(arn))
         return self._job(arn).describe()
 
-    def _stop(self, request: StopTrainingJobRequestTypeDef, authorise: Authorise) -> Document:
+    def _stop(self, request: StopTrainingJobRequestTypeDef, caller: Caller) -> Document:
         arn = self._arn(request["TrainingJobName"])
-        authorise("sagemaker:StopTrainingJob", arn, self._resource_context(arn))
+        caller.authorise("sagemaker:StopTrainingJob", arn, self._resource_context(arn))
         job = self._job(arn)
         if not job.request_stop():
             message = f"The request was rejected because the training job is in status {job.status}."
             raise service_errors.invalid(message)
         return {}
 
-    def _list(self, request: _ListTrainingJobs, authorise: Authorise) -> Document:
-        authorise("sagemaker:ListTrainingJobs", "*", {})
+    def _list(self, request: _ListTrainingJobs, caller: Caller) -> Document:
+        caller.authorise("sagemaker:ListTrainingJobs", "*", {})
         if request.get("WarmPoolStatusEquals") or request.get("TrainingPlanArnEquals"):
             return {"TrainingJobSummaries": []}
         rows = [job for job in self._jobs.values() if _selected(job, request)]
@@ -151,10 +164,10 @@ class TrainingService:
             answer["NextToken"] = base64.b64encode(json.dumps({"position": end}).encode()).decode()
         return answer
 
-    def _add_tags(self, request: AddTagsInputTypeDef, authorise: Authorise) -> Document:
+    def _add_tags(self, request: AddTagsInputTypeDef, caller: Caller) -> Document:
         arn = request["ResourceArn"]
         added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
-        authorise("sagemaker:AddTags", arn, {**_tag_context(added), **self._resource_context(arn)})
+        caller.authorise("sagemaker:AddTags", arn, {**_tag_context(added), **self._resource_context(arn)})
         request_validation.refuse(documented_limits.tag_violations(request["Tags"]))
         job = self._job(arn)
         merged = {**job.tags, **added}
@@ -164,15 +177,33 @@ class TrainingService:
         job.tags = merged
         return {"Tags": _tag_list(merged)}
 
-    def _list_tags(self, request: ListTagsInputTypeDef, authorise: Authorise) -> Document:
+    def _list_tags(self, request: ListTagsInputTypeDef, caller: Caller) -> Document:
         arn = request["ResourceArn"]
-        authorise("sagemaker:ListTags", arn, self._resource_context(arn))
+        caller.authorise("sagemaker:ListTags", arn, self._resource_context(arn))
         return {"Tags": _tag_list(self._job(arn).tags)}
 
     # --- jobs ----------------------------------------------------------------------------------
 
     def _arn(self, name: str) -> str:
         return self._host.account.arn("sagemaker", f"training-job/{name}")
+
+    def _plan_resources(self, request: CreateTrainingJobRequestTypeDef) -> list[str]:
+        """What else the caller must be allowed to use: the training plan of the request and its reserved capacity.
+
+        The embedded cloud has no training plans, and takes every one of its own account and region.
+
+        Raises:
+            ServiceError: the plan is not of this account and region.
+        """
+        resources = request.get("ResourceConfig")
+        plan = resources.get("TrainingPlanArn") if resources else None
+        if plan is None:
+            return []
+        own = self._host.account.arn("sagemaker", "training-plan/")
+        if not plan.startswith(own):
+            raise service_errors.no_training_plan(plan)
+        name = plan.removeprefix(own)
+        return [plan, self._host.account.arn("sagemaker", f"reserved-capacity/{name}")]
 
     def _job(self, arn: str) -> Job:
         job = self._jobs.get(arn.lower())
@@ -184,26 +215,26 @@ class TrainingService:
         job = self._jobs.get(arn.lower())
         return {f"aws:ResourceTag/{key}": value for key, value in job.tags.items()} if job else {}
 
-    def _live(self, job: Job) -> None:
-        role = job.request["RoleArn"]
+    def _live(self, job: Job, grant: RoleGrant) -> None:
         platform = Platform(
             machine=self._machine,
-            storage=JobStorage(self._clients.of_role(role), role),
-            open_log=partial(self._open_log, job),
-            variables=partial(self._variables, job),
+            storage=JobStorage(self._clients.of_role(grant), grant.role_arn),
+            open_log=partial(self._open_log, job, grant),
+            variables=partial(self._variables, job, grant),
         )
         Lifecycle(job, platform).run()
 
-    def _variables(self, job: Job) -> dict[str, str]:
-        credentials = role_session(self._host.account, job.request["RoleArn"], _CONTAINER_SESSION)
-        return {"TRAINING_JOB_ARN": job.arn, **self._machine.endpoint, **credentials.variables()}
+    def _variables(self, job: Job, grant: RoleGrant, tree: JobTree) -> dict[str, str]:
+        make = partial(role_session, self._host.account, grant, _CONTAINER_SESSION)
+        credentials = self._credentials.offer(make, tree.credentials_token)
+        return {"TRAINING_JOB_ARN": job.arn, **self._machine.endpoint, **credentials}
 
-    def _open_log(self, job: Job) -> LogSink:
+    def _open_log(self, job: Job, grant: RoleGrant) -> LogSink:
         """A new log stream for a process; without the right to write logs a sink that drops everything."""
         account = self._host.account
         stream = f"{job.name}/algo-1-{time.time_ns() // 1_000_000}"
         stream_arn = account.arn("logs", f"log-group:{TRAINING_LOG_GROUP}:log-stream:{stream}")
-        credentials = role_session(account, job.request["RoleArn"], PLATFORM_SESSION)
+        credentials = role_session(account, grant, PLATFORM_SESSION)
         needed = ("logs:CreateLogStream", "logs:PutLogEvents")
         if not all(session_may(account, credentials, action, stream_arn) for action in needed):
             return lambda _events: None
@@ -239,6 +270,20 @@ def _position(token: str | None) -> int:
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
         message = "The token is not from an answer of ListTrainingJobs."
         raise service_errors.invalid(message) from error
+
+
+def _create_context(request: CreateTrainingJobRequestTypeDef) -> dict[str, object]:
+    """The condition keys of CreateTrainingJob beside those of tags (Service Authorization Reference, SageMaker)."""
+    resources, network = request.get("ResourceConfig"), request.get("VpcConfig")
+    known: dict[str, object] = {
+        "sagemaker:InstanceTypes": [instance_type(resources)] if resources else None,
+        "sagemaker:VolumeKmsKey": resources.get("VolumeKmsKeyId") if resources else None,
+        "sagemaker:OutputKmsKey": request["OutputDataConfig"].get("KmsKeyId"),
+        "sagemaker:VpcSubnets": network["Subnets"] if network else None,
+        "sagemaker:VpcSecurityGroupIds": network["SecurityGroupIds"] if network else None,
+        "sagemaker:NetworkIsolation": str(request.get("EnableNetworkIsolation", False)).lower(),
+    }
+    return {key: value for key, value in known.items() if value}
 
 
 def _tag_context(tags: Mapping[str, str]) -> dict[str, object]:

@@ -26,10 +26,13 @@ from starlette.types import ASGIApp
 from muster.local.calls import CallLog
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
-from muster.local.process_environment import endpoint_variables
+from muster.local.ministack.partition_source import read_for_partition
+from muster.local.process_environment import container_variables, endpoint_variables
 from muster.local.processes.process_pool import ProcessPool
+from muster.local.region_partitions import partition_of
 from muster.local.service.certificates import Certificates, ensure_certificates
 from muster.local.service.fault_book import FaultBook
+from muster.local.service.rate_limiter import RateLimiter
 
 HOST = "127.0.0.1"
 _KEEP_ALIVE_SECONDS = 75.0
@@ -127,11 +130,13 @@ async def _serve(
     listener: socket.socket,
 ) -> None:
     # Not before now: MiniStack reads the environment while it is imported.
+    read_for_partition(partition_of(settings.region))
     from muster.local.ministack import adaptations  # noqa: PLC0415
+    from muster.local.ministack.host import Account  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     processes = ProcessPool()
-    adaptations.adapt(directory.scratch / "code")
+    adaptations.adapt(directory.scratch / "code", Account(settings.account_id, settings.region))
     gateway = _gateway(directory, settings, state, processes)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -162,15 +167,17 @@ def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, p
     from muster.local.ministack.host import Account, Host  # noqa: PLC0415 - see _serve
     from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
     from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
-    from muster.local.service.admin_api import AdminApi  # noqa: PLC0415
+    from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
     from muster.local.service.gateway import Gateway  # noqa: PLC0415
 
     account = Account(settings.account_id, settings.region)
-    faults, calls = FaultBook(), CallLog()
-    endpoint = endpoint_variables(state.endpoint, state.region, state.ca_file)
+    faults = FaultBook()
+    books = Books(faults, CallLog(), RateLimiter(enforced=settings.call_rates))
+    endpoint = container_variables(state.endpoint, state.ca_file)
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", endpoint)
-    training = TrainingService(Host(account, asyncio.get_running_loop()), machine)
-    return Gateway(account, training, AdminApi(state.admin_token, training, faults, calls), faults, calls)
+    host = Host(account, asyncio.get_running_loop())
+    training = TrainingService(host, machine)
+    return Gateway(account, training, AdminApi(state.admin_token, host, training, books), books)
 
 
 async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

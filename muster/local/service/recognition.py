@@ -16,7 +16,7 @@ from muster.local.service.http_request import EndpointRequest
 
 # Signing names whose botocore model has another name.
 _MODELS = {"execute-api": "apigatewaymanagementapi"}
-_SCOPE = re.compile(r"Credential=[^/]+/\d{8}/[^/]*/([^/]+)/aws4_request")
+_SCOPE = re.compile(r"Credential=[^/]+/\d{8}/([^/]*)/([^/]+)/aws4_request")
 _PLACEHOLDER = re.compile(r"\{(\w+)(\+?)\}")
 _SMITHY = re.compile(r"/service/\w+/operation/(\w+)")  # the path of the CBOR protocol
 _FORM = "application/x-www-form-urlencoded"
@@ -26,7 +26,7 @@ async def recognise(request: EndpointRequest) -> Call:
     """The service and operation that a request calls."""
     scope = _SCOPE.search(request.headers.get("authorization", ""))
     credential = request.query.get("X-Amz-Credential", [""])[0].split("/")
-    service = scope[1] if scope else credential[3] if len(credential) == 5 else "unsigned"
+    service = scope[2] if scope else credential[3] if len(credential) == 5 else "unsigned"
     if target := request.headers.get("x-amz-target"):
         return Call(service, target.rsplit(".", 1)[-1])
     if smithy := _SMITHY.fullmatch(request.path):
@@ -37,6 +37,12 @@ async def recognise(request: EndpointRequest) -> Call:
         form = parse_qs((await request.body()).decode("latin-1"))
         return Call(service, form.get("Action", ["unknown"])[0])
     return Call(service, _rest_operation(service, request))
+
+
+def signed_region(request: EndpointRequest) -> str:
+    """The region for which a request is signed in its header; empty if it is not."""
+    scope = _SCOPE.search(request.headers.get("authorization", ""))
+    return scope[1] if scope else ""
 
 
 async def resources(request: EndpointRequest, call: Call) -> Collection[str]:

@@ -1,7 +1,7 @@
 """A store in S3, by obstore's synchronous API (which releases the GIL, so threads run in parallel).
 
-Region, endpoint and credentials come from the environment, as for every AWS client. Credentials of a container role
-(AWS_CONTAINER_CREDENTIALS_*) are renewed by obstore before they expire.
+The region is that of the run (`s3_region.py`). Credentials come from the environment, as for every AWS client; those of
+a container role (AWS_CONTAINER_CREDENTIALS_*) are renewed by obstore before they expire.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, Perm
 from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
+from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.transport import (
     PART_BYTES,
     Bytes,
@@ -31,6 +32,7 @@ from muster.replica.store.transport import (
     StoreUnavailableError,
 )
 
+DEFAULT_REGION = "us-east-1"  # for a process outside of SageMaker that names no region
 TRIES = 8
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 5.0
@@ -59,7 +61,7 @@ class S3ObjectStore(Store):
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket = bucket
         self._prefix = prefix
-        self._s3 = _client(bucket)
+        self.client = _client(bucket)
 
     def create(self, key: str, body: Bytes) -> None:
         """PUT with If-None-Match: *. S3 answers 412 if the object exists.
@@ -74,7 +76,7 @@ class S3ObjectStore(Store):
         if len(body) < MULTIPART_BYTES:
             self.create(key, body)
             return
-        put = partial(obstore.put, self._s3, self._prefix + key, body, use_multipart=True)
+        put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
         self._call(key, lambda: put(chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
@@ -104,7 +106,7 @@ class S3ObjectStore(Store):
     def exists(self, key: str) -> bool:
         """HEAD."""
         try:
-            self._call(key, lambda: obstore.head(self._s3, self._prefix + key))
+            self._call(key, lambda: obstore.head(self.client, self._prefix + key))
         except ObjectMissingError:
             return False
         return True
@@ -116,7 +118,7 @@ class S3ObjectStore(Store):
     def delete(self, keys: Sequence[str]) -> None:
         """DeleteObjects, 1,000 keys at a time."""
         if keys:
-            self._call(keys[0], lambda: obstore.delete(self._s3, [self._prefix + key for key in keys]))
+            self._call(keys[0], lambda: obstore.delete(self.client, [self._prefix + key for key in keys]))
 
     def uri(self, key: str) -> str:
         """`s3://bucket/key`."""
@@ -124,7 +126,7 @@ class S3ObjectStore(Store):
 
     def _list(self, folder: str, stop: str) -> list[str]:
         found: list[str] = []
-        for page in obstore.list(self._s3, self._prefix + folder):
+        for page in obstore.list(self.client, self._prefix + folder):
             keys = [entry["path"].removeprefix(self._prefix) for entry in page]
             found += [key for key in keys if key < stop]
             if not keys or keys[-1] >= stop:
@@ -133,14 +135,14 @@ class S3ObjectStore(Store):
 
     def _get(self, path: str, start: int, stop: int | None) -> Part:
         if start == 0 and stop is None:
-            result = obstore.get(self._s3, path)
+            result = obstore.get(self.client, path)
         else:
             try:
                 result = obstore.get(
-                    self._s3, path, options={"range": {"offset": start} if stop is None else (start, stop)}
+                    self.client, path, options={"range": {"offset": start} if stop is None else (start, stop)}
                 )
             except BaseError:
-                meta = obstore.head(self._s3, path)
+                meta = obstore.head(self.client, path)
                 if _ends_before(meta, start):
                     return Part(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
                 raise
@@ -150,18 +152,18 @@ class S3ObjectStore(Store):
         """The body of a ranged GET, in the pieces in which it arrives."""
         path = self._prefix + key
         try:
-            return obstore.get(self._s3, path, options={"range": (start, stop)}).stream(STREAM_BYTES)
+            return obstore.get(self.client, path, options={"range": (start, stop)}).stream(STREAM_BYTES)
         except BaseError:
-            if _ends_before(obstore.head(self._s3, path), start):
+            if _ends_before(obstore.head(self.client, path), start):
                 return ()
             raise
 
     def _put(self, path: str, body: Bytes) -> None:
         try:
-            obstore.put(self._s3, path, body, mode="create", use_multipart=False)
+            obstore.put(self.client, path, body, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
             try:
-                obstore.head(self._s3, path)
+                obstore.head(self.client, path)
             except FileNotFoundError:
                 raise GenericError(_first_line(error)) from None
             raise
@@ -192,7 +194,9 @@ def _ends_before(meta: ObjectMeta, start: int) -> bool:
 
 
 def _client(bucket: str) -> S3Store:
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    region = region_of(os.environ)
+    set_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = set_endpoint or s3_endpoint(region or DEFAULT_REGION)
     authority = next((os.environ[name] for name in CA_VARIABLES if os.environ.get(name)), None)
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
@@ -203,6 +207,8 @@ def _client(bucket: str) -> S3Store:
         options["root_certificate"] = Path(authority).read_bytes()
     return S3Store(
         bucket,
+        region=region or DEFAULT_REGION,
+        endpoint=endpoint,
         client_options=options,
         # `_call` alone retries.
         retry_config={"max_retries": 0},

@@ -26,7 +26,9 @@ SECOND = Lineage(parent="run", root="run", generation=1, attempts_before=3)
 
 def plan(run: str = "run", lineage: Lineage | None = None, **fields: Any) -> Plan:
     spec = parse_spec({"replicas": 2, "trainer": "package.module:train", "image": "image:1", **fields})
-    return Plan.make(run, f"arn:{run}", "2026-01-01", PLACE, spec, lineage=lineage)
+    return Plan.make(
+        run, f"arn:aws:states:us-east-1:123456789012:execution:Muster:{run}", "2026-01-01", PLACE, spec, lineage=lineage
+    )
 
 
 def replica(rank: int, attempts: int, failure_class: FailureClass | None) -> ReplicaResult:

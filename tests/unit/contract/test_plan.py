@@ -17,7 +17,9 @@ GOLDEN = Path(__file__).parent / "plan_v1.json"
 
 def make_plan(**fields) -> Plan:
     spec = parse_spec({"replicas": 2, "trainer": "a.b:c", "image": "image:1", **fields})
-    return Plan.make("run", "arn:execution", "2026-01-01T00:00:00Z", PLACE, spec)
+    return Plan.make(
+        "run", "arn:aws:states:us-east-1:123456789012:execution:Muster:run", "2026-01-01T00:00:00Z", PLACE, spec
+    )
 
 
 def test_a_plan_of_the_first_release_keeps_its_digest_and_its_requests():
@@ -38,7 +40,7 @@ def test_a_plan_survives_its_own_json():
     assert Plan.from_json(plan.to_json(), "plan") == plan
 
 
-@pytest.mark.parametrize("damage", [{"version": 2}, {"digest": "short"}, {"surprise": 1}])
+@pytest.mark.parametrize("damage", [{"version": 2}, {"digest": "short"}])
 def test_a_plan_that_is_not_ours_is_refused_by_its_place(damage):
     body = json.dumps({**json.loads(make_plan().to_json()), **damage})
     with pytest.raises(DocumentError, match="s3://bucket/plan cannot be read"):
@@ -56,6 +58,7 @@ def test_a_request_isolates_nothing_and_names_no_torch_variable():
         "MUSTER_RUN": "run",
         "MUSTER_RANK": "1",
         "MUSTER_ATTEMPT": "2",
+        "MUSTER_REGION": "us-east-1",
     }
 
 

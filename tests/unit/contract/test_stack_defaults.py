@@ -30,7 +30,9 @@ def spec(**fields: Any) -> Spec:
 
 
 def request(completed: Spec, rank: int = 0, shortages: int = 0) -> dict[str, Any]:
-    plan = Plan.make("run", "arn", "2026-01-01", PLACE, completed)
+    plan = Plan.make(
+        "run", "arn:aws:states:us-east-1:123456789012:execution:Muster:run", "2026-01-01", PLACE, completed
+    )
     again = Plan.from_json(plan.to_json(), "plan.json")  # what a function reads back is held to all limits again
     return training_job_request(again, rank, 1, shortages)
 

@@ -58,7 +58,7 @@ def test_there_is_one_image(image: str, known: bool) -> None:
 
 def test_a_process_starts_in_the_first_code_directory_with_all_of_them_to_import_from(tmp_path: Path) -> None:
     tree, code = JobTree(tmp_path), (tmp_path / "a", tmp_path / "b")
-    variables = environment(tree, code, REQUEST, {"AWS_REGION": "us-east-1", "MUSTER_RANK": "platform"})
+    variables = environment(tree, code, REQUEST, {"AWS_CA_BUNDLE": "ca.pem", "MUSTER_RANK": "platform"})
     assert working_directory(code, tree) == tmp_path / "a"
     assert working_directory((), tree) == tree.root
     assert variables["PYTHONPATH"] == f"{tmp_path / 'a'}:{tmp_path / 'b'}"

@@ -10,4 +10,5 @@ try:
     print("written")
 except ClientError as error:
     print(error.response["Error"]["Code"])
-print(boto3.client("sts").get_caller_identity()["Arn"])
+# A container is not told its region.
+print(boto3.client("sts", region_name="us-east-1").get_caller_identity()["Arn"])

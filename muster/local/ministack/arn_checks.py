@@ -1,0 +1,109 @@
+"""ARNs of another partition or region are refused where AWS refuses them; MiniStack takes most of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+from ministack.core import iam_evaluator, responses
+from ministack.services import eventbridge, scheduler, stepfunctions
+
+from muster.local.ministack.host import Account
+
+_UNCATCHABLE = "States.Runtime"
+_Response = tuple[int, dict[str, str], bytes]
+
+
+def install(account: Account) -> None:
+    """Check ARNs in state machines, rules, schedules and policies."""
+    stepfunctions._execute_task = _checked_task(stepfunctions._execute_task, account)
+    eventbridge._validate_target_arn = _checked_target(eventbridge._validate_target_arn, account)
+    scheduler._create_schedule = _checked_schedule(scheduler._create_schedule, account)
+    iam_evaluator.validate_policy_document = _checked_policy(iam_evaluator.validate_policy_document, account)
+
+
+def foreign(arn: str, account: Account) -> str | None:
+    """Why a resource is out of reach: its ARN names another partition or region. None if it is not."""
+    parts = arn.split(":", 5)
+    if len(parts) < 6:
+        return None
+    if parts[1] != account.partition:
+        return f"the partition is '{account.partition}', not '{parts[1]}'"
+    # Events alone cross regions, from bus to bus.
+    if parts[3] and parts[3] != account.region and parts[2] != "events":
+        return f"the region is '{account.region}', not '{parts[3]}'"
+    return None
+
+
+def _checked_task(execute: Callable[..., Any], account: Account) -> Callable[..., Any]:
+    """A state with an integration of another partition ends its execution; nothing catches it (aws/aws-cdk#4597)."""
+
+    @wraps(execute)
+    def executed(state: dict[str, Any], given: object, execution: object, context: dict[str, Any]) -> Any:
+        parts = str(state.get("Resource", "")).split(":")
+        if len(parts) > 1 and parts[1] != account.partition:
+            cause = (
+                f"An error occurred while executing the state '{context.get('State', {}).get('Name', '')}'. The "
+                "resource belongs to a different partition from the running execution. "
+                f"Expected '{account.partition}', was '{parts[1]}'."
+            )
+            raise stepfunctions._ExecutionError(_UNCATCHABLE, cause)
+        return execute(state, given, execution, context)
+
+    return executed
+
+
+def _checked_target(
+    validate: Callable[[dict[str, Any]], _Response | None], account: Account
+) -> Callable[[dict[str, Any]], _Response | None]:
+    @wraps(validate)
+    def validated(target: dict[str, Any]) -> _Response | None:
+        arn = str(target.get("Arn", ""))
+        if reason := foreign(arn, account):
+            message = f"Parameter {arn} is not valid. Reason: {reason}."
+            refused: _Response = responses.error_response_json("ValidationException", message, 400)
+            return refused
+        return validate(target)
+
+    return validated
+
+
+def _checked_schedule(
+    create: Callable[[str, dict[str, Any]], _Response], account: Account
+) -> Callable[[str, dict[str, Any]], _Response]:
+    @wraps(create)
+    def created(name: str, body: dict[str, Any]) -> _Response:
+        target = body.get("Target") or {}
+        for arn in (str(target.get("Arn", "")), str(target.get("RoleArn", ""))):
+            reason = foreign(arn, account) if arn.startswith("arn:") else "it is no ARN"
+            if reason:
+                message = f"Provided Arn is not valid: {arn}. Reason: {reason}."
+                refused: _Response = scheduler._error(400, "ValidationException", message)
+                return refused
+        return create(name, body)
+
+    return created
+
+
+def _checked_policy(validate: Callable[[object], str | None], account: Account) -> Callable[[object], str | None]:
+    @wraps(validate)
+    def validated(document: object) -> str | None:
+        if problem := validate(document):
+            return problem
+        for arn in _resources(json.loads(document) if isinstance(document, str) else document):
+            partition = arn.split(":")[1] if arn.startswith("arn:") and arn.count(":") > 1 else account.partition
+            if partition != account.partition and "*" not in partition:
+                return f'Partition "{partition}" is not valid for resource "{arn}".'
+        return None
+
+    return validated
+
+
+def _resources(document: Any) -> Iterator[str]:
+    statements = document["Statement"]
+    for statement in [statements] if isinstance(statements, dict) else statements:
+        for name in ("Resource", "NotResource"):
+            values = statement.get(name, [])
+            yield from (str(value) for value in (values if isinstance(values, list) else [values]))

@@ -1,0 +1,57 @@
+"""MiniStack for another partition than `aws`.
+
+MiniStack writes `arn:aws:` into every ARN. In a region of another partition its source is read with that partition's
+name instead, so that its ARNs, its CloudFormation and its managed policies are those of the partition.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType, ModuleType
+
+_PACKAGE = "ministack"
+
+
+def read_for_partition(partition: str) -> None:
+    """Let MiniStack be imported for `partition`. Call it before its first import."""
+    if partition != "aws":
+        sys.meta_path.insert(0, _Finder(partition))
+
+
+def in_partition(source: str, partition: str) -> str:
+    """MiniStack's source with the name of another partition."""
+    return (
+        source.replace("arn:aws:", f"arn:{partition}:")
+        .replace('"AWS::Partition": "aws"', f'"AWS::Partition": "{partition}"')
+        .replace('partition != "aws"', f'partition != "{partition}"')
+    )
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, name: str, path: str, partition: str) -> None:
+        super().__init__(name, path)
+        self._partition = partition
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compiled anew: the cached bytecode is that of the partition `aws`."""
+        path = self.get_filename(fullname)
+        source = self.get_data(path).decode()
+        return compile(in_partition(source, self._partition), path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, partition: str) -> None:
+        self._partition = partition
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.split(".", maxsplit=1)[0] != _PACKAGE:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader) and spec.origin is not None:
+            spec.loader = _Loader(fullname, spec.origin, self._partition)
+        return spec
