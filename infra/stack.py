@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aws_cdk import CfnOutput, PermissionsBoundary, Stack, Tags
+from aws_cdk import App, CfnOutput, PermissionsBoundary, Stack, Tags
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
@@ -124,6 +126,18 @@ class MusterStack(Stack):
     def _output(self, **values: str) -> None:
         for name, value in values.items():
             CfnOutput(self, name, value=value)
+
+
+def bucket_template(stack_name: str) -> dict[str, Any]:
+    """The template of the bucket that a stack of this name would make, by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        app = App(outdir=folder, analytics_reporting=False)
+        stack = Stack(app, "Bucket")
+        arn = stack.format_arn(service="sns", resource=inbox_topic_name(stack_name))
+        inbox = sns.Topic.from_topic_arn(stack, "Inbox", arn)
+        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable())
+        template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
+    return template
 
 
 def _digest(path: Path) -> str:
