@@ -1,4 +1,7 @@
-"""The CDK app: one stack per account and region. Run by the CDK CLI (see cdk.json)."""
+"""The CDK app: one stack. Run by the CDK CLI (see cdk.json).
+
+Its context has two keys of ours: `settings`, the path of the settings file, and `target`, aws or local.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pathlib import Path
 
 from infra.deploy.bundle import build_bundle, build_replica_package
 from infra.deploy.cdk_tools import JSII_ENVIRONMENT, require_node
-from infra.settings.stack_settings import StackSettings
+from infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
+from infra.settings.stack_settings import Platform, StackSettings
 from muster.contract.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent
@@ -18,7 +22,7 @@ def main() -> None:
     """Write the cloud assembly.
 
     Raises:
-        ConfigurationError: node is missing, a context key cannot be used, or pip failed.
+        ConfigurationError: node is missing, the settings cannot be used, or pip failed.
     """
     require_node()
     # jsii starts node when aws_cdk is imported, and reads its settings then.
@@ -29,14 +33,24 @@ def main() -> None:
     from infra.stack import MusterStack, StackFiles  # noqa: PLC0415
 
     app = App(analytics_reporting=False)
-    settings = StackSettings.from_context(app.node.try_get_context)
+    target = Platform(app.node.try_get_context("target") or Platform.AWS)
+    settings = _settings(app.node.try_get_context("settings"), target)
     files = StackFiles(
-        bundle=build_bundle(ROOT, settings.target),
+        bundle=build_bundle(ROOT, target),
         replica_package=build_replica_package(ROOT),
         definition=ROOT / "statemachine" / "run.asl.json",
     )
     MusterStack(app, settings, files)
     app.synth()
+
+
+def _settings(path: str | None, target: Platform) -> StackSettings:
+    """The settings of a file; without one, those of `muster.toml` in the root or else the defaults."""
+    file = Path(path) if path is not None else ROOT / SETTINGS_FILE
+    if path is None and not file.exists():
+        return StackSettings()
+    text = read_settings_file(file)
+    return parse_settings(parse_tables(text, file.name), target, text, file.name)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.deploy.deployment import deploy
-from infra.settings.stack_settings import Platform
+from infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result
 from muster.local import LocalCloud, Settings
@@ -72,7 +72,7 @@ def open_stack() -> Iterator[Stack]:
             outputs = deploy(
                 cloud.environment(),
                 target=Platform.LOCAL,
-                context={"replica_image": "muster-local/python:latest"},
+                settings=StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE)),
                 outputs=path / "outputs.json",
                 log=path / "cdk.log",
             )

@@ -15,7 +15,7 @@ from bench.launches.bill import Counts, bill_rows
 from bench.launches.pacing import Launched, launch, slots
 from bench.launches.steps import life, step_through
 from bench.table import Row
-from infra.settings.stack_settings import StackSettings
+from infra.settings.stack_settings import RunsTable
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import REPLICAS_MAX, JobName
 from muster.contract.run.execution_input import execution_input
@@ -24,8 +24,8 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.local.faults import LostInstance
 
 _DAY = 86_400
-_PER_SECOND = StackSettings().launches_per_second
-_REARM = StackSettings().rearm_seconds
+_PER_SECOND = RunsTable().launches_per_second
+_REARM = RunsTable().rearm_seconds
 _NOOP = {"entrypoint": ["python", "-c", "pass"]}
 # Long enough that the job still runs when its instance is lost.
 _BRIEF = {"entrypoint": ["python", "-c", "import time; time.sleep(2)"]}

@@ -19,7 +19,7 @@ from examples.parameters import hold_the_same_bytes
 from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
 from infra.deploy.deployment import deploy
-from infra.settings.stack_settings import LOCAL_IMAGE, Platform
+from infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster import Muster, MusterError, Result, RunStatus, Spec
 from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason
@@ -71,7 +71,7 @@ class Stage:
                 deploy(
                     environment,
                     target=Platform.LOCAL,
-                    context={"replica_image": LOCAL_IMAGE},
+                    settings=StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE)),
                     outputs=self.folder / "deploy" / "outputs.json",
                     log=self.folder / "deploy.log",
                 )

@@ -12,12 +12,16 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from infra.policy import allow_publishing
+from infra.settings.stack_settings import BucketTable
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
-from muster.contract.run.source_delivery import EXPIRY_DAYS, SOURCE
+from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 
-# Replicas delete what no round needs any more; this is for what they leave. It is longer than a job can run (28 days),
-# so that nothing is deleted that a replica still needs.
-RENDEZVOUS_DAYS = 35
+# Replicas delete what no round needs any more. What they leave may be needed by a continuation, whenever it comes, so
+# none of it expires: it moves to a class of storage that costs half as much and is read like any other. Longer than a
+# job can run (28 days): what is older belongs to runs that have ended, or has not changed for as long.
+INFREQUENT_DAYS = 35
+# S3 Standard-IA bills smaller objects as if they had this size.
+INFREQUENT_BYTES_MIN = 128 * 1024
 # Longer than the upload of any checkpoint. The parts of an unfinished upload cost as much as objects.
 INCOMPLETE_UPLOAD_DAYS = 7
 
@@ -25,16 +29,24 @@ INCOMPLETE_UPLOAD_DAYS = 7
 class InboxTopic(Construct):
     """The topic that the bucket notifies of specs in its inbox.
 
-    Between bucket and function, because the function's role names the bucket: neither could be made first.
+    Between bucket and function, because the function's role names the bucket: neither could be made first. Its name is
+    fixed: a bucket that outlives its stack notifies the topic of the next stack of that name.
     """
 
-    def __init__(self, scope: Construct, construct_id: str) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, name: str) -> None:
         super().__init__(scope, construct_id)
-        self.topic = sns.Topic(self, "Topic", display_name="Muster: specs in the inbox", enforce_ssl=True)
+        self.topic = sns.Topic(
+            self, "Topic", topic_name=name, display_name="Muster: specs in the inbox", enforce_ssl=True
+        )
         allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
 
 
-def _created(inbox: sns.Topic, suffix: str) -> s3.CfnBucket.TopicConfigurationProperty:
+def inbox_topic_name(stack: str) -> str:
+    """The name of the topic that the bucket of `stack` notifies."""
+    return f"{stack}-inbox"
+
+
+def _created(inbox: sns.ITopic, suffix: str) -> s3.CfnBucket.TopicConfigurationProperty:
     rules = [("prefix", INBOX), ("suffix", suffix)]
     return s3.CfnBucket.TopicConfigurationProperty(
         event="s3:ObjectCreated:*",
@@ -47,6 +59,10 @@ def _created(inbox: sns.Topic, suffix: str) -> s3.CfnBucket.TopicConfigurationPr
     )
 
 
+def _logs_bucket(scope: Construct, name: str | None) -> s3.IBucket | None:
+    return None if name is None else s3.Bucket.from_bucket_name(scope, "AccessLogs", name)
+
+
 class RendezvousBucket(Construct):
     """One bucket per stack; the first part of a key decides which roles have access (muster.contract.layout).
 
@@ -56,12 +72,12 @@ class RendezvousBucket(Construct):
     records, and no role may delete under control/.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.Topic, name: str | None) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.ITopic, table: BucketTable) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
             self,
             "Bucket",
-            bucket_name=name,
+            bucket_name=table.name,
             encryption=s3.BucketEncryption.S3_MANAGED,
             enforce_ssl=True,
             minimum_tls_version=1.2,
@@ -70,11 +86,23 @@ class RendezvousBucket(Construct):
             versioned=False,
             # The results of runs stay when the stack is deleted.
             removal_policy=RemovalPolicy.RETAIN,
+            server_access_logs_bucket=_logs_bucket(self, table.access_logs_bucket),
+            server_access_logs_prefix=table.access_logs_prefix,
             lifecycle_rules=[
                 s3.LifecycleRule(
-                    id="rendezvous-expires", prefix="rendezvous/", expiration=Duration.days(RENDEZVOUS_DAYS)
+                    id="rendezvous-becomes-infrequent",
+                    prefix="rendezvous/",
+                    object_size_greater_than=INFREQUENT_BYTES_MIN,
+                    transitions=[
+                        s3.Transition(
+                            storage_class=s3.StorageClass.INFREQUENT_ACCESS,
+                            transition_after=Duration.days(INFREQUENT_DAYS),
+                        )
+                    ],
                 ),
+                # A plan writes again what it needs of these and is old, and no run lives as long.
                 s3.LifecycleRule(id="source-expires", prefix=SOURCE, expiration=Duration.days(EXPIRY_DAYS)),
+                s3.LifecycleRule(id="packages-expire", prefix=PACKAGES, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(
                     id="incomplete-uploads-are-aborted",
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
@@ -86,18 +114,25 @@ class RendezvousBucket(Construct):
             "WrittenOnce",
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
-                *("control/*/waiting/*", "control/*/spent/*"),
-                *("control/*/lineage.json", "control/*/continued_by.json", "control/*/report.html", "runs/*"),
+                *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
+                *("control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", "control/*/queue_token.json", "queue/*", f"{SOURCE}*"],
+            [
+                *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
+                *("queue/*", f"{SOURCE}*", f"{PACKAGES}*"),
+            ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 
-    def _notify_of_inbox(self, inbox: sns.Topic) -> None:
+        if self.bucket.policy is not None:
+            # The bucket outlives the stack, and its protection with it.
+            self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
+
+    def _notify_of_inbox(self, inbox: sns.ITopic) -> None:
         """Send a message to the topic for each spec that is put into the inbox.
 
         Not through EventBridge, which would get an event for every object of every round, at $1 per million. The
@@ -108,7 +143,7 @@ class RendezvousBucket(Construct):
             topic_configurations=[_created(inbox, suffix) for suffix in INBOX_SUFFIXES]
         )
         # S3 tests the topic when the notification is configured.
-        resource.node.add_dependency(inbox.node.find_child("Policy"))
+        resource.node.add_dependency(inbox)
 
     def _refuse_writes(self, sid: str, keys: Sequence[str], absent: Mapping[str, str]) -> None:
         """Deny writes to `keys` that carry none of the headers in `absent`, to every principal.

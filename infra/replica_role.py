@@ -1,7 +1,7 @@
 """The role under which the replicas' containers run. It has no access to control/, nor to what another run wrote.
 
 All runs of a stack share the role, but not its rights: each session carries the tags of its run (launcher_role.py), and
-the policy names them. To a session without the tags the policy allows nothing in the bucket but what source/ holds.
+the policy names them. A session without the tags gets nothing in the bucket but the objects of source/ and packages/.
 """
 
 from __future__ import annotations
@@ -9,44 +9,44 @@ from __future__ import annotations
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
-from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
+from infra.encryption import use_key
 from infra.policy import Statement, Target, policy_statements, read, service_of_account
-from infra.settings.stack_settings import StackSettings
+from infra.settings.stack_settings import ReplicasTable, StackSettings
 from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN, principal_tag
+from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
-from muster.contract.run.source_delivery import SOURCE
+from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 
 # SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.
 METRIC_NAMESPACE = TRAINING_LOG_GROUP
-# The name of a source archive begins with its SHA-256: who does not know it can list nothing.
+# A source archive's name begins with its SHA-256, as a replica package's does: who does not know it can list nothing.
 _DIGEST = "?" * 64
 
 
 class ReplicaRole(Construct):
     """What SageMaker and the training container need, in this stack's bucket alone.
 
-    A deployment can bring a role of its own (`replica_role_arn`) and is then responsible for its permissions; the stack
-    makes none.
+    A deployment can bring a role of its own (`replicas.role_arn`) and is then responsible for its permissions; the
+    stack makes none.
     """
 
-    def __init__(
-        self, scope: Construct, construct_id: str, settings: StackSettings, *, bucket: s3.IBucket, package: Asset
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, settings: StackSettings, *, bucket: s3.IBucket) -> None:
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
-        if settings.replica_role_arn is not None:
-            self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replica_role_arn, mutable=False)
+        if settings.replicas.role_arn is not None:
+            self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replicas.role_arn, mutable=False)
             return
         statements = [
             *_bucket(bucket),
             *_services(stack),
             *_logs(stack, settings.job_prefix),
-            *_package(package),
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
+            *use_key(settings.stack.kms_key_arn),
+            *_data(stack, settings.replicas),
         ]
         self.role = iam.Role(
             self,
@@ -54,20 +54,11 @@ class ReplicaRole(Construct):
             description="Muster: the training containers of the replicas",
             assumed_by=iam.SessionTagsPrincipal(service_of_account("sagemaker.amazonaws.com", stack.account)),
             inline_policies={"Replica": iam.PolicyDocument(statements=statements)},
+            managed_policies=[
+                iam.ManagedPolicy.from_managed_policy_arn(self, f"Policy{index}", arn)
+                for index, arn in enumerate(settings.replicas.policy_arns)
+            ],
         )
-
-
-def _package(package: Asset) -> list[iam.PolicyStatement]:
-    """Muster's replica package, which is an input channel: SageMaker lists it by its whole key first."""
-    key = package.s3_object_key
-    return [
-        iam.PolicyStatement(actions=["s3:GetObject"], resources=[package.bucket.arn_for_objects(key)]),
-        iam.PolicyStatement(
-            actions=["s3:ListBucket"],
-            resources=[package.bucket.bucket_arn],
-            conditions={"StringEquals": {"s3:prefix": key}},
-        ),
-    ]
 
 
 def _network(stack: Stack, defaults: StackDefaults) -> list[iam.PolicyStatement]:
@@ -121,12 +112,34 @@ def _keys(defaults: StackDefaults) -> list[iam.PolicyStatement]:
     ]
 
 
+def _data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
+    """Reading the deployment's training data: SageMaker lists a channel's prefix and gets the objects under it."""
+    prefixes: dict[str, list[str]] = {}
+    for uri in replicas.data:
+        bucket, prefix = split_s3_uri(uri)
+        prefixes.setdefault(bucket, []).append(f"{prefix}*")
+    statements = []
+    for name, patterns in prefixes.items():
+        arn = stack.format_arn(service="s3", region="", account="", resource=name)
+        objects = [f"{arn}/{pattern}" for pattern in patterns]
+        statements += [
+            iam.PolicyStatement(actions=["s3:GetObject"], resources=objects),
+            iam.PolicyStatement(
+                actions=["s3:ListBucket"], resources=[arn], conditions={"StringLike": {"s3:prefix": patterns}}
+            ),
+        ]
+    if replicas.data_kms_key_arns:
+        statements.append(iam.PolicyStatement(actions=["kms:Decrypt"], resources=replicas.data_kms_key_arns))
+    return statements
+
+
 def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
     """The part of the stack's bucket that belongs to the session's run."""
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
     shared, output = (f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"), f"output/{run}/*"
+    digests = [f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)]
     statements = (
-        read(f"runs/{run}/*", f"{SOURCE}*"),
+        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*"),
         Statement(("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"), Target.OBJECTS, (*shared, output)),
         # Replicas delete the rounds that no joiner needs any more, and SageMaker what a trainer deletes among its
         # checkpoints.
@@ -136,7 +149,7 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
         Statement(
             ("s3:ListBucket",),
             Target.BUCKET,
-            conditions={"StringLike": {"s3:prefix": [*shared, output, f"{SOURCE}{_DIGEST}*"]}},
+            conditions={"StringLike": {"s3:prefix": [*shared, output, *digests]}},
         ),
     )
     arn = [bucket.bucket_arn]

@@ -1,17 +1,18 @@
-"""The stack: one per account and region. It only composes constructs."""
+"""The stack. It only composes constructs."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import CfnOutput, Stack
+from aws_cdk import CfnOutput, PermissionsBoundary, Stack, Tags
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
-from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
+from infra.encryption import encrypt_with
 from infra.functions.control_functions import ControlFunctions, FunctionResources
 from infra.functions.event_delivery import DeadLetters, EventBus
 from infra.functions.handler_function import HandlerSettings
@@ -20,18 +21,19 @@ from infra.monitoring.dashboard import Dashboard
 from infra.monitoring.health_alarms import HealthAlarms
 from infra.monitoring.introduction import example_input, introduction
 from infra.monitoring.watched_resources import WatchedResources
-from infra.rendezvous_bucket import InboxTopic, RendezvousBucket
+from infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
 from infra.replica_role import ReplicaRole
-from infra.settings.stack_settings import STACK_NAME, StackSettings
+from infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, StackSettings
 from infra.workflow.state_machine import Workflow
+from muster.contract.run.source_delivery import package_key
 
 
 @dataclass(frozen=True)
 class StackFiles:
     """The files that the stack deploys.
 
-    `bundle` is the functions' code, `replica_package` what runs beside delivered source (both infra.deploy.bundle),
-    `definition` the workflow's definition.
+    `bundle` is the functions' code, `replica_package` what runs beside delivered source and is a part of the bundle
+    (both infra.deploy.bundle), `definition` the workflow's definition.
     """
 
     bundle: Path
@@ -45,21 +47,26 @@ class MusterStack(Stack):
     def __init__(self, scope: Construct, settings: StackSettings, files: StackFiles) -> None:
         super().__init__(
             scope,
-            STACK_NAME,
+            settings.stack.name,
             description="Muster: N independent SageMaker training jobs as one DiLoCo run",
             analytics_reporting=False,
+            permissions_boundary=_boundary(settings.stack.permissions_boundary),
         )
-        inbox = InboxTopic(self, "Inbox").topic
-        bucket = RendezvousBucket(self, "Rendezvous", inbox=inbox, name=settings.bucket_name).bucket
-        package = Asset(self, "ReplicaPackage", path=str(files.replica_package))
-        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket, package=package).role
+        # The next deployment shows what changes, and keeps what its settings file leaves out.
+        self.template_options.metadata = {SETTINGS_METADATA: settings.recorded}
+        for key, value in settings.stack.tags.items():
+            Tags.of(self).add(key, value)
+        inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic
+        bucket = _bucket(self, settings.bucket, inbox)
+        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
             bus=bus,
-            log_retention_days=settings.log_retention_days,
+            log_retention_days=settings.watch.log_retention_days,
+            kms_key_arn=settings.stack.kms_key_arn,
             environment={
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,
@@ -67,20 +74,20 @@ class MusterStack(Stack):
                 **_queue_limit(settings),
             },
         )
-        resources = FunctionResources(bucket, replica_role, package.s3_object_url, inbox)
+        resources = FunctionResources(bucket, replica_role, inbox)
         functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
         ).state_machine
         functions.connect(state_machine)
-        watched = WatchedResources(state_machine, functions.by_name, dead_letters)
+        watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
         self._watch(settings, watched, bucket=bucket, people=functions.people)
         self._output(
             StateMachineArn=state_machine.state_machine_arn,
             BucketName=bucket.bucket_name,
             JobPrefix=settings.job_prefix,
             ReplicaRoleArn=replica_role.role_arn,
-            ReplicaPackageUri=package.s3_object_url,
+            ReplicaPackageUri=bucket.s3_url_for_object(package_key(_digest(files.replica_package))),
             ReplicaDefaults=settings.defaults.to_json().decode(),
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
@@ -88,13 +95,15 @@ class MusterStack(Stack):
             ExampleInput=example_input(settings.defaults, self.region),
             Region=self.region,
         )
+        if settings.stack.kms_key_arn is not None:
+            encrypt_with(self, settings.stack.kms_key_arn)
 
     def _watch(
         self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic
     ) -> None:
         """Alarms and dashboard, unless the deployment does without them."""
-        alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.health_alarms else []
-        if not settings.dashboard:
+        alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.watch.health_alarms else []
+        if not settings.watch.dashboard:
             return
         links = ConsoleLinks(self, "Console")
         text = introduction(
@@ -112,7 +121,22 @@ class MusterStack(Stack):
             CfnOutput(self, name, value=value)
 
 
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _boundary(arn: str | None) -> PermissionsBoundary | None:
+    return None if arn is None else PermissionsBoundary.from_arn(arn)
+
+
+def _bucket(stack: Stack, table: BucketTable, inbox: sns.Topic) -> s3.IBucket:
+    """The stack's own bucket, or the one that the settings name."""
+    if table.existing is not None:
+        return s3.Bucket.from_bucket_name(stack, "Rendezvous", table.existing)
+    return RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=table).bucket
+
+
 def _queue_limit(settings: StackSettings) -> dict[str, str]:
     """The variable that makes runs queue up; absent where the deployment sets no limit."""
-    limit = settings.max_concurrent_replicas
+    limit = settings.runs.max_concurrent_replicas
     return {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench.launches.steps import life, step_through
 from bench.table import Row
-from infra.settings.stack_settings import StackSettings
+from infra.settings.stack_settings import RunsTable
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.spec_reader import parse_spec
 
@@ -40,7 +40,7 @@ class Counts:
 
 def bill_rows(clean: Counts, rerun: Counts) -> list[Row]:
     """Counts per replica, and dollars for 1,000 replicas with one rerun each."""
-    spec, rearm = parse_spec({"replicas": 1, "trainer": "m:f"}), StackSettings().rearm_seconds
+    spec, rearm = parse_spec({"replicas": 1, "trainer": "m:f"}), RunsTable().rearm_seconds
     once = step_through(life(spec, [], 3_600, rearm), rearm)
     twice = step_through(life(spec, [FailureClass.INFRASTRUCTURE], 3_600, rearm), rearm)
     rows = []

@@ -58,9 +58,7 @@ def cdk_command(*arguments: str) -> list[str]:
     return [str(CDK), "--no-notices", "--no-version-reporting", "--no-color", "--ci", *arguments]
 
 
-def cdk_environment(
-    environment: Mapping[str, str], target: Platform, assembly: Path, context: Mapping[str, str | int]
-) -> dict[str, str]:
+def cdk_environment(environment: Mapping[str, str], target: Platform, assembly: Path, settings: Path) -> dict[str, str]:
     """The environment for app.py and the CLI: what the CLI sets when it runs the app itself, and no telemetry."""
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     # Validating the template takes 3 of the 4 s of a synthesis. The tests do it; so does every deployment to AWS.
@@ -70,6 +68,6 @@ def cdk_environment(
         **validation,
         **JSII_ENVIRONMENT,
         "CDK_OUTDIR": str(assembly),
-        "CDK_CONTEXT_JSON": json.dumps({**flags, **context, "target": target.value}),
+        "CDK_CONTEXT_JSON": json.dumps({**flags, "settings": str(settings), "target": target.value}),
         "CDK_DISABLE_CLI_TELEMETRY": "true",
     }

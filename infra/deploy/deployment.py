@@ -12,14 +12,16 @@ from urllib.parse import urlsplit
 
 from infra.deploy.cdk_tools import ROOT, DeployError, cdk_command, cdk_environment, require_cdk
 from infra.deploy.command_runner import CommandRunner
-from infra.settings.stack_settings import STACK_NAME, Platform
+from infra.settings.settings_file import SETTINGS_FILE
+from infra.settings.stack_settings import Platform, StackSettings
+from infra.settings.toml_text import toml_text
 
 
 def deploy(
     environment: Mapping[str, str],
     *,
     target: Platform,
-    context: Mapping[str, str | int],
+    settings: StackSettings,
     outputs: Path,
     log: Path | None = None,
 ) -> dict[str, str]:
@@ -29,8 +31,8 @@ def deploy(
         environment: of the processes that are started; credentials, region and endpoint come from here only.
         target: the embedded cloud is bootstrapped as part of the deployment; an AWS account must have been bootstrapped
             once (`npx cdk bootstrap`).
-        context: the context keys of infra.settings.stack_settings without `target`.
-        outputs: a JSON file; the cloud assembly goes to `cdk.out` beside it.
+        settings: all settings of the stack.
+        outputs: a JSON file; the cloud assembly goes to `cdk.out` beside it, and the settings to `muster.toml`.
         log: a file for the output of the CDK CLI; None leaves it in the terminal.
 
     Raises:
@@ -44,7 +46,9 @@ def deploy(
     assembly = outputs.parent / "cdk.out"
     shutil.rmtree(assembly, ignore_errors=True)  # it would accumulate the bundles of earlier deployments
     # Not in the root, where the CLI would find cdk.json and run the app before the bootstrap, too.
-    runner = CommandRunner(outputs.parent, cdk_environment(environment, target, assembly, context), log)
+    file = outputs.parent / SETTINGS_FILE
+    file.write_text(toml_text(settings.tables), encoding="utf-8")
+    runner = CommandRunner(outputs.parent, cdk_environment(environment, target, assembly, file), log)
     # Synthesis and bootstrap are independent: side by side they take half as long.
     steps = [runner.start("app.py", [sys.executable, str(ROOT / "app.py")])]
     if target is Platform.LOCAL:
@@ -54,10 +58,10 @@ def deploy(
     # A change set shows what will change; the embedded cloud is always new.
     method = "direct" if target is Platform.LOCAL else "change-set"
     arguments = ("--app", str(assembly), "--outputs-file", str(outputs), "--method", method)
-    command = cdk_command("deploy", STACK_NAME, "--require-approval", "never", *arguments)
+    command = cdk_command("deploy", settings.stack.name, "--require-approval", "never", *arguments)
     runner.finish([runner.start("cdk deploy", command)])
     written: dict[str, dict[str, str]] = json.loads(outputs.read_text(encoding="utf-8"))
-    return written[STACK_NAME]
+    return written[settings.stack.name]
 
 
 def _check_endpoint(environment: Mapping[str, str], target: Platform) -> None:

@@ -29,7 +29,6 @@ class FunctionResources:
 
     bucket: s3.IBucket
     replica_role: iam.IRole
-    package_uri: str
     inbox: sns.ITopic
 
 
@@ -49,7 +48,7 @@ class ControlFunctions:
         self._inbox = resources.inbox
         self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in FUNCTIONS}
         self._made: dict[str, lambda_.Function] = {}
-        self.people = self._people_topic(settings.notify_email)
+        self.people = self._people_topic(settings.notify.email)
         key = settings.defaults.kms_key_id
         self._arns: dict[Target, list[str]] = {
             Target.ANY: ["*"],
@@ -61,7 +60,7 @@ class ControlFunctions:
                 stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
                 for resource in ("training-plan", "reserved-capacity")
             ],
-            Target.REPLICA_ROLE: [resources.replica_role.role_arn],
+            Target.REPLICA_ROLE: [resources.replica_role.role_arn, *settings.replicas.further_role_arns],
             Target.TIMERS: [
                 stack.format_arn(
                     service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"
@@ -72,9 +71,8 @@ class ControlFunctions:
         }
         self._variables = {
             "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
-            "MUSTER_PACKAGE_URI": resources.package_uri,
             "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
-            "MUSTER_LAUNCHES_PER_SECOND": str(settings.launches_per_second),
+            "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
         }
         self._make_ready()

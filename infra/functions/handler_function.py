@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from infra.encryption import use_key
 from infra.functions.function_table import FunctionRow
 from infra.policy import Arns, policy_statements
 from muster.contract.aws.metric_names import NAMESPACE, function_service
@@ -40,6 +41,7 @@ class HandlerSettings:
     bus: events.IEventBus
     log_retention_days: int
     environment: Mapping[str, str]
+    kms_key_arn: str | None = None
 
 
 class HandlerFunction(Construct):
@@ -79,7 +81,7 @@ class HandlerFunction(Construct):
             environment={
                 **settings.environment,
                 **environment,
-                "POWERTOOLS_SERVICE_NAME": function_service(row.name),
+                "POWERTOOLS_SERVICE_NAME": function_service(settings.environment["MUSTER_JOB_PREFIX"], row.name),
                 "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
                 "POWERTOOLS_LOG_LEVEL": "INFO",
             },
@@ -97,4 +99,5 @@ def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list
     return [
         iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]),
         iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
+        *use_key(settings.kms_key_arn),
     ]

@@ -65,7 +65,7 @@ def early_ends(context: TriggerContext) -> list[RuleSettings]:
 
 def sweep_schedule(context: TriggerContext) -> list[RuleSettings]:
     """Sweep is called every `sweep_hours`; with 0 there is no schedule, and the function costs nothing."""
-    hours = context.settings.sweep_hours
+    hours = context.settings.runs.sweep_hours
     if not hours:
         return []
     description = "Muster: settles runs whose end was missed and stops orphaned jobs"
@@ -76,16 +76,16 @@ def run_requests(context: TriggerContext) -> list[RuleSettings]:
     """Start is called by events on the stack's bus and by the deployment's schedules."""
     pattern = events.EventPattern(detail_type=[RUN_REQUESTED])
     requests = RuleSettings("Requests", "Muster: requests to start a run", pattern, bus=context.bus)
-    return [requests, *map(_scheduled_run, context.settings.schedules)]
+    return [requests, *(_scheduled_run(*item) for item in sorted(context.settings.schedules.items()))]
 
 
-def _scheduled_run(schedule: ScheduledRun) -> RuleSettings:
-    spec = {"spec": schedule.spec} if schedule.spec_key is None else {"spec_key": schedule.spec_key}
-    request = {"name": schedule.name, "at": events.EventField.time, **spec}
+def _scheduled_run(name: str, schedule: ScheduledRun) -> RuleSettings:
+    spec = {"spec": schedule.spec_text} if schedule.spec_key is None else {"spec_key": schedule.spec_key}
+    request = {"name": name, "at": events.EventField.time, **spec}
     return RuleSettings(
-        f"Schedule-{schedule.name}",
-        f"Muster: starts a run of {schedule.name}, {schedule.expression}",
-        schedule=events.Schedule.expression(schedule.expression),
+        f"Schedule-{name}",
+        f"Muster: starts a run of {name}, {schedule.at}",
+        schedule=events.Schedule.expression(schedule.at),
         message=events.RuleTargetInput.from_object({"schedule": request}),
     )
 

@@ -10,7 +10,7 @@ from constructs import Construct
 
 from infra.monitoring.watched_resources import WatchedResources, muster_metric
 from infra.workflow.workflow_definition import MAP_LABEL
-from muster.contract.aws.metric_names import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, STACK_SERVICE, function_service
+from muster.contract.aws.metric_names import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, function_service
 
 _WIDTH = 24  # CloudWatch: columns of a dashboard
 _PERIOD = Duration.minutes(5)
@@ -40,7 +40,7 @@ class Dashboard(Construct):
                     _executions("Runs", machine),
                     # Step Functions counts the children of a Map Run under the machine's name with the map's label.
                     _executions("Replicas", f"{machine}/{MAP_LABEL}"),
-                    _launches(),
+                    _launches(watched.job_prefix),
                 ],
                 _functions(watched),
                 [_dead_letters(watched)],
@@ -90,12 +90,12 @@ def _executions(title: str, machine: str) -> cloudwatch.GraphWidget:
     return _graph(title, [started, *ends.values()], right=[running])
 
 
-def _launches() -> cloudwatch.GraphWidget:
-    reruns = muster_metric(RERUNS_WITHIN_HOUR, STACK_SERVICE)
+def _launches(job_prefix: str) -> cloudwatch.GraphWidget:
+    reruns = muster_metric(RERUNS_WITHIN_HOUR, job_prefix)
     return _graph(
         "Launches and reruns of replicas",
         [
-            _labelled(muster_metric(REPLICA_LAUNCHED, function_service("attempt")), "jobs launched"),
+            _labelled(muster_metric(REPLICA_LAUNCHED, function_service(job_prefix, "attempt")), "jobs launched"),
             # Every rerun is one value.
             _labelled(reruns, "reruns", "SampleCount"),
         ],

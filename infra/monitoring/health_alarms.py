@@ -16,7 +16,7 @@ from constructs import Construct
 
 from infra.monitoring.watched_resources import WatchedResources, muster_metric
 from infra.policy import allow_publishing
-from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR, STACK_SERVICE
+from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR
 
 RERUNS_WITHIN_HOUR_NORMAL = 3
 """A replica is seldom rerun twice within an hour, even while spot capacity is scarce: each delay doubles."""
@@ -102,7 +102,7 @@ def _rules(watched: WatchedResources) -> Iterator[_Rule]:
     )
     yield _Rule(
         "reruns-above-normal",
-        muster_metric(RERUNS_WITHIN_HOUR, STACK_SERVICE),
+        muster_metric(RERUNS_WITHIN_HOUR, watched.job_prefix),
         f"a replica was rerun more than {RERUNS_WITHIN_HOUR_NORMAL} times within an hour",
         statistic="Maximum",
         normal=RERUNS_WITHIN_HOUR_NORMAL,

@@ -15,11 +15,15 @@ from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 
 @dataclass(frozen=True)
 class WatchedResources:
-    """The resources of the stack that have metrics in CloudWatch; the functions by their names."""
+    """The resources of the stack that have metrics in CloudWatch; the functions by their names.
+
+    `job_prefix` is the stack's mark on Muster's own metrics.
+    """
 
     state_machine: sfn.StateMachine
     functions: Mapping[str, lambda_.Function]
     dead_letters: sqs.Queue
+    job_prefix: str
 
 
 def muster_metric(name: str, service: str) -> cloudwatch.Metric:

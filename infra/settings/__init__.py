@@ -1,1 +1,1 @@
-"""The context keys of the CDK app."""
+"""The settings of a deployment: `muster.toml`."""

@@ -1,84 +1,67 @@
-"""Scheduled runs: the context key `schedules`."""
+"""Scheduled runs: the tables `schedules.NAME` of the settings."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, Any
 
-from muster.contract.errors import ConfigurationError, SpecError
-from muster.contract.names import RUN_MAX
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.names import RUN_MAX, is_run_name
 from muster.contract.run.execution_input import INBOX, execution_input
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.training.values import Wording
 
 SPEC_MAX = 7_000  # EventBridge: the input of a target has at most 8,192 characters, the spec and what is around it
 NAME_MAX = RUN_MAX - len("-202601010300")  # the runs of a schedule are named by it and by their time
-_NAME = re.compile(r"[a-zA-Z0-9](-?[a-zA-Z0-9])*")
-_EXPRESSION = re.compile(r"(cron|rate)\([^()]+\)")
 
 
-@dataclass(frozen=True)
-class ScheduledRun:
-    """One schedule: EventBridge's `expression`, and the spec's text or the key of a spec in the inbox."""
+class ScheduledRun(BaseModel):
+    """One schedule: its expression, and a spec or the key of a spec in the inbox."""
 
-    name: str
-    expression: str
-    spec: str | None = None
-    spec_key: str | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    at: Annotated[
+        str,
+        Field(pattern=r"^(cron|rate)\([^()]+\)$"),
+        Wording("cron(minutes hours day month weekday year) or rate(1 day)"),
+    ] = Field(description="when runs start, in UTC")
+    spec: dict[str, Any] | None = Field(default=None, description="the spec; or set `spec_key`")
+    spec_key: (
+        Annotated[
+            str, Field(max_length=1_024, pattern=rf"^{INBOX}[^\n\r]*$"), Wording(f"a key that begins with {INBOX}")
+        ]
+        | None
+    ) = Field(default=None, description="key of a spec in the stack's bucket")
+
+    @property
+    def spec_text(self) -> str | None:
+        """The spec as the input of an execution."""
+        if self.spec is None:
+            return None
+        # EventBridge replaces <words> in a target's input as its own placeholders.
+        return execution_input(parse_spec(self.spec)).replace("<", r"\u003c")
 
 
-def read_schedules(value: object) -> tuple[ScheduledRun, ...]:
-    """The schedules of a context: `{"nightly": {"at": "cron(0 3 * * ? *)", "spec": {…}}}`, as an object or as JSON.
-
-    Raises:
-        ConfigurationError: one cannot be used; in one line.
-    """
-    if value is None:
-        return ()
+def schedule_problems(name: str, schedule: ScheduledRun) -> list[Problem]:
+    """What is wrong with a schedule, each of whose values is right by itself."""
+    place = f"schedules.{name}"
+    problems: list[Problem] = []
+    if len(name) > NAME_MAX or not is_run_name(name):
+        allowed = f"letters, digits and single hyphens, at most {NAME_MAX} characters"
+        problems.append(Problem(place, repr(name), "choose another name", allowed))
+    if (schedule.spec is None) == (schedule.spec_key is None):
+        statement = "both spec and spec_key" if schedule.spec is not None else "neither spec nor spec_key"
+        problems.append(StatedProblem(place, statement, "set one of them"))
     try:
-        read = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        found = repr(value)[:60]
-        raise _refused(place="the value", found=found, allowed="a mapping of names to schedules, as JSON") from None
-    if not isinstance(read, Mapping):
-        raise _refused(
-            place="the value",
-            found=repr(read)[:60],
-            allowed='a mapping: {"nightly": {"at": "cron(0 3 * * ? *)", "spec_key": "inbox/…"}}',
-        )
-    return tuple(_schedule(name, item) for name, item in sorted(read.items()))
-
-
-def _schedule(name: str, item: object) -> ScheduledRun:
-    if len(name) > NAME_MAX or not _NAME.fullmatch(name):
-        allowed = f"letters, digits and single hyphens, at most {NAME_MAX}"
-        raise _refused(place="a schedule's name", found=repr(name), allowed=allowed)
-    fields = dict(item) if isinstance(item, Mapping) else {}
-    expression, spec, key = fields.pop("at", None), fields.pop("spec", None), fields.pop("spec_key", None)
-    if fields or not isinstance(expression, str) or (spec is None) == (key is None):
-        raise _refused(name, repr(item)[:60], "at, and one of spec and spec_key")
-    if not _EXPRESSION.fullmatch(expression):
-        raise _refused(name, repr(expression), "cron(minutes hours day month weekday year) or rate(1 day)")
-    if key is not None and not (isinstance(key, str) and key.startswith(INBOX)):
-        raise _refused(name, repr(key), f"a key that begins with {INBOX}")
-    return ScheduledRun(name, expression, None if spec is None else _inline(name, spec), key)
-
-
-def _inline(name: str, spec: object) -> str:
-    try:
-        text = execution_input(parse_spec(spec))
+        text = schedule.spec_text
     except SpecError as error:
-        problems = "; ".join(map(str, error.problems))
-        message = f"The context key schedules: the spec of {name} is invalid: {problems}. Correct it in cdk.json."
-        raise ConfigurationError(message) from None
-    # EventBridge replaces <words> in a target's input as its own placeholders.
-    text = text.replace("<", r"\u003c")
-    if len(text) > SPEC_MAX:
-        raise _refused(name, f"a spec of {len(text):,} characters", f"at most {SPEC_MAX:,}, or a spec_key in the inbox")
-    return text
-
-
-def _refused(place: str, found: str, allowed: str) -> ConfigurationError:
-    message = f"The context key schedules: {place}: found {found}; allowed: {allowed}. Set it in cdk.json."
-    return ConfigurationError(message)
+        return problems + [
+            type(problem)(f"{place}.spec.{problem.field}", problem.found, problem.remedy, problem.allowed)
+            for problem in error.problems
+        ]
+    if text is not None and len(text) > SPEC_MAX:
+        allowed = f"at most {SPEC_MAX:,} characters, a limit of EventBridge"
+        remedy = "put the spec into the inbox and name it with spec_key"
+        problems.append(Problem(f"{place}.spec", f"{len(text):,} characters", remedy, allowed))
+    return problems

@@ -1,23 +1,26 @@
-"""What a deployment chooses: the context keys of the CDK app, validated before anything is made."""
+"""What a deployment chooses: the tables and keys of `muster.toml`, each with its limits and where they come from."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, Any, Literal
 
-from infra.settings.replica_defaults import read_defaults, refused
-from infra.settings.scheduled_runs import ScheduledRun, read_schedules
+from pydantic import BaseModel, ConfigDict, Field
+
+from infra.settings.scheduled_runs import ScheduledRun
 from muster.contract.names import PREFIX_MAX
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.network_access import VpcConfig
+from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
 
-STACK_NAME = "Muster"
+DEFAULT_STACK = "Muster"
+DEFAULT_JOB_PREFIX = "muster"
+SETTINGS_METADATA = "Muster"
+"""The key of the template's metadata under which a stack carries its settings."""
 LOCAL_IMAGE = "muster-local/python"  # the only image of the embedded cloud
-
-_Default = TypeVar("_Default")
-_Value = TypeVar("_Value")
 
 
 class Platform(StrEnum):
@@ -27,11 +30,6 @@ class Platform(StrEnum):
     LOCAL = "local"
 
 
-# CloudWatch Logs: PutRetentionPolicy takes these numbers of days and no others.
-LOG_RETENTION_DAYS = (
-    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
-    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
-)
 # Step Functions: an execution has at most 25,000 history events. A re-arming takes 6 of them, and an execution may last
 # a year (31,536,000 s): with a shorter period a long run would exceed that limit. Local runs are short.
 REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
@@ -39,140 +37,242 @@ REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lasts at 
 SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.run.orphans)
 CONCURRENT_REPLICAS_MAX = 1_000_000  # far above any account's quota; leave the key out for no limit
 LAUNCHES_PER_SECOND_MAX = 1_000  # above any rate at which SageMaker takes CreateTrainingJob
+# CloudFormation allows 128 characters. The names of alarms and of the inbox's topic begin with the stack's name.
+STACK_NAME_MAX = 64
+STACK_TAGS_MAX = 40  # CloudFormation: a stack has at most 50 tags; a deployment may need some of its own
+
+# CloudWatch Logs: PutRetentionPolicy takes these numbers of days and no others.
+_RetentionDays = Literal[
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
+]
+_ARN = r"^arn:aws[a-z-]*:"
+_BucketName = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$"),
+    Wording("3 to 63 lower-case letters, digits and hyphens", "write the bucket's name alone, without s3://"),
+]
+# Roles may use this one key, and a policy can name a key by its ARN only.
+_KmsKeyArn = Annotated[
+    str,
+    Field(pattern=_ARN + r"kms:[a-z0-9-]+:[0-9]{12}:key/[a-zA-Z0-9-]+$"),
+    Wording("arn:aws:kms:region:123456789012:key/id", "write the key's ARN, not its ID or an alias"),
+]
+_PolicyArn = Annotated[
+    str,
+    Field(pattern=_ARN + r"iam::([0-9]{12}|aws):policy/[a-zA-Z_0-9+=,.@/-]+$"),
+    Wording("arn:aws:iam::123456789012:policy/name", "write the policy's whole ARN"),
+]
 
 
-@dataclass(frozen=True)
-class StackSettings:
-    """The choices of a deployment.
+# `*`, `?` and `$` have a meaning in a policy.
+_DataPrefix = Annotated[
+    str,
+    Field(max_length=S3_URI_MAX, pattern=r"^s3://[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]/([^*?$\s]*/)?$"),
+    Wording("s3://bucket/ or s3://bucket/prefix/, without * ? $ and spaces", "end the prefix with a slash"),
+]
+# IAM: an inline policy of a role has at most 10,240 characters, and a prefix stands in two statements.
+DATA_PREFIXES_MAX = 20
+POLICIES_MAX = 10  # IAM: a role has at most 10 managed policies by default
 
-    `job_prefix` begins the names of all training jobs; `defaults` are for what specs leave out; `replica_role_arn` is a
-    role for the replicas instead of the stack's own; `bucket_name` names the stack's bucket. `rearm_seconds` is how
-    long an attempt waits for an event of its job before it checks the job itself. `sweep_hours` is the time between two
-    sweeps, 0 for none. `schedules` start runs regularly. `notify_email` gets a mail at the end of each run.
-    `launches_per_second` is the rate at which the account may call CreateTrainingJob, which SageMaker does not publish.
-    `max_concurrent_replicas` limits the replicas of all runs together; runs beyond it wait in the run queue.
-    `health_alarms` and `dashboard` are CloudWatch's, which charges accounts that have many.
+
+class SettingsTable(BaseModel):
+    """A table of `muster.toml`. Unknown keys are refused and values are never converted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class StackTable(SettingsTable):
+    """The stack itself."""
+
+    name: Annotated[
+        str,
+        Field(max_length=STACK_NAME_MAX, pattern=r"^[a-zA-Z][a-zA-Z0-9-]*$"),
+        Wording("letters, digits and hyphens, with a letter at the beginning"),
+    ] = Field(default=DEFAULT_STACK, description="the CloudFormation stack; several fit into one account and region")
+    job_prefix: (
+        Annotated[
+            str,
+            Field(pattern=rf"^[a-zA-Z0-9]{{1,{PREFIX_MAX}}}$"),
+            Wording(f"1 to {PREFIX_MAX} letters and digits", "choose one that no other stack of this account uses"),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="first part of the name of every training job; by default `muster` for the stack `Muster`, and for "
+        "any other stack a part of its name with a digest",
+    )
+    account: (
+        Annotated[str, Field(pattern=r"^[0-9]{12}$"), Wording("12 digits", "write the account's ID in quotes")] | None
+    ) = Field(default=None, description="the only account to which this file may be deployed")
+    region: (
+        Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), Wording("a region such as eu-west-1")] | None
+    ) = Field(default=None, description="the only region to which this file may be deployed")
+    permissions_boundary: _PolicyArn | None = Field(
+        default=None, description="ARN of a policy that every role of the stack gets as its permissions boundary"
+    )
+    kms_key_arn: _KmsKeyArn | None = Field(
+        default=None, description="ARN of a key that encrypts the bucket, the logs, the topics and the queue"
+    )
+    tags: dict[TagKey, TagValue] = Field(
+        default_factory=dict, max_length=STACK_TAGS_MAX, description="tags of every resource of the stack"
+    )
+
+
+class BucketTable(SettingsTable):
+    """The bucket of the stack. Without a name CloudFormation generates one."""
+
+    name: _BucketName | None = Field(default=None, description="name of the bucket that the stack makes")
+    existing: _BucketName | None = Field(
+        default=None, description="name of a bucket that exists already; the stack uses it and makes none"
+    )
+    access_logs_bucket: _BucketName | None = Field(
+        default=None, description="bucket that gets the S3 access logs of the stack's bucket"
+    )
+    access_logs_prefix: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None, description="first part of the access logs' keys"
+    )
+
+
+class ReplicasTable(SettingsTable):
+    """What the replicas' jobs get where a spec leaves it out, and what their role may reach."""
+
+    image: Image | None = Field(
+        default=None, description="`image` of a spec; not used for a spec with `algorithm_name`"
+    )
+    instance_type: InstanceType | None = Field(
+        default=None, description="`instance_type` of a spec; not used for a spec with `instance_preferences`"
+    )
+    vpc: VpcConfig | None = Field(
+        default=None,
+        description="`vpc_config` of a spec; the stack's replica role may create network interfaces in these subnets",
+    )
+    kms_key_arn: _KmsKeyArn | None = Field(
+        default=None,
+        description="`volume_kms_key_id` and `output_data_config.kms_key_id` of a spec; default `stack.kms_key_arn`. "
+        "Not used for the volume of instance types with local disks",
+    )
+    tags: dict[TagKey, TagValue] = Field(
+        default_factory=dict, description="`tags` of a spec; merged, and the spec's value comes first"
+    )
+    data: list[_DataPrefix] = Field(
+        default_factory=list,
+        max_length=DATA_PREFIXES_MAX,
+        description="prefixes of S3 that the stack's replica role may read: training data, `s3://bucket/prefix/`",
+    )
+    data_kms_key_arns: list[_KmsKeyArn] = Field(
+        default_factory=list,
+        max_length=DATA_PREFIXES_MAX,
+        description="ARNs of the keys with which the objects under these prefixes are encrypted",
+    )
+    policy_arns: list[_PolicyArn] = Field(
+        default_factory=list,
+        max_length=POLICIES_MAX,
+        description="ARNs of managed policies that the stack's replica role gets in addition",
+    )
+    role_arn: RoleArn | None = Field(
+        default=None, description="an existing role for the replicas, instead of the stack's replica role"
+    )
+    further_role_arns: list[RoleArn] = Field(
+        default_factory=list, max_length=POLICIES_MAX, description="other roles that a spec may name in `role_arn`"
+    )
+
+
+class RunsTable(SettingsTable):
+    """How runs are launched and looked after."""
+
+    launches_per_second: int = Field(
+        default=10, ge=1, le=LAUNCHES_PER_SECOND_MAX, description="how fast replicas are launched"
+    )
+    max_concurrent_replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=CONCURRENT_REPLICAS_MAX,
+        description="most replicas of all runs together; runs beyond it wait in the run queue",
+    )
+    rearm_seconds: int = Field(
+        default=21_600,
+        ge=min(REARM_SECONDS_MIN.values()),
+        le=REARM_SECONDS_MAX,
+        description="how long an attempt waits for an event of its job before it checks the job itself; on AWS at "
+        f"least {REARM_SECONDS_MIN[Platform.AWS]:,}",
+    )
+    sweep_hours: int = Field(
+        default=6, ge=0, le=SWEEP_HOURS_MAX, description="hours between two sweeps; 0 turns the sweep off"
+    )
+
+
+class WatchTable(SettingsTable):
+    """Logs, alarms and the dashboard."""
+
+    log_retention_days: _RetentionDays = Field(
+        default=90, description="how long the logs of the functions and the workflow are kept"
+    )
+    health_alarms: bool = Field(default=True, description="whether the stack has its alarms")
+    dashboard: bool = Field(default=True, description="whether the stack has its dashboard")
+
+
+class NotifyTable(SettingsTable):
+    """Who is notified when a run ends."""
+
+    email: (
+        Annotated[str, Field(pattern=r"^[^@\s]{1,64}@[^@\s]{1,189}$"), Wording("one address, such as team@example.com")]
+        | None
+    ) = Field(default=None, description="address that is notified; it must confirm the subscription once")
+
+
+class StackSettings(SettingsTable):
+    """All settings of a deployment. A table that is left out has its defaults.
+
+    Valid by itself; `infra.settings.settings_file` also checks what holds between several keys.
     """
 
-    job_prefix: str = "muster"
-    defaults: StackDefaults = field(default_factory=StackDefaults)
-    replica_role_arn: str | None = None
-    bucket_name: str | None = None
-    target: Platform = Platform.AWS
-    rearm_seconds: int = 21_600
-    log_retention_days: int = 90
-    sweep_hours: int = 6
-    schedules: tuple[ScheduledRun, ...] = ()
-    notify_email: str | None = None
-    launches_per_second: int = 10
-    max_concurrent_replicas: int | None = None
-    health_alarms: bool = True
-    dashboard: bool = True
+    stack: StackTable = Field(default_factory=StackTable)
+    bucket: BucketTable = Field(default_factory=BucketTable)
+    replicas: ReplicasTable = Field(default_factory=ReplicasTable)
+    runs: RunsTable = Field(default_factory=RunsTable)
+    watch: WatchTable = Field(default_factory=WatchTable)
+    notify: NotifyTable = Field(default_factory=NotifyTable)
+    schedules: dict[str, ScheduledRun] = Field(
+        default_factory=dict, description="runs that start at fixed times, by name"
+    )
 
-    @classmethod
-    def from_context(cls, read: Callable[[str], object]) -> StackSettings:
-        """The settings that a CDK context gives; `read` returns None for a key that is not set.
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The keys that are set, by table, as a settings file writes them."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
 
-        Raises:
-            ConfigurationError: a value cannot be used; the first one, in one line.
-        """
-        default, context = cls(), _Context(read)
-        target = context.get("target", default.target, _platform, f"one of {', '.join(Platform)}")
-        defaults, role_arn = read_defaults(read)
-        days = ", ".join(map(str, LOG_RETENTION_DAYS))
-        return cls(
-            job_prefix=context.get(
-                "job_prefix",
-                default.job_prefix,
-                _matching(rf"[a-zA-Z0-9]{{1,{PREFIX_MAX}}}"),
-                f"1 to {PREFIX_MAX} letters and digits",
+    @property
+    def recorded(self) -> dict[str, dict[str, Any]]:
+        """What the stack's template carries: the keys that are set, and the job prefix, which runs depend on."""
+        tables = self.tables
+        return {**tables, "stack": {**tables.get("stack", {}), "job_prefix": self.job_prefix}}
+
+    @property
+    def job_prefix(self) -> str:
+        """The first part of the name of every training job."""
+        return self.stack.job_prefix or job_prefix_of(self.stack.name)
+
+    @property
+    def defaults(self) -> StackDefaults:
+        """What the functions need to know of the table `replicas`."""
+        replicas = self.replicas
+        return StackDefaults(
+            image=replicas.image,
+            instance_type=replicas.instance_type,
+            vpc_config=replicas.vpc,
+            kms_key_id=replicas.kms_key_arn or self.stack.kms_key_arn,
+            tags=replicas.tags,
+            access=ReplicaAccess(
+                # What another role or policy allows is not known here.
+                data=None if replicas.role_arn or replicas.policy_arns else replicas.data,
+                roles=replicas.further_role_arns,
             ),
-            defaults=defaults,
-            replica_role_arn=role_arn,
-            bucket_name=context.get(
-                "bucket_name",
-                default.bucket_name,
-                _matching(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),
-                "a new bucket's name: 3 to 63 lower-case letters, digits and hyphens",
-            ),
-            target=target,
-            rearm_seconds=context.whole(
-                "rearm_seconds", default.rearm_seconds, REARM_SECONDS_MIN[target], REARM_SECONDS_MAX
-            ),
-            log_retention_days=context.get(
-                "log_retention_days", default.log_retention_days, _retention_days, f"one of {days}"
-            ),
-            schedules=read_schedules(read("schedules")),
-            notify_email=context.get(
-                "notify_email",
-                default.notify_email,
-                _matching(r"[^@\s]{1,64}@[^@\s]{1,189}"),
-                "one address, like team@example.com",
-            ),
-            sweep_hours=context.whole("sweep_hours", default.sweep_hours, 0, SWEEP_HOURS_MAX, " (never)"),
-            launches_per_second=context.whole(
-                "launches_per_second", default.launches_per_second, 1, LAUNCHES_PER_SECOND_MAX
-            ),
-            max_concurrent_replicas=context.whole(
-                "max_concurrent_replicas", default.max_concurrent_replicas, 1, CONCURRENT_REPLICAS_MAX
-            ),
-            health_alarms=context.get("health_alarms", default.health_alarms, _switch, "true or false"),
-            dashboard=context.get("dashboard", default.dashboard, _switch, "true or false"),
         )
 
 
-class _Context:
-    """Reads context keys, each of which has a default and a converter."""
-
-    def __init__(self, read: Callable[[str], object]) -> None:
-        self._read = read
-
-    def get(
-        self, key: str, default: _Default, convert: Callable[[object], _Value | None], allowed: str
-    ) -> _Default | _Value:
-        """The value of `key`; `convert` returns None for a value that is not allowed."""
-        value = self._read(key)
-        if value is None:
-            return default
-        converted = convert(value)
-        if converted is None:
-            raise refused(value, key, allowed)
-        return converted
-
-    def whole(self, key: str, default: _Default, least: int, most: int, meaning: str = "") -> _Default | int:
-        """A whole number; `meaning` is what the least of them stands for."""
-
-        def convert(value: object) -> int | None:
-            number = _whole_number(value)
-            return number if number is not None and least <= number <= most else None
-
-        return self.get(key, default, convert, f"a whole number from {least}{meaning} to {most}")
-
-
-def _matching(pattern: str) -> Callable[[object], str | None]:
-    return lambda value: value if isinstance(value, str) and re.fullmatch(pattern, value) else None
-
-
-def _platform(value: object) -> Platform | None:
-    return next((platform for platform in Platform if platform.value == value), None)
-
-
-def _retention_days(value: object) -> int | None:
-    days = _whole_number(value)
-    return days if days in LOG_RETENTION_DAYS else None
-
-
-def _switch(value: object) -> bool | None:
-    # The number 1 equals True and must not be taken for it.
-    if not isinstance(value, bool | str):
-        return None
-    return {True: True, False: False, "true": True, "false": False}.get(value)
-
-
-def _whole_number(value: object) -> int | None:
-    """`value` as a whole number: the command line gives text, cdk.json a number, which jsii turns into a float."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        return int(value) if re.fullmatch(r"\d{1,10}", value) else None
-    return int(value) if isinstance(value, int | float) and value == int(value) else None
+def job_prefix_of(stack: str) -> str:
+    """The job prefix of the stack `stack` where the settings name none: two stacks do not share it."""
+    if stack == DEFAULT_STACK:
+        return DEFAULT_JOB_PREFIX
+    digest = hashlib.sha256(stack.encode()).hexdigest()[:5]
+    return re.sub("[^a-z0-9]", "", stack.lower())[: PREFIX_MAX - len(digest)] + digest

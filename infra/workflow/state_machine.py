@@ -45,7 +45,7 @@ class Workflow(Construct):
             state_machine_type=sfn.StateMachineType.STANDARD,
             # As text in the template, where cfn-lint checks it; it would not check an uploaded file.
             definition_body=sfn.DefinitionBody.from_string(
-                json.dumps(armed_definition(definition, settings.rearm_seconds))
+                json.dumps(armed_definition(definition, settings.runs.rearm_seconds))
             ),
             definition_substitutions={
                 "Partition": stack.partition,
@@ -56,7 +56,7 @@ class Workflow(Construct):
                 destination=ExpiringLogGroup(
                     self,
                     "Logs",
-                    days=settings.log_retention_days,
+                    days=settings.watch.log_retention_days,
                     # Step Functions adds other groups one by one to a policy of the account that has at most 5,120
                     # characters: in a crowded account the deployment would fail. It allows this prefix as a whole.
                     name=f"/aws/vendedlogs/states/{stack.stack_name}",

@@ -10,7 +10,7 @@ from muster.control.runtime import clock
 
 
 def note_launch(replica: ActiveReplica, attempt: Attempt) -> None:
-    """Record that the attempt's job exists: from now on it costs money."""
+    """Record that the attempt's job exists: it costs money since the first such call, at the type of the last one."""
     if _ceiling(replica.run) is not None:
         mark = launch_mark(replica.run.documents.layout, replica.rank, attempt.attempt, _priced_type(replica, attempt))
         replica.run.documents.store.create(mark, b"{}")
@@ -68,6 +68,4 @@ def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
 
 def _priced_type(replica: ActiveReplica, attempt: Attempt) -> str:
     """The attempt's type. Until SageMaker has chosen, the most expensive possible one, so that the ceiling holds."""
-    if attempt.instance_type is not None:
-        return attempt.instance_type
-    return max(replica.spec.instance_types, key=lambda name: SHIPPED_PRICES.usd_per_hour.get(name, 0.0))
+    return attempt.instance_type or SHIPPED_PRICES.dearest(replica.spec.instance_types)

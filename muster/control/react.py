@@ -28,6 +28,7 @@ from muster.contract.run.attempt import Attempt, Transition, granted_type
 from muster.contract.run.record import Decision, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
+from muster.control.cost_ceiling import note_launch
 from muster.control.documents import Seen
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
@@ -68,7 +69,6 @@ class JobStateChange(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     TrainingJobName: Annotated[str, Field(min_length=1, max_length=names.JOB_NAME_MAX)]
-    TrainingJobArn: Annotated[str, Field(max_length=2_048), _or_default("")] = ""
     TrainingJobStatus: Annotated[str, Field(min_length=1, max_length=64)]
     SecondaryStatus: Annotated[str, Field(max_length=64), _or_default("")] = ""
     SecondaryStatusTransitions: Annotated[tuple[_StatusTransition, ...], _or_default(())] = ()
@@ -151,16 +151,21 @@ def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
 
 
 def _is_ours(replica: ActiveReplica, event: JobStateChange, current: Attempt) -> bool:
-    """By the event's tags, or by the job's where the event has none. A recorded status is proof of an earlier event."""
+    """By the event's tags. Where it has none, by the record, and otherwise by the job's: both ask SageMaker rarely.
+
+    Only AWS can send an event with the source `aws.sagemaker`, so it is about the job with this name.
+    """
     if event.Tags:
         return replica.owns(event.Tags, current.attempt)
-    if current.status and event.TrainingJobStatus not in _TERMINAL:
-        return True
-    return replica.own_job(current.attempt) is not None
+    return current.has_proven_job or replica.own_job(current) is not None
 
 
 def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
-    replica.update(lambda record: _with_history(record, event), seen)
+    updated = replica.update(lambda record: _with_history(record, event), seen).record
+    before = seen.record
+    if updated is not None and updated.current.instance_type and before and before.current.instance_type is None:
+        # Until now the attempt counted as the dearest of the preferences.
+        note_launch(replica, updated.current)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping:

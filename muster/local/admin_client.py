@@ -7,8 +7,11 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from datetime import timedelta
 
+from muster.local.call_rates import CALL_RATES, CallRate
 from muster.local.calls import CALL_COUNTS, CallCount
+from muster.local.clock_advance import Advance
 from muster.local.cloud_errors import AdminError, DeadCloudError
 from muster.local.cloud_state import CloudState, StateDirectory
 from muster.local.faults import FAULT_REPORTS, Fault, FaultReport
@@ -110,6 +113,41 @@ class Faults:
     def clear(self) -> None:
         """Remove all faults."""
         self._admin.ask("DELETE", "faults")
+
+
+class Clock:
+    """The clock by which a running service's lifecycle rules act."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def advance(self, time: timedelta) -> list[str]:
+        """Let so much time pass for lifecycle rules; what they deleted, as `bucket/key`.
+
+        Raises:
+            AdminError: a bucket has a rule that the embedded cloud cannot carry out.
+        """
+        move = Advance(seconds=time.total_seconds())
+        return list(json.loads(self._admin.ask("POST", "clock", move.model_dump_json().encode()))["gone"])
+
+
+class Rates:
+    """How often the account of a running service may make each call."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def report(self) -> list[CallRate]:
+        """The rates that hold, and how each is known."""
+        return CALL_RATES.validate_json(self._admin.ask("GET", "rates"))
+
+    def set(self, *rates: CallRate) -> None:
+        """Set the rates of some calls. All buckets are full again."""
+        self._admin.ask("PUT", "rates", CALL_RATES.dump_json(list(rates)))
+
+    def reset(self) -> None:
+        """Return to the default rates."""
+        self._admin.ask("DELETE", "rates")
 
 
 class Calls:

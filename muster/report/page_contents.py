@@ -70,8 +70,12 @@ def make_page(run: PageInput) -> Page:
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:
-    count, prices = plan.spec.of_rank(replica.rank).instance_count, SHIPPED_PRICES.usd_per_hour
-    costs = (usd_so_far(attempt, count, until, prices) for attempt in replica.attempts)
+    spec, prices = plan.spec.of_rank(replica.rank), SHIPPED_PRICES
+    bound = prices.dearest(spec.instance_types)
+    counted = (
+        attempt.model_copy(update={"instance_type": attempt.instance_type or bound}) for attempt in replica.attempts
+    )
+    costs = (usd_so_far(attempt, spec.instance_count, until, prices.usd_per_hour) for attempt in counted)
     return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 6) for usd in costs)})
 
 

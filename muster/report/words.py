@@ -94,12 +94,14 @@ def _cost(replicas: Sequence[ReplicaView], ceiling_usd: float | None) -> Fact:
     costs = [(attempt, usd) for one in replicas for attempt, usd in zip(one.attempts, one.usd, strict=True)]
     unpriced = sorted({attempt.instance_type or "an unknown type" for attempt, usd in costs if usd is None})
     without = f"; without {', '.join(unpriced)}, which has no price in the table" if unpriced else ""
+    unknown = sum(usd not in {None, 0.0} and attempt.instance_type is None for attempt, usd in costs)
+    bound = f"; {unknown} at the dearest of its types, until SageMaker names the chosen one" if unknown else ""
     prices = f"on-demand prices of {SHIPPED_PRICES.region}, {SHIPPED_PRICES.as_of}"
     ceiling = "" if ceiling_usd is None else f"; no reruns after {_dollars(ceiling_usd)}"
     return Fact(
         label="Cost so far",
         value=f"≤ {_dollars(sum(usd for _, usd in costs if usd is not None))}",
-        note=f"instances, {prices}{without}{ceiling}",
+        note=f"instances, {prices}{bound}{without}{ceiling}",
     )
 
 

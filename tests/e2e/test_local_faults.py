@@ -19,6 +19,7 @@ from muster.local.faults import (
     QuotaError,
     RateLimit,
     SlowStart,
+    SmallVolume,
     SpotInterruption,
     throttled,
 )
@@ -349,3 +350,40 @@ def test_the_last_event_held_back_for_a_successor_goes_out_in_the_end(
     workshop.sagemaker.create_training_job(**request)
     workshop.end(job)
     assert told_statuses(queue(job, 5))[-1] == "Completed"
+
+
+def fill(kilobytes: int, pause_seconds: float) -> list[str]:
+    write = f"pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'], 'model', 'big').write_bytes(bytes({kilobytes} << 10))"
+    return ["python", "-c", f"import os, pathlib, time; {write}; time.sleep({pause_seconds})"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "reason"),
+    [
+        ("ml.m5.large", fill(300, 600), "AlgorithmError: OSError: [Errno 28] No space left on device, exit code: 1"),
+        ("ml.m5.large", fill(300, 0), "ClientError: Artifact upload failed:Insufficient disk space"),
+        ("ml.m5.large", fill(100, 0), None),
+        # It has disks of its own, and the size of the volume does not count.
+        ("ml.g5.xlarge", fill(300, 0), None),
+    ],
+)
+def test_a_volume_has_a_size(
+    workshop: Workshop, faults: Any, kind: str, program: list[str], reason: str | None
+) -> None:
+    resources = {"InstanceType": kind, "InstanceCount": 1, "VolumeSizeInGB": 2}
+    request = workshop.request("report", ResourceConfig=resources)
+    request["AlgorithmSpecification"]["ContainerEntrypoint"] = program
+    faults.add(SmallVolume(job=request["TrainingJobName"], gigabyte_bytes=100 << 10))
+    workshop.sagemaker.create_training_job(**request)
+    assert workshop.end(request["TrainingJobName"]).get("FailureReason") == reason
+
+
+def test_inputs_and_checkpoints_must_fit(workshop: Workshop, faults: Any) -> None:
+    workshop.s3.put_object(Bucket=workshop.bucket, Key="much/checkpoint", Body=bytes(300 << 10))
+    config = {"S3Uri": f"s3://{workshop.bucket}/much/"}
+    request = workshop.request("counter", CheckpointConfig=config)
+    fault = faults.add(SmallVolume(job=request["TrainingJobName"], gigabyte_bytes=100 << 10))
+    workshop.sagemaker.create_training_job(**request)
+    shown = workshop.end(request["TrainingJobName"])
+    assert shown["FailureReason"] == "ClientError: Data download failed:Insufficient disk space"
+    assert fault.fired == 1

@@ -246,6 +246,39 @@ def test_checkpoints_are_synced_while_the_job_runs_and_restored_to_the_next_one(
     assert workshop.read("checkpoints/shared/count") == b"2"
 
 
+def run_lines(workshop: Workshop, *lines: str, **changes: Any) -> dict[str, Any]:
+    """The end of a job that runs these lines in its checkpoint folder."""
+    here = "import os, pathlib, time; here = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'], 'checkpoints')"
+    request = workshop.request("report", **changes)
+    request["AlgorithmSpecification"]["ContainerEntrypoint"] = ["python", "-c", "; ".join([here, *lines])]
+    workshop.sagemaker.create_training_job(**request)
+    return workshop.end(request["TrainingJobName"])
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_what_a_container_deletes_is_deleted_with_the_rights_of_the_role(workshop: Workshop, allowed: bool) -> None:
+    place = f"checkpoints/{workshop.name()}"
+    for key in ("kept", "deleted", "deep/deleted"):
+        workshop.s3.put_object(Bucket=workshop.bucket, Key=f"{place}/{key}", Body=b"x")
+    effect = "Allow" if allowed else "Deny"
+    role = workshop.make_role(
+        [
+            {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket", "s3:PutObject"], "Resource": "*"},
+            {"Effect": effect, "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{workshop.bucket}/{place}/*"},
+        ]
+    )
+    shown = run_lines(
+        workshop,
+        "(here / 'deleted').unlink()",
+        "(here / 'deep' / 'deleted').unlink()",
+        RoleArn=role,
+        CheckpointConfig={"S3Uri": f"s3://{workshop.bucket}/{place}/"},
+    )
+    assert shown["TrainingJobStatus"] == "Completed"
+    left = ["kept"] if allowed else ["deep/deleted", "deleted", "kept"]
+    assert workshop.keys(place) == [f"{place}/{key}" for key in left]
+
+
 @pytest.mark.parametrize(("end", "found"), [("", ["own", "r10/other"]), ("/", ["own"])])
 def test_a_checkpoint_prefix_is_taken_literally(workshop: Workshop, end: str, found: list[str]) -> None:
     place = f"checkpoints/{workshop.name()}"

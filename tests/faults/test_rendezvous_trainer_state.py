@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.codecs import codec_named
+from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.plain_state import pack_plain, unpack_plain
@@ -114,27 +117,105 @@ def test_a_killed_replica_repeats_and_loses_no_data(
     assert attempt == 1 or again[0] == (round_ - 1) * ITEMS
 
 
-def test_states_are_kept_by_round_and_few_of_them(tmp_path: Path) -> None:
+def test_a_hundred_rounds_leave_three_files_of_fixed_names(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "trainer")
+    names: set[str] = set()
+    for round_ in range(1, 101):
+        checkpoints.save(round_, bytes([round_]) * 10_000)
+        names |= {path.name for path in tmp_path.iterdir()}
+    assert names == {f"trainer-{slot}.ckpt" for slot in range(KEPT)}
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < KEPT * 10_200
+    # What a restart restores is exactly what was saved.
+    assert Checkpoints(tmp_path, "trainer").load(100) == (100, bytes([100]) * 10_000)
+    assert Checkpoints(tmp_path, "trainer").load(99) == (99, bytes([99]) * 10_000)
+
+
+def test_a_state_ahead_of_the_run_is_deleted(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "trainer")
     for round_ in range(1, 8):
         checkpoints.save(round_, b"state of %d" % round_)
-    assert len(list(tmp_path.iterdir())) == KEPT
     assert checkpoints.load(6) == (6, b"state of 6")
-    # A state ahead of the run was deleted.
     assert checkpoints.load(9) == (6, b"state of 6")
     assert checkpoints.load(4) is None
+
+
+def test_a_round_that_is_trained_again_replaces_its_state(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "trainer")
+    for round_, state in ((7, b"7"), (8, b"lost"), (8, b"8"), (9, b"9")):
+        checkpoints.save(round_, state)
+    assert checkpoints.load(8) == (8, b"8")
+
+
+def test_states_that_an_earlier_version_saved_are_read_and_then_replaced(tmp_path: Path) -> None:
+    Checkpoints(tmp_path, "trainer").save(1, b"first")
+    (tmp_path / "trainer-0.ckpt").rename(tmp_path / "trainer-00000001.ckpt")
+    checkpoints = Checkpoints(tmp_path, "trainer")
+    assert checkpoints.load(1) == (1, b"first")
+    for round_ in (2, 3, 4):
+        checkpoints.save(round_, b"state of %d" % round_)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"trainer-{slot}.ckpt" for slot in range(KEPT)]
 
 
 @pytest.mark.parametrize(
     "damage", [lambda body: body[:-1], lambda body: body[:-1] + b"x", lambda _: b"", lambda b: b[5:]]
 )
-def test_a_damaged_state_is_skipped(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_torn_slot_falls_back_to_the_one_before(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     checkpoints = Checkpoints(tmp_path, "trainer")
-    checkpoints.save(1, b"old")
-    checkpoints.save(2, b"new")
-    path = tmp_path / "trainer-00000002.ckpt"
-    path.write_bytes(damage(path.read_bytes()))
-    assert checkpoints.load(2) == (1, b"old")
+    for round_ in range(1, 6):
+        checkpoints.save(round_, b"state of %d" % round_)
+    newest = next(path for path in tmp_path.iterdir() if path.read_bytes().endswith(b"state of 5"))
+    newest.write_bytes(damage(newest.read_bytes()))
+    assert checkpoints.load(5) == (4, b"state of 4")
+    # The torn one is the next to be replaced.
+    checkpoints.save(6, b"state of 6")
+    assert checkpoints.load(6) == (6, b"state of 6")
+    assert checkpoints.load(4) == (4, b"state of 4")
+
+
+def test_a_copy_that_mixes_two_states_of_one_slot_is_noticed(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "trainer")
+    for round_ in range(1, 4):
+        checkpoints.save(round_, bytes([round_]) * 100)
+    slot = tmp_path / "trainer-0.ckpt"
+    before = slot.read_bytes()
+    checkpoints.save(4, bytes([4]) * 100)
+    after = slot.read_bytes()
+    assert before != after
+    slot.write_bytes(after[:-50] + before[-50:])
+    assert checkpoints.load(4) == (3, bytes([3]) * 100)
+
+
+def test_only_every_kth_round_is_saved_and_the_data_since_are_repeated(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+
+    def train(attempt: int, rounds: int) -> tuple[int, int]:
+        context = replace(run.context(run.store), checkpoint_rounds=3)
+        reader = Reader()
+        outer = DiLoCo(
+            Rendezvous.open(context, 0, attempt, Metrics()),
+            np.zeros(4, np.float32),
+            Algorithm(codec="int8"),
+            trainer_state={"reader": reader},
+            checkpoint_dir=tmp_path / "checkpoints",
+        )
+        first = reader.position
+        while outer.round < rounds:
+            reader.draw()
+            outer.step()
+        return first, reader.position
+
+    assert train(1, 8) == (0, 8)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["residual-0.ckpt", "residual-1.ckpt", "trainer-0.ckpt", "trainer-1.ckpt"]
+    assert train(2, 10) == (6, 8)
+
+
+def test_a_residual_of_an_earlier_round_is_not_sent_again(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "residual")
+    checkpoints.save(4, np.ones(3, np.float32).tobytes())
+    codec = codec_named("int8")
+    assert StoredErrorFeedback(codec, 3, checkpoints, 4).of(slice(None)).tolist() == [1, 1, 1]
+    assert StoredErrorFeedback(codec, 3, checkpoints, 5).of(slice(None)).tolist() == [0, 0, 0]
 
 
 def test_plain_states_come_back_as_they_were() -> None:

@@ -16,8 +16,8 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cloud assembly's folder."""
 
     def synthesize(folder: Path) -> None:
-        context = {"rearm_seconds": REARM_SECONDS, "replica_image": "example/image:1"}
-        outcome = run_app(app_environment(context, folder))
+        settings = {"runs": {"rearm_seconds": REARM_SECONDS}, "replicas": {"image": "example/image:1"}}
+        outcome = run_app(app_environment(settings, folder))
         assert outcome.returncode == 0, outcome.stderr
 
     return once(tmp_path_factory, "assembly", synthesize)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.contract.run.source_delivery import package_key
 from tests.infra.access_table import BEGIN, END, PAGE, access_table
 from tests.support.template import FUNCTIONS, Template, synthesized
 
@@ -157,18 +158,12 @@ def test_a_replica_cannot_write_what_the_alarms_read(template: Template) -> None
     assert template.allows("Replica", "cloudwatch:PutMetricData", "*", own)
 
 
-def test_a_replica_reads_muster_s_package_and_nothing_else_of_the_deployment_s_assets(template: Template) -> None:
-    variables = next(
-        function["Properties"]["Environment"]["Variables"]
-        for name, function in template.of_type("AWS::Lambda::Function").items()
-        if name.startswith("Plan")
-    )
-    bucket, _, key = str(template.resolve(variables["MUSTER_PACKAGE_URI"])).removeprefix("s3://").partition("/")
-    assets = f"arn:aws:s3:::{bucket}"
-    assert template.allows("Replica", "s3:GetObject", f"{assets}/{key}")
-    assert template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": key})
-    assert not template.allows("Replica", "s3:GetObject", f"{assets}/other.zip")
-    assert not template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": ""})
+def test_a_replica_reads_the_packages_of_all_versions_and_only_plan_writes_them(template: Template) -> None:
+    key = f"{BUCKET}/{package_key('0' * 64)}"
+    assert template.allows("Replica", "s3:GetObject", key)
+    assert template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": package_key("0" * 64)})
+    assert [role for role in ROLES if template.allows(role, "s3:PutObject", key)] == ["Plan"]
+    assert not [role for role in ROLES if template.allows(role, "s3:DeleteObject", key)]
 
 
 @pytest.mark.parametrize("action", ["states:SendTaskSuccess", "sagemaker:CreateTrainingJob", "iam:PassRole"])
@@ -264,9 +259,8 @@ def with_defaults(tmp_path_factory: pytest.TempPathFactory) -> Template:
     """The stack of a deployment with a VPC, a key and a bucket's name of its own."""
     return synthesized(
         tmp_path_factory.mktemp("defaults"),
-        replica_vpc={"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
-        replica_kms_key_arn=KEY,
-        bucket_name="team-rendezvous",
+        replicas={"vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, "kms_key_arn": KEY},
+        bucket={"name": "team-rendezvous"},
     )
 
 
@@ -308,7 +302,7 @@ def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(
 
 def test_a_role_of_the_deployments_own_is_the_only_one_that_a_job_can_get(tmp_path: Path) -> None:
     role = "arn:aws:iam::123456789012:role/team/training"
-    template = synthesized(tmp_path, replica_role_arn=role)
+    template = synthesized(tmp_path, replicas={"role_arn": role})
     assert not [item for item in template.statements if item.role == "Replica"]
     passing = [item for item in template.statements if "iam:PassRole" in item.actions]
     assert [(item.role, item.resources) for item in passing if item.role != "Plan"] == [("Launcher", (role,))]
@@ -318,7 +312,7 @@ def test_a_role_of_the_deployments_own_is_the_only_one_that_a_job_can_get(tmp_pa
 
 
 def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:
-    template = synthesized(tmp_path, job_prefix="TeamA")
+    template = synthesized(tmp_path, stack={"job_prefix": "TeamA"})
     for name in ("TeamA-run-r0-a1", "teama-run-r0-a1"):
         assert template.allows("Launcher", "sagemaker:CreateTrainingJob", f"{JOBS}/{name}")
     assert not template.allows("Launcher", "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.template import app_environment, run_app
 
 
@@ -17,11 +15,12 @@ def test_without_node_there_is_one_line(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("context", [{"job_prefix": "no-hyphens"}, {"rearm_seconds": "soon"}])
-def test_a_wrong_context_key_is_one_line_and_makes_nothing(tmp_path: Path, context: dict[str, str]) -> None:
-    outcome = run_app(app_environment(context, tmp_path / "out"))
-    [key] = context
+def test_wrong_settings_are_all_refused_at_once_and_make_nothing(tmp_path: Path) -> None:
+    settings = {"stack": {"job_prefix": "no-hyphens"}, "runs": {"rearm_seconds": "soon"}}
+    outcome = run_app(app_environment(settings, tmp_path / "out"))
     assert outcome.returncode == 1
-    assert len(outcome.stderr.splitlines()) == 1
-    assert f"The context key {key} is" in outcome.stderr
+    [first, prefix, rearm] = outcome.stderr.splitlines()
+    assert first == "muster.toml: 2 problems; nothing was changed."
+    assert "line 2: stack.job_prefix: found 'no-hyphens'" in prefix
+    assert "line 5: runs.rearm_seconds: found 'soon'; write a whole number" in rearm
     assert not list(tmp_path.rglob("*.template.json"))

@@ -12,7 +12,7 @@ import pytest
 from infra.deploy.__main__ import main
 from infra.deploy.cdk_tools import DeployError, NodeMissingError
 from infra.deploy.deployment import deploy
-from infra.settings.stack_settings import Platform
+from infra.settings.stack_settings import Platform, StackSettings
 from muster.local import LocalCloud
 from tests.plugins.stack import REARM_SECONDS
 from tests.support.deployed import Deployed
@@ -126,7 +126,7 @@ def test_it_never_reaches_the_wrong_cloud(
 ) -> None:
     environment = {"PATH": os.environ["PATH"]} | {f"AWS_ENDPOINT_URL{name}": url for name, url in endpoints.items()}
     with pytest.raises(DeployError, match=f"^{found}") as refused:
-        deploy(environment, target=target, context={}, outputs=tmp_path / "deploy" / "outputs.json")
+        deploy(environment, target=target, settings=StackSettings(), outputs=tmp_path / "deploy" / "outputs.json")
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
 
@@ -134,19 +134,7 @@ def test_it_never_reaches_the_wrong_cloud(
 def test_without_node_there_is_one_line(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "AWS_ENDPOINT_URL": "https://localhost:4570"}
     with pytest.raises(NodeMissingError, match=r"^Node.js is not on the PATH.*install node 20"):
-        deploy(environment, target=Platform.LOCAL, context={}, outputs=tmp_path / "outputs.json")
-
-
-def test_the_error_of_a_wrong_context_key_shows_the_log(cloud: LocalCloud, tmp_path: Path) -> None:
-    with pytest.raises(DeployError, match="The context key job_prefix is 'a-b'"):
-        deploy(
-            cloud.environment(),
-            target=Platform.LOCAL,
-            context={"job_prefix": "a-b"},
-            outputs=tmp_path / "outputs.json",
-            log=tmp_path / "log",
-        )
-    assert not (tmp_path / "outputs.json").exists()
+        deploy(environment, target=Platform.LOCAL, settings=StackSettings(), outputs=tmp_path / "outputs.json")
 
 
 def test_an_unreachable_cloud_is_a_short_error(cloud: LocalCloud, tmp_path: Path) -> None:
@@ -155,7 +143,7 @@ def test_an_unreachable_cloud_is_a_short_error(cloud: LocalCloud, tmp_path: Path
         deploy(
             {**cloud.environment(), **unreachable},
             target=Platform.LOCAL,
-            context={},
+            settings=StackSettings(),
             outputs=tmp_path / "outputs.json",
             log=tmp_path / "log",
         )

@@ -103,7 +103,7 @@ def test_only_alarms_of_this_account_may_notify_people(template: Template) -> No
 
 
 def test_a_deployment_without_them_has_none_of_what_costs_at_rest(tmp_path: Path) -> None:
-    template = synthesized(tmp_path, health_alarms=False, dashboard="false")
+    template = synthesized(tmp_path, watch={"health_alarms": False, "dashboard": False})
     assert not template.of_type("AWS::CloudWatch::Alarm")
     assert not template.of_type("AWS::CloudWatch::Dashboard")
     assert "DashboardUrl" not in template.body["Outputs"]

@@ -1,119 +1,221 @@
-"""Context keys: what is taken, and the one line that says what is not."""
+"""Settings: what a file may say, and the message for what it may not."""
 
 from __future__ import annotations
 
-import json
+import tomllib
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from infra.settings.stack_settings import Platform, StackSettings
+from infra.settings.settings_file import SettingsError, parse_settings, parse_tables
+from infra.settings.stack_settings import Platform, StackSettings, job_prefix_of
+from infra.settings.toml_text import toml_text
 from muster.contract.errors import ConfigurationError
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
 
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab"
+SPEC = {"replicas": 2, "trainer": "digits:train"}
+
+
+def read(text: str, target: Platform = Platform.AWS) -> StackSettings:
+    return parse_settings(parse_tables(text), target, text)
+
+
+def refusal(text: str, target: Platform = Platform.AWS) -> list[str]:
+    """The lines of the refusal behind the first."""
+    with pytest.raises(SettingsError) as refused:
+        read(text, target)
+    first, *lines = str(refused.value).splitlines()
+    assert first.startswith(f"muster.toml: {len(lines)} problem")
+    assert first.endswith("nothing was changed.")
+    return [line.removeprefix("  - ") for line in lines]
+
 
 def test_nothing_set_gives_the_defaults() -> None:
-    assert StackSettings.from_context({}.get) == StackSettings()
-    assert StackSettings().rearm_seconds == 21_600
+    settings = read("")
+    assert settings == StackSettings()
+    assert settings.runs.rearm_seconds == 21_600
+    assert settings.stack.name == "Muster"
+    assert settings.job_prefix == "muster"
 
 
-def test_values_come_as_text_from_the_command_line_and_as_numbers_from_cdk_json() -> None:
-    text = {"job_prefix": "team7", "target": "local", "rearm_seconds": "60", "log_retention_days": "30"}
-    number = {**text, "rearm_seconds": 60.0, "log_retention_days": 30}
-    wanted = StackSettings(job_prefix="team7", target=Platform.LOCAL, rearm_seconds=60, log_retention_days=30)
-    assert StackSettings.from_context(text.get) == StackSettings.from_context(number.get) == wanted
-
-
-@pytest.mark.parametrize("key", ["health_alarms", "dashboard"])
-def test_what_costs_something_at_rest_can_be_left_out(key: str) -> None:
-    for value in (False, "false"):
-        assert getattr(StackSettings.from_context({key: value}.get), key) is False
-    for value in (True, "true", None):
-        assert getattr(StackSettings.from_context({key: value}.get), key) is True
-
-
-def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> None:
-    assert StackSettings.from_context({"target": "local", "rearm_seconds": 5}.get).rearm_seconds == 5
-    with pytest.raises(ConfigurationError, match="from 5 to"):
-        StackSettings.from_context({"target": "local", "rearm_seconds": 4}.get)
-
-
-def test_defaults_come_as_objects_from_cdk_json_and_as_json_from_the_command_line() -> None:
-    vpc = {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}
-    key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab"
-    given = {
-        "replica_instance_type": "ml.g5.xlarge",
-        "replica_role_arn": "arn:aws:iam::123456789012:role/team",
-        "replica_vpc": vpc,
-        "replica_kms_key_arn": key,
-        "replica_tags": {"team": "research"},
-    }
-    settings = StackSettings.from_context(given.get)
-    text = {**given, "replica_vpc": json.dumps(vpc), "replica_tags": '{"team": "research"}'}
-    assert StackSettings.from_context(text.get) == settings
-    assert settings.replica_role_arn == "arn:aws:iam::123456789012:role/team"
+def test_every_table_can_be_set() -> None:
+    settings = read(f"""
+        [stack]
+        name = "Team-A"
+        job_prefix = "team7"
+        account = "123456789012"
+        region = "us-gov-west-1"
+        permissions_boundary = "arn:aws:iam::123456789012:policy/boundary"
+        kms_key_arn = "{KEY}"
+        tags = {{ team = "research" }}
+        [bucket]
+        name = "team-rendezvous"
+        access_logs_bucket = "team-logs"
+        access_logs_prefix = "muster/"
+        [replicas]
+        instance_type = "ml.g5.xlarge"
+        role_arn = "arn:aws:iam::123456789012:role/team"
+        vpc = {{ subnets = ["subnet-1", "subnet-2"], security_group_ids = ["sg-1"] }}
+        tags.cost-centre = "7"
+        [runs]
+        launches_per_second = 2
+        max_concurrent_replicas = 64
+        rearm_seconds = 7600
+        sweep_hours = 0
+        [watch]
+        log_retention_days = 30
+        health_alarms = false
+        [notify]
+        email = "team@example.com"
+        [schedules.nightly]
+        at = "cron(0 3 * * ? *)"
+        spec = {{ replicas = 2, trainer = "digits:train" }}
+        [schedules.weekly]
+        at = "rate(7 days)"
+        spec_key = "inbox/weekly.yaml"
+    """)
+    assert settings.job_prefix == "team7"
+    assert settings.schedules["nightly"].spec == SPEC
+    assert settings.schedules["weekly"].spec_key == "inbox/weekly.yaml"
+    # The stack's key is that of results and volumes, too, unless the replicas have one of their own.
     assert settings.defaults == StackDefaults(
         instance_type="ml.g5.xlarge",
         vpc_config=VpcConfig(subnets=["subnet-1", "subnet-2"], security_group_ids=["sg-1"]),
-        kms_key_id=key,
-        tags={"team": "research"},
+        kms_key_id=KEY,
+        tags={"cost-centre": "7"},
+        # The rights of the deployment's own role are not known.
+        access=ReplicaAccess(data=None),
     )
 
 
+def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> None:
+    assert read("[runs]\nrearm_seconds = 5", Platform.LOCAL).runs.rearm_seconds == 5
+    assert "at least 5" in refusal("[runs]\nrearm_seconds = 4", Platform.LOCAL)[0]
+    assert "at least 7,600 on AWS" in refusal("[runs]\nrearm_seconds = 7599")[0]
+
+
+def test_stacks_have_different_job_prefixes() -> None:
+    names = ["Muster", "muster", "Muster-a", "Muster-b", "Team-A", "TeamA", "team-a", "research-group-1"]
+    prefixes = [job_prefix_of(name) for name in names]
+    assert prefixes[0] == "muster"
+    assert len({prefix.lower() for prefix in prefixes}) == len(names)
+    assert all(prefix.isalnum() and len(prefix) <= 11 for prefix in prefixes)
+    assert job_prefix_of("Team-A") == "teama5ee60"
+
+
 @pytest.mark.parametrize(
-    ("key", "value", "allowed"),
+    ("line", "said"),
     [
-        ("job_prefix", "with-hyphen", "1 to 11 letters and digits"),
-        ("job_prefix", "twelveletter", "1 to 11 letters and digits"),
-        ("job_prefix", "", "1 to 11 letters and digits"),
-        ("job_prefix", "new\nline", "1 to 11 letters and digits"),
-        ("replica_image", "two words", "no white space"),
-        ("replica_image", "x" * 256, "at most 255 characters"),
-        ("replica_instance_type", "g5.xlarge", "ml.family.size"),
-        ("replica_role_arn", "role/replica-of-the-team", "write the role's whole ARN"),
-        ("replica_vpc", "subnet-1", "a mapping"),
-        ("replica_vpc", {"subnets": ["subnet-1"]}, "security_group_ids: it is required"),
-        ("replica_vpc", {"subnets": [], "security_group_ids": ["sg-1"]}, "subnets: at least 1 entry"),
-        ("replica_vpc", {"subnets": ["s"], "security_group_ids": ["sg-1"] * 6}, "at most 5 entries"),
-        ("replica_kms_key_arn", "alias/team", "the key's ARN"),
-        ("replica_tags", '["team"]', "write a mapping"),
-        ("replica_tags", {"muster:run": "mine"}, "begins with neither aws: nor muster:"),
-        ("replica_tags", {f"key{n}": "v" * 200 for n in range(44)}, "in 3,000 bytes"),
-        ("bucket_name", "Team", "lower-case letters"),
-        ("target", "azure", "one of aws, local"),
-        ("rearm_seconds", "7599", "from 7600 to 31536000"),
-        ("rearm_seconds", "1.5", "a whole number"),
-        ("rearm_seconds", 1.5, "a whole number"),
-        ("rearm_seconds", True, "a whole number"),
-        ("rearm_seconds", "9" * 5_000, "a whole number"),
-        ("max_concurrent_replicas", 0, "a whole number from 1 to 1000000"),
-        ("launches_per_second", 0, "a whole number from 1 to 1000"),
-        ("launches_per_second", "1001", "a whole number from 1 to 1000"),
-        ("health_alarms", "yes", "true or false"),
-        ("dashboard", 1, "true or false"),
-        ("notify_email", "nobody", "like team@example.com"),
-        ("schedules", "{", "names to schedules"),
-        ("schedules", [], "a mapping"),
-        ("schedules", {"two words": {}}, "letters, digits and single hyphens"),
-        ("schedules", {"nightly": {"at": "cron(0 3 * * ? *)"}}, "one of spec and spec_key"),
-        ("schedules", {"nightly": {"at": "at night", "spec_key": "inbox/x"}}, "rate(1 day)"),
-        ("schedules", {"nightly": {"at": "rate(1 day)", "spec_key": "control/x"}}, "begins with inbox/"),
+        ('stack.name = "-x"', "letters, digits and hyphens, with a letter at the beginning"),
+        ('stack.job_prefix = "with-hyphen"', "1 to 11 letters and digits"),
+        ('stack.job_prefix = "twelveletter"', "1 to 11 letters and digits"),
+        ('stack.job_prefix = ""', "1 to 11 letters and digits"),
+        ('stack.job_prefix = "new\\nline"', "1 to 11 letters and digits"),
+        ("stack.account = 123456789012", "write a string"),
+        ('stack.account = "1234"', "12 digits"),
+        ('stack.region = "Virginia"', "a region such as eu-west-1"),
+        ('stack.permissions_boundary = "boundary"', "write the policy's whole ARN"),
+        ('stack.kms_key_arn = "alias/team"', "write the key's ARN, not its ID or an alias"),
+        ('stack.tags = { "aws:x" = "1" }', "this key is reserved"),
+        ('bucket.name = "Team"', "lower-case letters"),
+        ('bucket.existing = "s3://team"', "without s3://"),
+        ('bucket.access_logs_prefix = "logs/"', "set without bucket.access_logs_bucket"),
+        ('replicas.image = "two words"', "no white space"),
+        (f'replicas.image = "{"x" * 256}"', "at most 255 characters"),
+        ('replicas.instance_type = "g5.xlarge"', "ml.family.size"),
+        ('replicas.role_arn = "role/replica-of-the-team"', "write the role's whole ARN"),
+        ('replicas.vpc = "subnet-1"', "a mapping"),
+        ('replicas.vpc = { subnets = ["subnet-1"] }', "replicas.vpc.security_group_ids: missing; it is required"),
+        ('replicas.vpc = { subnets = [], security_group_ids = ["sg-1"] }', "replicas.vpc.subnets: found []"),
+        ('replicas.kms_key_arn = "alias/team"', "the key's ARN"),
+        ('replicas.tags = ["team"]', "write a mapping"),
+        ('replicas.tags = { "muster:run" = "mine" }', "begins with neither aws: nor muster:"),
+        ("\n".join(f'replicas.tags.key{n} = "{"v" * 200}"' for n in range(42)), "at most 3,000 bytes"),
+        ("runs.rearm_seconds = 1.5", "a whole number"),
+        ("runs.rearm_seconds = true", "a whole number"),
+        ('runs.rearm_seconds = "7600"', "a whole number"),
+        ("runs.max_concurrent_replicas = 0", "at least 1"),
+        ("runs.launches_per_second = 0", "at least 1"),
+        ("runs.launches_per_second = 1001", "at most 1,000"),
+        ("runs.sweep_hours = -1", "at least 0"),
+        ("runs.sweep_hours = 169", "at most 168"),
+        ('watch.health_alarms = "yes"', "true or false"),
+        ("watch.dashboard = 1", "true or false"),
+        ("watch.log_retention_days = 8", "choose one of 1, 3, 5, 7"),
+        ('notify.email = "nobody"', "such as team@example.com"),
+        ('schedules."two words" = { at = "rate(1 day)", spec_key = "inbox/x" }', "letters, digits and single hyphens"),
+        ('schedules.nightly = { at = "rate(1 day)" }', "neither spec nor spec_key"),
+        ('schedules.nightly = { at = "at night", spec_key = "inbox/x" }', "rate(1 day)"),
+        ('schedules.nightly = { at = "rate(1 day)", spec_key = "control/x" }', "begins with inbox/"),
         (
-            "schedules",
-            {"nightly": {"at": "rate(1 day)", "spec": {"replicas": 1}}},
-            "trainer: neither trainer nor entrypoint",
+            'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1 } }',
+            "schedules.nightly.spec.trainer: neither trainer nor entrypoint",
         ),
-        ("sweep_hours", "-1", "from 0 (never) to 168"),
-        ("sweep_hours", 169, "from 0 (never) to 168"),
-        ("log_retention_days", "8", "one of 1, 3, 5, 7"),
-        ("log_retention_days", [30], "one of 1, 3, 5, 7"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_one_line(key: str, value: object, allowed: str) -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        StackSettings.from_context({key: value}.get)
-    message = str(refused.value)
-    assert f"context key {key}" in message
-    assert allowed in message
-    assert "\n" not in message
-    assert len(message) < 400
+def test_what_cannot_be_used_is_refused_with_its_line_and_what_to_do(line: str, said: str) -> None:
+    [problem] = refusal(f"# a comment\n{line}")
+    assert problem.startswith("line 2: ")
+    assert said in problem
+    assert len(problem) < 400
+
+
+@pytest.mark.parametrize(
+    ("line", "nearest"),
+    [
+        ("[stak]", "stack"),
+        ('[stack]\nnmae = "x"', "name"),
+        ('[notify]\nemial = "x"', "email"),
+        ("[runs]\nsweep_hour = 6", "sweep_hours"),
+        ("[runs]\nlog_retention_days = 30", "watch.log_retention_days"),
+        ('job_prefix = "a"', "stack.job_prefix"),
+        ("[watch]\nlaunches_per_sec = 3", "runs.launches_per_second"),
+        ('[schedules.nightly]\nat = "rate(1 day)"\nspec_key = "inbox/x"\nspek = 1', "spec"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(line: str, nearest: str) -> None:
+    [problem] = refusal(line)
+    assert f"did you mean {nearest}?" in problem
+
+
+def test_all_problems_are_told_at_once_in_the_files_order() -> None:
+    problems = refusal(
+        """
+        [stack]
+        nmae = "x"
+        [bucket]
+        name = "one"
+        existing = "two"
+        [replicas]
+        image = "two words"
+        [schedules.nightly]
+        at = "rate(1 day)"
+        """
+    )
+    assert [problem.partition(":")[0] for problem in problems] == ["line 3", "line 8", "line 5", "line 9"]
+
+
+def test_what_is_no_toml_is_refused_with_its_place() -> None:
+    with pytest.raises(ConfigurationError, match="line 2") as refused:
+        read("[stack]\nname = \n")
+    assert "it is not TOML" in str(refused.value)
+
+
+VALUES = st.recursive(
+    st.text() | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), VALUES, max_size=3))
+def test_what_is_written_as_toml_is_read_as_it_was(keys: dict[str, Any]) -> None:
+    tables = {"runs": keys, "schedules": {"nightly": {"at": "rate(1 day)", "spec": keys}}}
+    document = tomllib.loads(toml_text(tables))
+    assert document.get("runs", {}) == keys
+    assert document["schedules"] == tables["schedules"]

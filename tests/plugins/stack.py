@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from infra.deploy.deployment import deploy
+from infra.settings.settings_file import parse_settings
 from infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.support.deployed import Deployed
@@ -27,10 +27,16 @@ SCHEDULES = {
         "spec": {"replicas": 1, "entrypoint": ["python", "-c", "print('<time>')"]},
     }
 }
-# Of specs that do not say it themselves.
-DEFAULTS = {
-    "replica_vpc": {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]},
-    "replica_tags": {"team": "research", "stage": "test"},
+SETTINGS = {
+    "runs": {"rearm_seconds": REARM_SECONDS},
+    "replicas": {
+        "image": "muster-local/python:latest",
+        "instance_type": "ml.c5.xlarge",
+        "kms_key_arn": "arn:aws:kms:us-east-1:000000000000:key/1234abcd",
+        "vpc": {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]},
+        "tags": {"team": "research", "stage": "test"},
+    },
+    "schedules": SCHEDULES,
 }
 
 
@@ -44,14 +50,7 @@ def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploye
         outputs = deploy(
             cloud.environment(),
             target=Platform.LOCAL,
-            context={
-                "replica_image": "muster-local/python:latest",
-                "replica_instance_type": "ml.c5.xlarge",
-                "replica_kms_key_arn": "arn:aws:kms:us-east-1:000000000000:key/1234abcd",
-                **{key: json.dumps(value) for key, value in DEFAULTS.items()},
-                "rearm_seconds": REARM_SECONDS,
-                "schedules": json.dumps(SCHEDULES),
-            },
+            settings=parse_settings(SETTINGS, Platform.LOCAL),
             outputs=folder / "outputs.json",
             log=folder / "cdk.log",
         )

@@ -13,6 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from infra.settings.settings_file import Tables
+from infra.settings.toml_text import toml_text
+
 ROOT = Path(__file__).resolve().parents[2]
 
 REARM_SECONDS = 10_800
@@ -28,8 +31,12 @@ _PSEUDO = {
 }
 
 
-def app_environment(context: Mapping[str, Any], outdir: Path) -> dict[str, str]:
+def app_environment(settings: Tables, outdir: Path, target: str = "aws") -> dict[str, str]:
     """The environment in which app.py writes its assembly to `outdir`; nothing of the caller's AWS settings."""
+    outdir.mkdir(parents=True, exist_ok=True)
+    file = outdir / "muster.toml"
+    file.write_text(toml_text(settings), encoding="utf-8")
+    context = {"settings": str(file), "target": target}
     base = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     return {**base, "CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps({**flags, **context})}
@@ -206,10 +213,11 @@ def function(template: Template, name: str) -> dict[str, Any]:
     return template.resolve(next(f["Properties"] for key, f in found.items() if construct_name(key) == name))
 
 
-def synthesized(folder: Path, **context: object) -> Template:
-    outcome = run_app({**app_environment({"target": "local", **context}, folder), "CDK_VALIDATION": "false"})
+def synthesized(folder: Path, **settings: Mapping[str, Any]) -> Template:
+    outcome = run_app({**app_environment(settings, folder, "local"), "CDK_VALIDATION": "false"})
     assert outcome.returncode == 0, outcome.stderr
-    return Template(json.loads((folder / "Muster.template.json").read_text(encoding="utf-8")))
+    name = settings.get("stack", {}).get("name", "Muster")
+    return Template(json.loads((folder / f"{name}.template.json").read_text(encoding="utf-8")))
 
 
 def _strings(value: str | Sequence[str]) -> tuple[str, ...]:

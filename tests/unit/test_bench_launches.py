@@ -6,7 +6,7 @@ import pytest
 
 from bench.launches.pacing import launch, slots
 from bench.launches.steps import life, step_through
-from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
+from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, RunsTable
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.run.workflow_history import HISTORY_MAX
@@ -14,7 +14,7 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.control.runtime import clock
 
 DAY = 86_400
-REARM = StackSettings().rearm_seconds
+REARM = RunsTable().rearm_seconds
 RUN = {"replicas": 1, "trainer": "m:f"}
 
 

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from itertools import pairwise
 
-from infra.settings.stack_settings import StackSettings
+from infra.settings.stack_settings import RunsTable
 from muster import Muster
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 from tests.support.workshop import turn_to
 
 PASS = {"entrypoint": ["python", "-c", "pass"]}
-RATE = StackSettings().launches_per_second
+RATE = RunsTable().launches_per_second
 
 
 def created_after_seconds(run: Run, rank: int) -> float:

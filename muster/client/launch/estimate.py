@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
@@ -33,7 +33,9 @@ class Quota(Document):
 class Cost(Document):
     """Dollars for instances alone; null where a type has no price."""
 
-    per_hour: float | None = Field(description="all replicas at once, on their first choice")
+    per_hour: float | None = Field(
+        description="all replicas at once, on their first choice; on the dearest of preferences"
+    )
     attempt_ceiling: float | None = Field(description="one attempt of each, on its dearest type, to its time limit")
     ceiling: float | None = Field(description="the same with every rerun that the budgets allow")
     unpriced: tuple[str, ...] = Field(description="the instance types without a price")
@@ -70,9 +72,9 @@ def cost(ranks: Iterable[Spec], prices: PriceTable) -> Cost:
     unpriced = tuple(sorted(types - usd_per_hour.keys()))
     if unpriced:
         return Cost(per_hour=None, attempt_ceiling=None, ceiling=None, unpriced=unpriced, prices=used)
-    attempts = [_attempt_ceiling(spec, usd_per_hour) for spec in specs]
+    attempts = [_attempt_ceiling(spec, prices) for spec in specs]
     return Cost(
-        per_hour=sum(usd_per_hour[spec.instance_types[0]] for spec in specs),
+        per_hour=sum(usd_per_hour[_first_type(spec, prices)] for spec in specs),
         attempt_ceiling=sum(attempts),
         ceiling=sum(ceiling * _billed_attempts(spec) for ceiling, spec in zip(attempts, specs, strict=True)),
         unpriced=(),
@@ -80,10 +82,16 @@ def cost(ranks: Iterable[Spec], prices: PriceTable) -> Cost:
     )
 
 
-def _attempt_ceiling(spec: Spec, usd_per_hour: Mapping[str, float]) -> float:
+def _first_type(spec: Spec, prices: PriceTable) -> str:
+    """The type of a first attempt; the dearest one where SageMaker chooses, which no request can foresee."""
+    return prices.dearest(spec.instance_types) if spec.instance_preferences else spec.instance_types[0]
+
+
+def _attempt_ceiling(spec: Spec, prices: PriceTable) -> float:
+    usd_per_hour = prices.usd_per_hour
     # RetryStrategy's retries count against the runtime limit; a warm pool is billed after the job.
     seconds = spec.max_runtime_seconds + (spec.keep_alive_period_in_seconds or 0)
-    return max(usd_per_hour[name] for name in spec.instance_types) * seconds / _HOUR
+    return usd_per_hour[prices.dearest(spec.instance_types)] * seconds / _HOUR
 
 
 def _billed_attempts(spec: Spec) -> int:

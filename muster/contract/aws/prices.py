@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Self
 
 from pydantic import Field
@@ -22,6 +22,10 @@ class PriceTable(Document):
         """The table with only the rows of these types."""
         rows = {name: price for name, price in self.usd_per_hour.items() if name in instance_types}
         return self.model_copy(update={"usd_per_hour": rows})
+
+    def dearest(self, instance_types: Iterable[str]) -> str:
+        """The type with the highest price: the bound while SageMaker has not chosen among several."""
+        return max(instance_types, key=lambda name: self.usd_per_hour.get(name, 0.0))
 
 
 SHIPPED_PRICES = PriceTable(

@@ -53,10 +53,15 @@ def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
             ended[attempt] = max(int(match["micro"]) / _MICRO, ended.get(attempt, 0.0))
     # A second launch mark has the type that SageMaker has chosen meanwhile; the first one has the time of the launch.
     running = {
-        attempt: billed_usd(max(marks_of)[1], (now - min(marks_of)[0]).total_seconds())
+        attempt: billed_usd(_chosen_type(marks_of), (now - min(marks_of)[0]).total_seconds())
         for attempt, marks_of in launches.items()
     }
     return sum((running | ended).values())
+
+
+def _chosen_type(marks: Iterable[tuple[datetime, str]]) -> str:
+    """The type of the last mark. S3's times are whole seconds; in the same one, the dearer type was the first bound."""
+    return max(marks, key=lambda mark: (mark[0], -billed_usd(mark[1], _HOUR)))[1]
 
 
 def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping[str, float]) -> float | None:
@@ -66,6 +71,9 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     the whole attempt counts.
     """
     if not attempt.was_created or attempt.launched_at is None:
+        return 0.0
+    if not attempt.status and not attempt.history and attempt.ended_at is None:
+        # Its request has perhaps not been accepted yet.
         return 0.0
     price = usd_per_hour.get(attempt.instance_type or "")
     if price is None:

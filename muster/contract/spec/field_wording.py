@@ -1,4 +1,4 @@
-"""What the spec's model says about a place in a document: the section's fields, and the words for a value's limits."""
+"""What a model says about a place in its document: the section's fields, and the words for a value's limits."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from muster.contract.document import Document
-from muster.contract.spec.spec import Spec
 from muster.contract.training.values import Wording
 
 KEY = "[key]"
 """pydantic adds this part to a location whose fault is the key of a mapping."""
 
 
-def wording_at(location: Sequence[int | str]) -> Wording:
-    """The words for the value at `location`; empty ones where the model has none."""
-    *_, metadata = (metadata for _, metadata in _steps(location))
+def wording_at(location: Sequence[int | str], model: type[BaseModel]) -> Wording:
+    """The words for the value at `location` in a document of `model`; empty ones where the model has none."""
+    *_, metadata = (metadata for _, metadata in _steps(location, model))
     return next((item for item in metadata if isinstance(item, Wording)), Wording())
 
 
-def section_at(location: Sequence[int | str]) -> type[BaseModel] | None:
+def section_at(location: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel] | None:
     """The model of the mapping that holds the last part of `location`; None where the mapping may hold any key."""
-    *_, (annotation, _) = _steps(location[:-1])
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Document) else None
+    *_, (annotation, _) = _steps(location[:-1], model)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 # An annotation can be a type, a union, a generic alias or None: typing has no name for all of them.
-def _steps(location: Sequence[int | str]) -> Iterator[tuple[Any, list[object]]]:
-    """Annotation and metadata of every step down to `location`, the whole spec first; it ends where the model ends."""
-    annotation: Any = Spec
+def _steps(location: Sequence[int | str], model: type[BaseModel]) -> Iterator[tuple[Any, list[object]]]:
+    """Annotation and metadata of every step down to `location`, the document first; it ends where the model ends."""
+    annotation: Any = model
     yield annotation, []
     for index, part in enumerate(location):
         if part == KEY:

@@ -46,6 +46,12 @@ class Rendezvous(Document):
         le=1_000_000,
         description="rounds between two snapshots of the global state; a snapshot replaces the rounds before it",
     )
+    checkpoint_rounds: int = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="rounds between two checkpoints of a replica's own state; a rerun repeats the data since the last",
+    )
 
 
 RerunCause = Literal[

@@ -1,4 +1,4 @@
-"""The errors that pydantic finds in a spec, as problems in the user's own terms."""
+"""The errors that pydantic finds in a user's document, most often a spec, as problems in the user's own terms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster.contract.training.hints import hint
 from muster.contract.training.values import Wording
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
 _PARTS_SHOWN = 8  # of a nested field: the full path to a value may be longer than any message
@@ -46,9 +46,9 @@ _BOUNDS = {
 }
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
-    """Every problem of a spec that pydantic refused, in the spec's order."""
-    return [problem for item in error.errors(include_url=False) for problem in _problems(item)]
+def problems_of(error: ValidationError, model: type[BaseModel] = Spec) -> list[Problem]:
+    """Every problem of a document that pydantic refused as a `model`, in the document's order."""
+    return [problem for item in error.errors(include_url=False) for problem in _problems(item, model)]
 
 
 def shown(value: object) -> str:
@@ -57,7 +57,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
 
 
-def _problems(item: ErrorDetails) -> list[Problem]:
+def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
     context = item.get("ctx", {})
     error = context.get("error")
     if isinstance(error, InconsistentSpecError):
@@ -66,10 +66,10 @@ def _problems(item: ErrorDetails) -> list[Problem]:
     parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != KEY]
     field = ".".join(parts[:_PARTS_SHOWN]) or "the spec"
     if kind == "extra_forbidden":
-        return [StatedProblem(field, "unknown field", _suggestion(location))]
+        return [StatedProblem(field, "unknown field", _suggestion(location, model))]
     if kind == "missing":
         return [StatedProblem(field, "missing", "it is required")]
-    wording = wording_at(location)
+    wording = wording_at(location, model)
     if kind in _BOUNDS:
         return [_bound(item, field, wording)]
     if kind == "string_pattern_mismatch":
@@ -107,9 +107,9 @@ def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
     return ", ".join(choice.value for choice in choices)
 
 
-def _suggestion(location: Sequence[int | str]) -> str:
-    name, known = str(location[-1]), list((section_at(location) or Spec).model_fields)
-    if (known_to_sagemaker := hint(name)) is not None:
+def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
+    name, known = str(location[-1]), list((section_at(location, model) or model).model_fields)
+    if model is Spec and (known_to_sagemaker := hint(name)) is not None:
         return known_to_sagemaker
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if near:

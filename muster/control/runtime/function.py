@@ -11,7 +11,7 @@ from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ValidationError
 
-from muster.contract.aws.metric_names import NAMESPACE, SERVICE, STACK_SERVICE
+from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 from muster.contract.errors import ConfigurationError
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -62,9 +62,9 @@ def count(name: str, amount: int = 1) -> None:
     metrics.add_metric(name=name, unit="Count", value=amount)
 
 
-def measure(name: str, value: float) -> None:
-    """Add a value to a metric that has one series for the whole stack, whichever function measures it."""
-    with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions={SERVICE: STACK_SERVICE}):
+def measure(name: str, value: float, *, job_prefix: str) -> None:
+    """Add a value to a metric that has one series for the stack of this prefix, whichever function measures it."""
+    with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions={SERVICE: job_prefix}):
         pass
 
 

@@ -32,6 +32,7 @@ from muster.local.faults import (
     LostInstance,
     QuotaError,
     SlowStart,
+    SmallVolume,
     SpotInterruption,
     throttled,
 )
@@ -47,6 +48,7 @@ _COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (
     (CapacityError, ("job",)),
     (QuotaError, ("job",)),
     (SlowStart, ("job",)),
+    (SmallVolume, ("job",)),
     (CallError, ("service", "operation")),
     (EventFault, ("action", "job")),
 )

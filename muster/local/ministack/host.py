@@ -7,11 +7,13 @@ import contextvars
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from ministack.core import responses
 from ministack.services import cloudwatch_logs, eventbridge
 
+from muster.local.ministack import object_lifecycle
 from muster.local.region_partitions import partition_of
 
 _T = TypeVar("_T")
@@ -53,6 +55,14 @@ class Host:
             "Resources": [resource],
         }
         self._call(lambda: eventbridge._put_events({"Entries": [entry]}, allow_aws_source=True))
+
+    def expire_objects(self, now: datetime) -> list[str]:
+        """Let the lifecycle rules of all buckets act as at `now`; what is gone, as `bucket/key`.
+
+        Raises:
+            UnsupportedRuleError: there is a rule that cannot be carried out here.
+        """
+        return self._call(lambda: object_lifecycle.expire(now))
 
     def open_log_stream(self, group: str, stream: str) -> None:
         """Create a log stream, and its group when missing."""

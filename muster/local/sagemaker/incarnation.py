@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
 
 from muster.local.cloud_settings import Settings
-from muster.local.faults import CapacityError, Crash, LostInstance, SlowStart, SpotInterruption
+from muster.local.faults import CapacityError, Crash, LostInstance, SlowStart, SmallVolume, SpotInterruption
 from muster.local.processes.process_pool import Child
 from muster.local.sagemaker.job_storage import CheckpointSync, UploadError
 from muster.local.sagemaker.job_tree import JobTree
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import StoppingConditionTypeDef
 
 _TICK_SECONDS = 0.1
-_F = TypeVar("_F", CapacityError, SlowStart, SpotInterruption, LostInstance, Crash)
+_F = TypeVar("_F", CapacityError, SlowStart, SmallVolume, SpotInterruption, LostInstance, Crash)
 
 
 class Cause(Enum):
@@ -33,6 +33,7 @@ class Cause(Enum):
     STOPPED = auto()
     MAX_RUNTIME = auto()
     MAX_WAIT = auto()
+    VOLUME_FULL = auto()
     INTERRUPTED = auto()
     LOST = auto()
 
@@ -46,6 +47,20 @@ class Ending:
     """As a container runtime reports it; only for EXITED."""
     wait_seconds: float | None = None
     """Only for INTERRUPTED: how long there is no new instance; None: as long as a phase."""
+
+
+@dataclass(frozen=True)
+class Volume:
+    """The storage of one process. What is too much for it ends the process: writes cannot be refused without root."""
+
+    tree: JobTree
+    size_bytes: int | None
+    """None for an instance with disks of its own."""
+
+    @property
+    def full(self) -> bool:
+        """Whether more was written than there is room for."""
+        return self.size_bytes is not None and self.tree.used_bytes() > self.size_bytes
 
 
 class TimeLimits:
@@ -92,7 +107,7 @@ class Incarnation:
     """One process. Its logs and checkpoints are stored while it runs."""
 
     job: Job
-    tree: JobTree
+    volume: Volume
     child: Child
     logs: LogShipper
     checkpoints: CheckpointSync | None
@@ -100,6 +115,7 @@ class Incarnation:
     faults: JobFaults
     settings: Settings
     _next_sync: float = 0.0
+    _full: bool = False
 
     def watch(self) -> Ending:
         """Wait for the end. Logs and checkpoints are complete when this returns.
@@ -125,7 +141,7 @@ class Incarnation:
         return Ending(Cause.EXITED, self.child.exit_code)
 
     def _brought_down(self, running: float) -> Ending | None:
-        """End the process if it is stopped, out of time or hit by a fault; None: it runs on."""
+        """End the process if it is stopped, out of time or room, or hit by a fault; None: it runs on."""
         if self.job.stop_requested.is_set():
             self._terminate()
             return Ending(Cause.STOPPED)
@@ -135,6 +151,13 @@ class Incarnation:
             self.job.stopping()
             self._terminate()
             return Ending(min(over, key=over.__getitem__))  # the limit that was reached first
+        if self._full:
+            self._kill()
+            return Ending(Cause.VOLUME_FULL)
+        return self._hit(running)
+
+    def _hit(self, running: float) -> Ending | None:
+        """End the process if a fault is due."""
         if self.job.spot and (interruption := self.faults.take(SpotInterruption, running)):
             self._terminate()
             return Ending(Cause.INTERRUPTED, wait_seconds=interruption.wait_seconds)
@@ -164,6 +187,7 @@ class Incarnation:
     def _tend(self) -> None:
         self.logs.pump()
         if time.monotonic() >= self._next_sync:
+            self._full = self.volume.full
             self._sync()
             self._next_sync = time.monotonic() + self.settings.checkpoint_sync_seconds
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.training.resources import has_own_disks
 from muster.local.cloud_settings import Settings
-from muster.local.faults import CapacityError, SlowStart
+from muster.local.faults import CapacityError, SlowStart, SmallVolume
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker import local_image
-from muster.local.sagemaker.incarnation import Cause, Ending, Incarnation, JobFaults, TimeLimits
+from muster.local.sagemaker.incarnation import Cause, Ending, Incarnation, JobFaults, TimeLimits, Volume
 from muster.local.sagemaker.job_storage import CheckpointSync, DownloadError, JobStorage, UploadError
 from muster.local.sagemaker.job_tree import JobTree, instance_type
 from muster.local.sagemaker.log_shipping import LogShipper, LogSink, MetricScraper
@@ -23,6 +24,12 @@ from muster.local.service.fault_book import FaultBook
 _log = logging.getLogger(__name__)
 
 _DEFAULT_CHECKPOINT_PATH = "/opt/ml/checkpoints"
+_GIGABYTE = 1024**3
+# What SageMaker says after `Data download failed:` (aws/sagemaker-python-sdk#128) and after `Artifact upload failed:`
+# (huggingface/blog#114).
+_NO_ROOM = "Insufficient disk space"
+# What a program says whose write fails.
+_FULL = "AlgorithmError: OSError: [Errno 28] No space left on device, exit code: 1"
 _INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
 
 
@@ -87,6 +94,7 @@ class Lifecycle:
         self._retries_left = retries["MaximumRetryAttempts"] if retries else 0
         self._incarnations = 0
         self._place = platform.machine.place / job.name
+        self._volume_bytes = self._size_volume()
 
     def run(self) -> None:
         """Run the job to its end, which every error leads to."""
@@ -169,6 +177,9 @@ class Lifecycle:
         checkpoints = self._checkpoints(tree)
         if checkpoints is not None:
             checkpoints.restore()
+        volume = Volume(tree, self._volume_bytes)
+        if volume.full:
+            raise DownloadError(_NO_ROOM)
         if job.stop_requested.is_set():
             raise _stopped()
         metrics = MetricScraper(algorithm.get("MetricDefinitions", []), job.metrics)
@@ -181,7 +192,15 @@ class Lifecycle:
             log=tree.log,
         )
         job.advance(Secondary.TRAINING)
-        return Incarnation(job, tree, child, logs, checkpoints, self._limits, self._faults, platform.machine.settings)
+        return Incarnation(job, volume, child, logs, checkpoints, self._limits, self._faults, platform.machine.settings)
+
+    def _size_volume(self) -> int | None:
+        """The bytes of the job's volume; None if its instance has disks of its own."""
+        resources = self._job.request["ResourceConfig"]
+        if has_own_disks(instance_type(resources)):
+            return None
+        small = self._faults.take(SmallVolume)
+        return resources["VolumeSizeInGB"] * (small.gigabyte_bytes if small else _GIGABYTE)
 
     def _checkpoints(self, tree: JobTree) -> CheckpointSync | None:
         config = self._job.request.get("CheckpointConfig")
@@ -196,11 +215,16 @@ class Lifecycle:
 
     def _finish(self, last: Incarnation, ending: Ending) -> None:
         self._job.advance(Secondary.UPLOADING)
-        self._upload(last.tree)
+        if ending.cause is Cause.VOLUME_FULL:
+            raise _failed(_FULL)
+        if last.volume.full:
+            raise UploadError(_NO_ROOM)
+        tree = last.volume.tree
+        self._upload(tree)
         if ending.cause in _STOPS:
             raise _stopped(_STOPS[ending.cause])
         if ending.exit_code != 0:
-            detail = last.tree.failure()
+            detail = tree.failure()
             if not detail and last.child.missing is not None:
                 program = local_image.command(self._job.request["AlgorithmSpecification"])[0]
                 detail = f'exec: "{program}": {last.child.missing}'

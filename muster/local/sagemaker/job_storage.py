@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tarfile
 import tempfile
@@ -18,6 +19,8 @@ from muster.contract.layout import split_s3_uri
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker.type_defs import ChannelUnionTypeDef
+
+_log = logging.getLogger(__name__)
 
 # Within a job one transfer at a time: dozens of jobs share two cores.
 _TRANSFER = TransferConfig(use_threads=False)
@@ -104,6 +107,17 @@ class JobStorage:
             message = f"Please ensure that the role {self._role_arn} may write to {uri}. Error message from S3: {error}"
             raise UploadError(message) from error
 
+    def delete(self, uri: str) -> None:
+        """Delete one object. What is not allowed is not done, and is written to the service's log.
+
+        That the platform deletes at all, and that a denial does not end the job, is not known of SageMaker but assumed.
+        """
+        bucket, key = split_s3_uri(uri)
+        try:
+            self._client.delete_object(Bucket=bucket, Key=key)
+        except (ClientError, BotoCoreError) as error:
+            _log.warning("The checkpoint %s was removed in its container, but not in S3: %s", uri, error)
+
     def upload_directory(self, source: Path, uri: str) -> None:
         """Store every file under `source` as an object of its own."""
         for path in files_under(source):
@@ -141,7 +155,7 @@ class JobStorage:
 
 
 class CheckpointSync:
-    """Uploads the changes in a directory to S3, as SageMaker does while a job runs."""
+    """Brings the changes in a directory to S3, as SageMaker does while a job runs: what is removed is removed there."""
 
     def __init__(self, storage: JobStorage, directory: Path, uri: str) -> None:
         self._storage = storage
@@ -155,22 +169,27 @@ class CheckpointSync:
         self._seen = {path: _version(path) for path in files_under(self._directory)}
 
     def push(self) -> None:
-        """Upload every file that is new or changed.
+        """Upload every file that is new or changed, then delete what was removed.
 
         Raises:
             UploadError: the role may not write there.
         """
-        for path in files_under(self._directory):
+        found = files_under(self._directory)
+        for path in found:
             # The job may replace or remove a file at any time: the next push uploads the new one.
             try:
                 version = _version(path)
                 if self._seen.get(path) != version:
-                    self._storage.upload(
-                        path, f"{self._uri.rstrip('/')}/{path.relative_to(self._directory).as_posix()}"
-                    )
+                    self._storage.upload(path, self._place(path))
                     self._seen[path] = version
             except FileNotFoundError:
                 continue
+        for path in self._seen.keys() - set(found):
+            self._storage.delete(self._place(path))
+            del self._seen[path]
+
+    def _place(self, path: Path) -> str:
+        return f"{self._uri.rstrip('/')}/{path.relative_to(self._directory).as_posix()}"
 
 
 def files_under(directory: Path) -> list[Path]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 CONTAINER_ROOT = PurePosixPath("/opt/ml")
 _HOST = "algo-1"
+_BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own blocks are
 _FAILURE_BYTES = 1024  # SageMaker shows the first 1,024 bytes of output/failure
 
 
@@ -59,6 +62,16 @@ class JobTree:
     def output(self) -> Path:
         """The content of output.tar.gz."""
         return self.root / "output" / "data"
+
+    def used_bytes(self) -> int:
+        """Bytes that the process's files occupy: /opt/ml and its temporary directory are on the volume."""
+        total = 0
+        for top in (self.root, self.temporary):
+            for place, _, names in os.walk(top):
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        total += os.lstat(Path(place, name)).st_blocks * _BLOCK_BYTES
+        return total
 
     def channel(self, name: str) -> Path:
         """The data of an input channel."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from muster.replica.codecs.base import Codec, Floats
@@ -36,13 +34,14 @@ class ErrorFeedback:
 class StoredErrorFeedback:
     """Error feedback that survives a restart of the replica. Without effect for a codec that loses nothing."""
 
-    def __init__(self, codec: Codec, count: int, checkpoint_dir: Path | None, round_: int) -> None:
-        """Load the residual after `round_` from `checkpoint_dir`, if it was saved there (None: do not save it)."""
+    def __init__(self, codec: Codec, count: int, checkpoints: Checkpoints | None, round_: int) -> None:
+        """Load the residual after `round_` from `checkpoints`, if it was saved there (None: do not save it)."""
         self._feedback = ErrorFeedback(count) if codec.loses else None
-        self._checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "residual")
+        self._checkpoints = checkpoints
         if self._feedback is not None and self._checkpoints is not None:
             found = self._checkpoints.load(round_)
-            if found is not None:
+            # The contributions since have carried an older one already: it would be sent twice.
+            if found is not None and found[0] == round_:
                 self._feedback.residual[...] = np.frombuffer(found[1], np.float32)
 
     def of(self, part: slice) -> Floats | None:
@@ -51,5 +50,5 @@ class StoredErrorFeedback:
 
     def save(self, round_: int) -> None:
         """Save the residual once the contribution to `round_` is encoded, before other replicas can see it."""
-        if self._feedback is not None and self._checkpoints is not None:
+        if self._feedback is not None and self._checkpoints is not None and self._checkpoints.is_due(round_):
             self._checkpoints.save(round_, self._feedback.residual.data.cast("B"))

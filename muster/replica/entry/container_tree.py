@@ -55,10 +55,19 @@ class Tree:
         failure.parent.mkdir(exist_ok=True)
         failure.write_text(failure_text(reason))
 
-    def save_parameters(self, packing: Packing, state: GlobalState) -> Path:
-        """Save the global parameters as named arrays (.npz) among the checkpoints, atomically."""
-        path = self.checkpoints / f"parameters-{state.round:08d}.npz"
-        unfinished = path.with_suffix(".tmp")
+    def save_result(self, packing: Packing, state: GlobalState) -> Path:
+        """Save the global parameters at the end of training as named arrays (.npz) among the checkpoints."""
+        return self._save_parameters(packing, state, self.checkpoints / f"parameters-{state.round:08d}.npz")
+
+    def save_stopped(self, packing: Packing, state: GlobalState) -> Path:
+        """Save the global parameters where training was stopped, in place of those of an earlier stop.
+
+        An attempt can be interrupted often, and every file would be restored with every restart.
+        """
+        return self._save_parameters(packing, state, self.checkpoints / "parameters-stopped.npz")
+
+    def _save_parameters(self, packing: Packing, state: GlobalState, path: Path) -> Path:
+        unfinished = self.checkpoints / "parameters.tmp"
         with unfinished.open("wb") as file:
             # Typed as if its keyword options could be among the names.
             np.savez(file, **packing.unpack(state.parameters))  # type: ignore[arg-type]

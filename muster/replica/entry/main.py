@@ -19,7 +19,15 @@ from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, checkpoint_uri, manifest_of
 from muster.replica.entry.trainer import call_trainer, load_trainer
-from muster.replica.errors import FencedError, InputError, OutOfMemoryError, RendezvousError, StoppedError, TrainerError
+from muster.replica.errors import (
+    FencedError,
+    HistoryGoneError,
+    InputError,
+    OutOfMemoryError,
+    RendezvousError,
+    StoppedError,
+    TrainerError,
+)
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -30,6 +38,7 @@ from muster.replica.store.transport import StoreDeniedError, StoreUnavailableErr
 _EXITS: dict[type[MusterError], ReplicaExit] = {
     InputError: ReplicaExit.BAD_INPUT,
     StoreDeniedError: ReplicaExit.BAD_INPUT,
+    HistoryGoneError: ReplicaExit.BAD_INPUT,  # no rerun brings it back
     RendezvousError: ReplicaExit.RENDEZVOUS,
     StoreUnavailableError: ReplicaExit.RENDEZVOUS,
     FencedError: ReplicaExit.FENCED,
@@ -83,7 +92,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
             # A running exchange is stopped as well; until it ends it may be changing the state.
             with suppress(MusterError):
                 training.exchanges.wait()
-            path = tree.save_parameters(training.packing, training.state)
+            path = tree.save_stopped(training.packing, training.state)
             log.info("event=stopped saved=%s", path.name)
         raise
     training = context.rendezvous.training
@@ -92,7 +101,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
         raise TrainerError(message)
     # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the global state.
     training.exchanges.wait()
-    path = tree.save_parameters(training.packing, training.state)
+    path = tree.save_result(training.packing, training.state)
     uri = checkpoint_uri(document.rendezvous_uri, document.rendezvous_name, environment.rank, path)
     manifest = manifest_of(uri, training.state, context.metrics.latest())
     tree.write_manifest(manifest)
@@ -109,6 +118,8 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         document.timeout_seconds,
         stop,
         snapshot_rounds=document.snapshot_rounds,
+        rounds_before=document.rounds_before,
+        checkpoint_rounds=document.checkpoint_rounds,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(

@@ -11,9 +11,9 @@ from muster.replica.errors import ParametersError
 from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import checkpoints_of
 from muster.replica.rounds.synchronizer import Synchronizer
 from muster.replica.stopwatch import Stopwatch
-from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.wire.packing import Packing
 
 
@@ -80,7 +80,7 @@ class DiLoCoFrontEnd(FrontEnd):
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"
             check_type(f"trainer_state[{name!r}]", item, Stateful, allowed)
-        self._checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir, "trainer")
+        self._checkpoints = checkpoints_of(rendezvous.context, checkpoint_dir, "trainer")
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, self._keep, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)
         found = None if self._checkpoints is None else self._checkpoints.load(self.round)
@@ -165,7 +165,7 @@ class DiLoCoFrontEnd(FrontEnd):
 
     def _keep(self, round_: int) -> Callable[[], None]:
         checkpoints = self._checkpoints
-        if checkpoints is None:
+        if checkpoints is None or not checkpoints.is_due(round_):
             return lambda: None
         state = self._pack({**self.state_dict(), "round": round_})
         return lambda: checkpoints.save(round_, state)

@@ -38,7 +38,7 @@ from muster.replica.frontends.torchft_states import TorchftStates, load_state
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, checked_samples
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.rounds.retention import Keeper
-from muster.replica.rounds.round_context import log
+from muster.replica.rounds.round_context import checkpoints_of, log
 from muster.replica.stopwatch import Stopwatch
 
 Load = Callable[[StateDict], None]
@@ -91,7 +91,9 @@ class Manager(FrontEnd):
         packing = TensorPacking(model)
         self._round, self._loaded = self._load_latest()
         count = sum(parameter.numel() for fragment in self._fragments for parameter in fragment.parameters())
-        feedback = StoredErrorFeedback(self._codec, count, checkpoint_dir, self._round)
+        feedback = StoredErrorFeedback(
+            self._codec, count, checkpoints_of(rendezvous.context, checkpoint_dir, "residual"), self._round
+        )
         self._sync = SyncExchange(self._fragments, feedback)
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)

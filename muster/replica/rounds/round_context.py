@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
 from muster.replica.rounds.quorum import Quorum
+from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.store.transport import Store
 from muster.replica.wire.blocks import Buffers
 
@@ -55,7 +57,10 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """One run's rendezvous as one process sees it."""
+    """One run's rendezvous as one process sees it.
+
+    `rounds_before` are the rounds that earlier runs of the lineage have committed, as far as is known.
+    """
 
     store: Store
     run: str
@@ -66,7 +71,9 @@ class RoundContext:
     clock: Clock = field(default_factory=SystemClock)
     codec: Codec = FP32
     snapshot_rounds: int = SNAPSHOT_ROUNDS
+    checkpoint_rounds: int = 1
     buffers: Buffers = field(default_factory=Buffers)
+    rounds_before: int = 0
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.
@@ -86,6 +93,11 @@ class RoundContext:
     def polling(self) -> Polling:
         """Polling for one round; its time-out starts now."""
         return Polling(self.clock, self.stop, self.timeout_seconds)
+
+
+def checkpoints_of(context: RoundContext, folder: Path | None, kind: str) -> Checkpoints | None:
+    """A process's own states of one kind, as often as the run saves them; None without a folder."""
+    return None if folder is None else Checkpoints(folder, kind, context.checkpoint_rounds)
 
 
 class Polling:

@@ -11,6 +11,7 @@ from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
+from muster.replica.rounds.round_context import checkpoints_of
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
@@ -44,7 +45,8 @@ class Synchronizer:
         self.steps = 0
         self.round = self._training.state.round
         self.stopwatch = Stopwatch(rendezvous.metrics)
-        self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.count, checkpoint_dir, self.round)
+        residuals = checkpoints_of(rendezvous.context, checkpoint_dir, "residual")
+        self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.count, residuals, self.round)
         packing.write(self._training.state.parameters)
 
     @property

@@ -1,11 +1,15 @@
-"""The trainer's own state (inner optimizer, data position, random numbers), round by round, in a folder.
+"""The trainer's own state (inner optimizer, data position, random numbers) in a folder: the last few, in fixed slots.
 
-SageMaker syncs the folder to S3 and restores it when the replica restarts. A file is `<kind>-<round>.ckpt`: one line
-of JSON (round, bytes, sha256), then the state. Kinds are `trainer`, as the front end packed it, and `residual`, the
-residual of error feedback (float32, flat).
+SageMaker copies the folder to S3 file by file, at any time, and restores everything under the prefix when the replica
+restarts. So the files are few and their names are fixed: `<kind>-0.ckpt` to `<kind>-2.ckpt`. Each holds one state: one
+line of JSON (round, bytes, sha256), then the state. A new state replaces the oldest one. The checksum is in the file
+itself, so a copy that is damaged or mixed is noticed, and the state before it is used.
+
+Kinds are `trainer`, as the front end packed it, and `residual`, the residual of error feedback (float32, flat).
 
 A round's state is written before the round's contribution is sent. The newest state that is not after the run's last
-committed round is therefore at the end of that round's data: a process that continues from it sees no data twice.
+committed round is therefore at the end of that round's data, if every round is saved: a process that continues from it
+sees no data twice.
 """
 
 from __future__ import annotations
@@ -18,75 +22,93 @@ from pathlib import Path
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 
 # The newest may be one round ahead of the run's last committed round; the third is a spare if a file is damaged.
 KEPT = 3
+_HEADER_BYTES_MAX = 200
+_DAMAGED = -1
 
 log = logging.getLogger("muster.replica")
 
 
-class _Header(Document):
+class _Header(StoredDocument):
     round: int = Field(ge=0)
     bytes: int = Field(ge=0)
     sha256: str
 
 
 class Checkpoints:
-    """The states of one kind in one folder."""
+    """The states of one kind in one folder, of every `every`-th round."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, every: int = 1) -> None:
         self._folder = folder
-        self._kind = kind
-        self._name = re.compile(rf"{kind}-(\d{{8}})\.ckpt")
+        self._every = every
+        self._slots = [folder / f"{kind}-{slot}.ckpt" for slot in range(KEPT)]
+        # Outside of the slots' names, so that it is no state, and always the same one.
+        self._unfinished = folder / f"{kind}.tmp"
+        self._name = re.compile(rf"{kind}-\d+\.ckpt")
+
+    def is_due(self, round_: int) -> bool:
+        """Whether the state of this round is saved."""
+        return round_ % self._every == 0
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
-        """Store the state at the end of a round's inner steps atomically, and delete the oldest."""
+        """Store the state at the end of a round's inner steps atomically, in place of the oldest."""
         header = _Header(round=round_, bytes=len(state), sha256=hashlib.sha256(state).hexdigest())
-        path = self._path(round_)
-        unfinished = path.with_suffix(".tmp")
         self._folder.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
+        with self._unfinished.open("wb") as file:
             file.write(header.to_json().rstrip(b"\n") + b"\n")
             file.write(state)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)  # noqa: PTH105
-        for old in self._rounds()[:-KEPT]:
-            self._path(old).unlink(missing_ok=True)
+        held = self._rounds()
+        # A state of this round or a later one is a former process's, of data that were trained again.
+        earlier = sorted((path for path in held if held[path] < round_), key=held.__getitem__)
+        kept = earlier[-(KEPT - 1) :]
+        slot = next(slot for slot in self._slots if slot not in kept)
+        os.replace(self._unfinished, slot)  # noqa: PTH105
+        for path in held.keys() - {slot, *kept}:
+            path.unlink(missing_ok=True)
 
     def load(self, last_round: int) -> tuple[int, bytes] | None:
         """The newest intact state that is not after `last_round`, with its round. Later ones are deleted.
 
         They belong to rounds that the run never committed and that will be trained again.
         """
-        rounds = self._rounds()
-        for later in (round_ for round_ in rounds if round_ > last_round):
-            self._path(later).unlink(missing_ok=True)
-        for round_ in (round_ for round_ in reversed(rounds) if round_ <= last_round):
-            if (state := self._read(round_)) is not None:
-                return round_, state
+        held = self._rounds()
+        for path, round_ in held.items():
+            if round_ > last_round:
+                path.unlink(missing_ok=True)
+        usable = [path for path, round_ in held.items() if _DAMAGED < round_ <= last_round]
+        for path in sorted(usable, key=lambda path: held[path], reverse=True):
+            if (state := _read(path)) is not None:
+                return held[path], state
         return None
 
-    def _rounds(self) -> list[int]:
+    def _rounds(self) -> dict[Path, int]:
+        """The round of each file, as its header says; _DAMAGED where it cannot be read."""
         if not self._folder.is_dir():
-            return []
-        matches = (self._name.fullmatch(path.name) for path in self._folder.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+            return {}
+        return {path: _round(path) for path in sorted(self._folder.iterdir()) if self._name.fullmatch(path.name)}
 
-    def _path(self, round_: int) -> Path:
-        return self._folder / f"{self._kind}-{round_:08d}.ckpt"
 
-    def _read(self, round_: int) -> bytes | None:
-        path = self._path(round_)
-        line, _, state = path.read_bytes().partition(b"\n")
-        try:
-            header = _Header.from_json(line, str(path))
-        except DocumentError as error:
-            log.warning("event=damaged-checkpoint reason=%r", str(error))
-            return None
-        if (header.round, header.bytes, header.sha256) != (round_, len(state), hashlib.sha256(state).hexdigest()):
-            log.warning("event=damaged-checkpoint path=%s reason='its checksum does not match'", path)
-            return None
-        return state
+def _round(path: Path) -> int:
+    with path.open("rb") as file:
+        line = file.readline(_HEADER_BYTES_MAX)
+    try:
+        return _Header.from_json(line, str(path)).round
+    except DocumentError as error:
+        log.warning("event=damaged-checkpoint reason=%r", str(error))
+        return _DAMAGED
+
+
+def _read(path: Path) -> bytes | None:
+    """The state in the file; None where it is not the one of the header."""
+    line, _, state = path.read_bytes().partition(b"\n")
+    header = _Header.from_json(line, str(path))
+    if (header.bytes, header.sha256) != (len(state), hashlib.sha256(state).hexdigest()):
+        log.warning("event=damaged-checkpoint path=%s reason='its checksum does not match'", path)
+        return None
+    return state

@@ -233,7 +233,7 @@ def test_a_stopped_replica_saves_what_it_has(containers: Containers) -> None:
     process.send_signal(signal.SIGTERM)
     code, _, _ = ended(process)
     assert code is ReplicaExit.STOPPED
-    assert (containers.base(0) / "checkpoints" / "parameters-00000002.npz").exists()
+    assert (containers.base(0) / "checkpoints" / "parameters-stopped.npz").exists()
     assert not (containers.base(0) / "output" / "data" / "manifest.json").exists()
 
 

@@ -33,6 +33,14 @@ def test_a_dry_run_shows_one_request_for_each_replica_and_marks_what_it_cannot_k
     assert "3 training jobs: muster-<run>-r0-a1 to muster-<run>-r2-a1" in dry_run_text(dry)
 
 
+def test_a_cost_with_preferences_is_called_an_upper_bound() -> None:
+    preferences = [{"instance_type": name} for name in ("ml.m5.xlarge", "ml.p5.48xlarge")]
+    dry = dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "instance_preferences": preferences}))
+    bound = "SageMaker chooses among ml.m5.xlarge, ml.p5.48xlarge: the cost is an upper bound, with ml.p5.48xlarge"
+    assert bound in dry.remarks
+    assert dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "instance_type": "ml.m5.xlarge"})).remarks == ()
+
+
 def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
     own = {"instance_type": "ml.g5.xlarge"}
     dry = dry_run(parse_spec({"replicas": 6, "trainer": "m:f", "overrides": {"1": own, "3-4": own, "5": {}}}))
@@ -69,6 +77,11 @@ def test_fallbacks_want_quota_in_their_turn_and_preferences_at_once() -> None:
         ({}, 4.0, 4.0, 4.0 * 27),
         ({"overrides": {"0-1": {"instance_type": "ml.p5.48xlarge"}}}, 102.0, 102.0, 102.0 * 27),
         ({"fallback_instance_types": ["ml.g5.xlarge"]}, 4.0, 8.0, 8.0 * 27),
+        # SageMaker may choose the dearest.
+        (
+            {"instance_preferences": [{"instance_type": name} for name in ("ml.m5.xlarge", "ml.p5.48xlarge")]},
+            *(200.0, 200.0, 200.0 * 27),
+        ),
         ({"keep_alive_period_in_seconds": 1_800}, 4.0, 6.0, 6.0 * 27),
         ({"reruns": {"capacity": {"max_reruns": 900}, "spot": {"max_reruns": 0}}}, 4.0, 4.0, 4.0 * 7),
         ({"reruns": {"spot": {"max_reruns": 998}}}, 4.0, 4.0, 4.0 * 999),

@@ -12,6 +12,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
+from muster.control.cost_ceiling import reached_ceiling
 from muster.control.outcome import announce_end, end_attempt
 from tests.memory import Fault, server_error
 from tests.memory.harness import RUN, ControlHarness
@@ -57,8 +58,8 @@ def test_a_repeated_event_gathers_no_facts_again(harness: ControlHarness) -> Non
     before = harness.cloud.calls.counts()
     assert harness.react(event).what == "announced again: the decision was already recorded"
     again = harness.cloud.calls.counts() - before
-    # The run's record is read once; the marks and the token are repeated, the fence, the bill and the sum are not.
-    assert again["GetObject"] == 1
+    # The record is read once. Roll-up, marks and token are repeated; the fence, the bill and the sum are not.
+    assert again["GetObject"] == 2
     assert again["DescribeTrainingJob"] == again["ListObjectsV2"] == 0
     assert again["SendTaskSuccess"] == 1
 
@@ -199,17 +200,8 @@ def test_a_success_leaves_no_mark_and_no_event(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
     end_attempt(harness.plane, run.replica(0), ended(harness))
-    assert (
-        harness.keys(f"{CONTROL}lost/") == harness.keys(f"{CONTROL}waiting/") == harness.keys(f"{CONTROL}spent/") == []
-    )
+    assert harness.keys(f"{CONTROL}lost/") == harness.keys(f"{CONTROL}spent/") == []
     assert harness.emitted() == ["Replica Launched"]
-
-
-def test_a_rerun_of_a_job_that_existed_waits_for_nothing(harness: ControlHarness) -> None:
-    run = harness.plan()
-    harness.arm()
-    end_attempt(harness.plane, run.replica(0), ended(harness, "CapacityError: none"))
-    assert harness.keys(f"{CONTROL}waiting/") == []
 
 
 def test_a_lost_replica_without_which_the_run_continues_only_fails(harness: ControlHarness) -> None:
@@ -333,6 +325,18 @@ def test_while_sagemaker_has_not_chosen_a_type_the_dearest_one_counts(harness: C
     harness.plan(instance_type=None, instance_preferences=preferences, cost_ceiling_usd=100.0)
     harness.arm()
     assert harness.keys(f"{CONTROL}spent/") == ["0-1-on-ml.m5.xlarge"]
+
+
+def test_once_sagemaker_has_named_the_type_that_one_counts(harness: ControlHarness) -> None:
+    preferences = [{"instance_type": name} for name in ("ml.m5.large", "ml.p5.48xlarge")]
+    run = harness.plan(instance_type=None, instance_preferences=preferences, cost_ceiling_usd=100.0)
+    harness.arm()
+    harness.cloud.training.train(harness.job(), "ml.m5.large")
+    harness.deliver()
+    assert harness.keys(f"{CONTROL}spent/") == ["0-1-on-ml.m5.large", "0-1-on-ml.p5.48xlarge"]
+    # Ten hours of an ml.p5.48xlarge would be $633.
+    harness.cloud.clock.advance(36_000)
+    assert reached_ceiling(run) is None
 
 
 def test_a_job_that_cannot_be_found_any_more_has_cost_nothing(harness: ControlHarness) -> None:

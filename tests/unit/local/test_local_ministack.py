@@ -40,6 +40,7 @@ RELIED_ON = {
     "ministack.services.eventbridge": ["_put_events"],
     "ministack.services.iam": ["_access_keys", "_roles"],
     "ministack.services.lambda_svc": ["_acquire_execution_slot", "_release_execution_slot"],
+    "ministack.services.s3": ["_bucket_lifecycle", "_buckets", "_delete_object", "_multipart_uploads"],
     "ministack.services.scheduler": ["_SCHEDULE_TICK_INTERVAL"],
     "ministack.services.stepfunctions": ["_executions", "_start_execution"],
     "ministack.services.sts": ["_sessions", "register_session"],

@@ -12,6 +12,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.spending import usd_so_far
+from muster.contract.spec.spec_reader import parse_spec
 from muster.report.links import console_links
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import data_block, page_json, render
@@ -42,6 +43,9 @@ def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
     now = "2026-05-04T04:00:00Z"
     assert usd_so_far(attempt(), 1, now, PRICES) == pytest.approx(0.6)
     assert usd_so_far(attempt(), 2, now, PRICES) == pytest.approx(1.2)
+    # Before SageMaker reports a status there may be no job.
+    assert usd_so_far(attempt(ended_at=None), 1, now, PRICES) == 0
+    assert usd_so_far(attempt(ended_at=None, status="InProgress"), 1, now, PRICES) == pytest.approx(3.6)
     history = tuple(
         Transition(at=f"2026-05-04T03:0{minute}:00Z", secondary=name)
         for minute, name in ((0, "Starting"), (4, "Downloading"), (5, "Training"))
@@ -174,3 +178,15 @@ def test_the_chart_library_is_the_pinned_one() -> None:
         ("uplot.LICENSE", "LICENSE"),
     ):
         assert (assets / name).read_bytes() == (package / source).read_bytes(), f"copy {source} of the pinned package"
+
+
+def test_an_attempt_whose_type_is_not_known_yet_costs_at_most_the_dearest_preference(small: PageInput) -> None:
+    fields = {"instance_preferences": [{"instance_type": name} for name in ("ml.g5.xlarge", "ml.p5.48xlarge")]}
+    spec = parse_spec({"replicas": 2, "trainer": "m:f", "image": "image:1", **fields})
+    attempts = (attempt(instance_type=None), attempt(instance_type="ml.g5.xlarge"))
+    replicas = [ReplicaView(rank=rank, state="training", attempts=(one,)) for rank, one in enumerate(attempts)]
+    page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec}), replicas=replicas))
+    assert [usd for one in page.replicas for usd in one.usd] == pytest.approx([63.296 / 6, 1.408 / 6], abs=1e-6)
+    (cost,) = (fact for fact in page.facts if fact.label == "Cost so far")
+    assert cost.value == "≤ $10.78"
+    assert "; 1 at the dearest of its types, until SageMaker names the chosen one" in cost.note

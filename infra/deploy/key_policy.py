@@ -1,0 +1,84 @@
+"""What the policy of the deployment's key must allow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from infra.deploy.place import Place
+
+Statement = Mapping[str, Any]
+_USE = ["kms:Decrypt", "kms:GenerateDataKey*"]
+
+
+def key_statements(place: Place) -> list[dict[str, Any]]:
+    """The statements: the account's roles, CloudWatch Logs, and the services that publish to topics and the queue."""
+    return [
+        {
+            "Sid": "RolesOfTheAccountByTheirPolicies",
+            "Effect": "Allow",
+            "Principal": {"AWS": f"arn:{place.partition}:iam::{place.account}:root"},
+            "Action": ["kms:CreateGrant", "kms:DescribeKey", *_USE],
+            "Resource": "*",
+        },
+        {
+            "Sid": "LogGroupsOfTheAccount",
+            "Effect": "Allow",
+            "Principal": {"Service": f"logs.{place.region}.{place.dns_suffix}"},
+            "Action": ["kms:Decrypt", "kms:Describe*", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"],
+            "Resource": "*",
+            "Condition": {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"{place.arn('logs')}:log-group:*"}},
+        },
+        {
+            "Sid": "TopicsAndQueuesOfTheAccount",
+            "Effect": "Allow",
+            "Principal": {"Service": ["cloudwatch.amazonaws.com", "s3.amazonaws.com", "sns.amazonaws.com"]},
+            "Action": list(_USE),
+            "Resource": "*",
+            "Condition": {"StringEquals": {"aws:SourceAccount": place.account}},
+        },
+        {
+            # EventBridge supports no condition on the source with an encrypted queue.
+            "Sid": "DeadLettersOfEventBridge",
+            "Effect": "Allow",
+            "Principal": {"Service": "events.amazonaws.com"},
+            "Action": list(_USE),
+            "Resource": "*",
+        },
+    ]
+
+
+def missing_statements(policy: Statement, place: Place) -> list[dict[str, Any]]:
+    """The statements whose principals and actions no statement of `policy` allows; conditions are not compared."""
+    allowed = [item for item in _list(policy.get("Statement")) if item.get("Effect") == "Allow"]
+    return [wanted for wanted in key_statements(place) if not all(map(_held(allowed), _pairs(wanted)))]
+
+
+def _pairs(statement: Statement) -> Iterator[tuple[str, str]]:
+    for principal in _principals(statement):
+        for action in _list(statement.get("Action")):
+            yield principal, action
+
+
+def _held(allowed: Sequence[Statement]) -> Any:
+    def held(pair: tuple[str, str]) -> bool:
+        principal, action = pair
+        return any(
+            {principal, "*"} & set(_principals(item))
+            and any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in _list(item.get("Action")))
+            for item in allowed
+        )
+
+    return held
+
+
+def _principals(statement: Statement) -> list[str]:
+    principal = statement.get("Principal", {})
+    if isinstance(principal, str):
+        return [principal]
+    return [str(item) for items in principal.values() for item in _list(items)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -1,0 +1,224 @@
+"""Reading `muster.toml`: every problem at once, with its line, before anything is changed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from infra.settings.scheduled_runs import schedule_problems
+from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
+from muster.contract.errors import ConfigurationError, Problem, SpecError, StatedProblem
+from muster.contract.layout import STACK_FOLDERS, split_s3_uri
+from muster.contract.spec.spec_problems import problems_of, shown
+from muster.contract.spec.spec_reader import parse_spec
+
+SETTINGS_FILE = "muster.toml"
+DEFAULTS_BYTES_MAX = 3_000
+"""Lambda: a function's environment has at most 4,096 bytes; a quarter of it is for the other variables."""
+
+Tables = Mapping[str, Mapping[str, Any]]
+"""Settings as they are written: table, key, value."""
+
+# A spec's field -> the setting that is its default.
+_OF_SPEC = {
+    "image": "image",
+    "instance_type": "instance_type",
+    "vpc_config": "vpc",
+    "volume_kms_key_id": "kms_key_arn",
+    "role_arn": "role_arn",
+    "tags": "tags",
+}
+_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
+_PART = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)"""
+_KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
+
+
+class SettingsError(ConfigurationError):
+    """Settings that cannot be deployed. Carries every problem at once."""
+
+    def __init__(self, problems: Sequence[Problem], text: str = "", name: str = "The settings") -> None:
+        self.problems = tuple(problems)
+        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
+        lines = "\n".join(f"  - {_placed(problem, text)}" for problem in self.problems)
+        super().__init__(f"{name}: {count}; nothing was changed.\n{lines}")
+
+
+def read_settings_file(path: Path) -> str:
+    """The text of a settings file.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        message = f"The settings file {path} cannot be read: {reason}. Name another with --settings."
+        raise ConfigurationError(message) from None
+    except UnicodeDecodeError:
+        message = f"The settings file {path} is not UTF-8 text: save it as UTF-8."
+        raise ConfigurationError(message) from None
+
+
+def parse_tables(text: str, name: str = SETTINGS_FILE) -> dict[str, Any]:
+    """The document of a settings file, not validated yet.
+
+    Raises:
+        SettingsError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problem = StatedProblem("the file", f"it is not TOML: {str(error)[:200]}", "correct this place")
+        raise SettingsError([problem], name=name) from None
+
+
+def parse_settings(
+    document: Mapping[str, Any], target: Platform, text: str = "", name: str = SETTINGS_FILE
+) -> StackSettings:
+    """The settings that `document` gives; `text` and `name` are those of the file, for the lines of an error.
+
+    Raises:
+        SettingsError: with every problem at once.
+    """
+    problems: list[Problem] = []
+    try:
+        settings = StackSettings.model_validate(document)
+    except ValidationError as error:
+        problems = [_with_nearest(problem) for problem in problems_of(error, StackSettings)]
+        faulty = {tuple(map(str, item["loc"][:2])) for item in error.errors(include_url=False)}
+        settings = StackSettings.model_validate(_without(document, faulty))
+    problems += _between_keys(settings, target)
+    if problems:
+        raise SettingsError(problems, text, name)
+    return settings
+
+
+def _with_nearest(problem: Problem) -> Problem:
+    """The problem; for an unknown key that no key of its own table resembles, with the nearest key of another table."""
+    if problem.found != "unknown field" or problem.remedy.startswith("did you mean"):
+        return problem
+    name = problem.field.rpartition(".")[2]
+    keys = {key: f"{table}.{key}" for table, model in fixed_tables().items() for key in model.model_fields}
+    near = difflib.get_close_matches(name, keys, n=1)
+    return replace(problem, remedy=f"did you mean {keys[near[0]]}?") if near else problem
+
+
+def fixed_tables() -> dict[str, type[BaseModel]]:
+    """The model of every table whose keys are fixed."""
+    return {
+        name: field.annotation
+        for name, field in StackSettings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+
+
+def _without(document: Mapping[str, Any], faulty: set[tuple[str, ...]]) -> dict[str, Any]:
+    """The document without its faulty keys, which must not hide the problems of others."""
+    tables = {table: keys for table, keys in document.items() if (table,) not in faulty and isinstance(keys, Mapping)}
+    return {
+        table: {key: value for key, value in keys.items() if (table, key) not in faulty}
+        for table, keys in tables.items()
+    }
+
+
+def _between_keys(settings: StackSettings, target: Platform) -> Iterator[Problem]:
+    """What holds between several keys, each of which is right by itself."""
+    least = REARM_SECONDS_MIN[target]
+    if settings.runs.rearm_seconds < least:
+        allowed = f"at least {least:,} on AWS: a long run would exceed 25,000 history events"
+        yield Problem("runs.rearm_seconds", str(settings.runs.rearm_seconds), "raise it", allowed)
+    bucket = settings.bucket
+    if bucket.existing is not None:
+        for key in ("name", "access_logs_bucket", "access_logs_prefix"):
+            if getattr(bucket, key) is not None:
+                remedy = "leave it out" if key == "name" else "leave it out, and set it on the bucket itself"
+                yield StatedProblem(f"bucket.{key}", "set together with bucket.existing", remedy)
+    elif bucket.access_logs_prefix is not None and bucket.access_logs_bucket is None:
+        yield StatedProblem("bucket.access_logs_prefix", "set without bucket.access_logs_bucket", "set both")
+    for key in settings.stack.tags:
+        if key.casefold().startswith("aws:"):
+            yield StatedProblem(f"stack.tags.{key}", "this key is reserved", "choose a key that does not begin so")
+    yield from _access_problems(settings)
+    yield from _default_problems(settings)
+    for name, schedule in sorted(settings.schedules.items()):
+        yield from schedule_problems(name, schedule)
+
+
+def _access_problems(settings: StackSettings) -> Iterator[Problem]:
+    """What the replica role may read."""
+    replicas, own = settings.replicas, settings.bucket.existing or settings.bucket.name
+    for key in ("data", "data_kms_key_arns", "policy_arns"):
+        if replicas.role_arn is not None and getattr(replicas, key):
+            remedy = "leave it out, and allow it in that role's own policies"
+            yield StatedProblem(f"replicas.{key}", "set together with replicas.role_arn", remedy)
+    if replicas.data_kms_key_arns and not replicas.data:
+        yield StatedProblem("replicas.data_kms_key_arns", "set without replicas.data", "set both")
+    for index, uri in enumerate(replicas.data):
+        bucket, key = split_s3_uri(uri)
+        top = key.partition("/")[0]
+        if bucket == own and top in {"", *STACK_FOLDERS}:
+            allowed = f"not in the stack's own bucket: its root, {', '.join(f'{name}/' for name in STACK_FOLDERS)}"
+            yield Problem(f"replicas.data.{index}", repr(uri), "keep data under another prefix", allowed)
+
+
+def _default_problems(settings: StackSettings) -> Iterator[Problem]:
+    """Defaults that no spec could have either."""
+    replicas = settings.replicas
+    given = {
+        "image": replicas.image,
+        "vpc_config": None if replicas.vpc is None else replicas.vpc.model_dump(mode="json"),
+        "role_arn": replicas.role_arn,
+        "tags": replicas.tags or None,
+        "volume_kms_key_id": settings.defaults.kms_key_id,
+    }
+    fields = {field: value for field, value in given.items() if value is not None}
+    # An instance type with local disks takes no key. As defaults both are valid: they apply to different replicas.
+    for part in (fields, {} if replicas.instance_type is None else {"instance_type": replicas.instance_type}):
+        try:
+            parse_spec({"replicas": 1, "entrypoint": ["-"], **part})
+        except SpecError as error:
+            for problem in error.problems:
+                top, dot, rest = problem.field.partition(".")
+                place = f"replicas.{_OF_SPEC[top]}{dot}{rest}"
+                yield type(problem)(place, problem.found, problem.remedy, problem.allowed)
+    size = len(settings.defaults.to_json())
+    if size > DEFAULTS_BYTES_MAX:
+        allowed = f"at most {DEFAULTS_BYTES_MAX:,} bytes with all defaults, a limit of Lambda"
+        remedy = "use fewer or shorter tags and prefixes"
+        yield Problem("replicas.tags", f"{shown(replicas.tags)}, {size:,} bytes", remedy, allowed)
+
+
+def _placed(problem: Problem, text: str) -> str:
+    """The problem with the line of its key, where the text has that key on a line of its own."""
+    number = line_of(text, problem.field)
+    return str(problem) if number is None else f"line {number}: {problem}"
+
+
+def line_of(text: str, field: str) -> int | None:
+    """The line on which `field` (table.key) is set, or else the nearest table above it; None where there is none."""
+    places: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (header := _HEADER.fullmatch(line)) is not None:
+            table = _plain(header[1])
+            places.setdefault(table, number)
+        elif (key := _KEY.match(line)) is not None:
+            name = ".".join(filter(None, [table, _plain(key[1])]))
+            while name:  # a.b.c = 1 also sets a.b
+                places.setdefault(name, number)
+                name = name.rpartition(".")[0]
+    parts = field.split(".")
+    wanted = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((places[place] for place in wanted if place in places), None)
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"""\s*\.\s*""", ".", key).replace('"', "").replace("'", "")
