@@ -29,7 +29,7 @@ from muster.control.runtime.function import metrics
 from muster.control.stop import StopRequest
 from tests.memory import throttle
 from tests.memory.cloud import ACCOUNT, REGION
-from tests.memory.harness import ROLE, RUN, SPEC, ControlHarness, MemoryClients
+from tests.memory.harness import LAUNCHER_ROLE, ROLE, RUN, SPEC, ControlHarness, MemoryClients
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
@@ -42,6 +42,7 @@ ENVIRONMENT = {
     "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
     "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
     "MUSTER_STATE_MACHINE_ARN": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster",
+    "MUSTER_LAUNCHER_ROLE_ARN": LAUNCHER_ROLE,
     "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
 }
 
