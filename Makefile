@@ -140,8 +140,8 @@ screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
 	@$(BIN)/python -m docs.screenshots build/demo/report.html
 
-deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap), or TARGET=local; SETTINGS=other.toml
-	@$(BIN)/python -m infra.deploy $(addprefix --target ,$(TARGET)) $(addprefix --settings ,$(SETTINGS))
+deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SETTINGS=other.toml), or TARGET=local
+	@$(BIN)/muster deploy $(addprefix --target ,$(TARGET)) $(addprefix --settings ,$(SETTINGS)) $(if $(YES),--yes)
 
 # Without this machine's own builds (pip's find-links): every user must be able to install what is locked.
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
