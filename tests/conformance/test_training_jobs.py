@@ -212,7 +212,6 @@ def test_a_description_has_what_the_model_requires_from_the_beginning(backend: B
 PREFERENCES = [{"InstanceType": kind, "InstanceCount": 1} for kind in ("ml.g5.2xlarge", "ml.g6.2xlarge")]
 
 
-@pytest.mark.local_differs("SelectedInstanceType is never sent")
 def test_a_description_names_the_preference_that_was_taken(backend: Backend) -> None:
     job = backend.start_job(Fate.COMPLETES, ResourceConfig={"InstancePreferences": PREFERENCES, "VolumeSizeInGB": 1})
     resources = backend.end_job(job)["ResourceConfig"]

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract.aws.job_status import JobStatus
+from muster.local.sagemaker.job_tree import instance_type
 from muster.local.sagemaker.request_validation import members
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class Job:
         """The answer of DescribeTrainingJob; times in epoch seconds."""
         with self._lock:
             shown = _echoed(self.request)
+            shown["ResourceConfig"] = self._resources()
             shown.update(self._state(unit=_seconds))
             shown["SecondaryStatusTransitions"] = [entry.document(_seconds) for entry in self._transitions]
             if self._artifacts is not None:
@@ -209,11 +211,20 @@ class Job:
 
     def _change(self) -> Change:
         detail: dict[str, object] = {name: value for name, value in self.request.items() if name in _EVENT_FIELDS}
+        detail["ResourceConfig"] = self._resources()
         detail.update(self._state(unit=_milliseconds))
         detail["SecondaryStatusTransitions"] = [entry.document(_milliseconds) for entry in self._transitions]
         detail["ModelArtifacts"] = {"S3ModelArtifacts": self._artifacts} if self._artifacts is not None else {}
         detail["Tags"] = [{"Key": key, "Value": value} for key, value in self.tags.items()]
         return Change(self.name, self.arn, self._status, self._transitions[-1].status, detail)
+
+    def _resources(self) -> dict[str, object]:
+        """ResourceConfig; once there is an instance, with the type that was chosen among the preferences."""
+        resources = self.request["ResourceConfig"]
+        if "InstancePreferences" not in resources or self._training_started is None:
+            return {**resources}
+        count = resources["InstancePreferences"][0].get("InstanceCount", resources.get("InstanceCount", 1))
+        return {**resources, "SelectedInstanceType": instance_type(resources), "SelectedInstanceCount": count}
 
     def _state(self, unit: Callable[[float], float]) -> dict[str, object]:
         shown: dict[str, object] = {
