@@ -17,7 +17,9 @@ from infra.deploy.settings_changes import shown
 from infra.settings.stack_settings import StackSettings
 from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError, DeniedError, UnreachableError
+from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.foreign_resources import foreign_resources
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
 _PROBES: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
@@ -62,12 +64,8 @@ class Preflight:
             if wanted is not None and wanted != found:
                 remedy = f"select it with --profile{' or --region' if key == 'region' else ''}, or correct the file"
                 yield StatedProblem(f"stack.{key}", f"the file says {wanted}, the credentials lead to {found}", remedy)
-        for key, arn in (
-            ("stack.kms_key_arn", self.settings.stack.kms_key_arn),
-            ("replicas.kms_key_arn", self.settings.replicas.kms_key_arn),
-        ):
-            if arn is not None and arn.split(":")[1:4:2] != [self.place.partition, self.place.region]:
-                yield Problem(key, repr(arn), "name a key of the stack's region", f"a key of {self.place.region}")
+        here = Locality(self.place.partition, self.place.region, self.place.account)
+        yield from foreign_resources(self.settings.tables, here)
 
     def _prefix_problems(self) -> Iterator[Problem]:
         wanted = self.settings.job_prefix
