@@ -79,7 +79,7 @@ versions. Exit codes, and the names and meanings of the fields below, do not cha
 | `muster` | `--version` | print the installed version |
 | all | `--help` | print the arguments and options |
 | all except `local exec` | `--json` | print JSON |
-| all that use a stack | `--stack` | the CloudFormation stack; default: `MUSTER_STACK`, then `Muster` |
+| all that use a stack | `--stack` | the CloudFormation stack; default: `MUSTER_STACK`, then `Muster`, then the only stack of Muster |
 | | `--profile` | the AWS profile; default: the AWS CLI's |
 | | `--region` | the AWS region; default: `AWS_REGION`, then the AWS CLI's |
 | `local …`, `faults …` | `--state` | the folder with the state of the embedded cloud; default: `.muster` |

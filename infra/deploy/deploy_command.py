@@ -221,9 +221,10 @@ class _Work:
             yield "It was deployed by a version that recorded no settings: what the file leaves out gets its default."
         yield from self._setting_lines()
         yield f"Resources: {_summary(changes)}"
-        yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])
-        if len(changes) > _RESOURCES_SHOWN:
-            yield f"  ... and {len(changes) - _RESOURCES_SHOWN} more"
+        if self.deployed is not None:  # of a new stack, all are created
+            yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])
+            if len(changes) > _RESOURCES_SHOWN:
+                yield f"  ... and {len(changes) - _RESOURCES_SHOWN} more"
         yield from (f"After the deployment, {command}" for command in bucket.later)
 
     def _setting_lines(self) -> Iterator[str]:
