@@ -16,6 +16,7 @@ import typer
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
+from infra.deploy import deploy_answers
 from muster import Cancellation, Diagnosis, DryRun, FailureClass, LogLine, Result, RunStatus
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
@@ -28,6 +29,9 @@ from muster.local.commands.command_answers import STATE_HELP
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 
 ANSWERS: dict[str, type[BaseModel]] = {
+    "deploy": deploy_answers.Deployment,
+    "deploy --write": deploy_answers.SettingsWritten,
+    "destroy": deploy_answers.Destruction,
     "init": answers.SpecWritten,
     "plan": DryRun,
     "launch": answers.Started,
@@ -79,7 +83,7 @@ versions. Exit codes, and the names and meanings of the fields below, do not cha
 | `muster` | `--version` | print the installed version |
 | all | `--help` | print the arguments and options |
 | all except `local exec` | `--json` | print JSON |
-| all that use a stack | `--stack` | the CloudFormation stack; default: `MUSTER_STACK`, then `Muster`, then the only stack of Muster |
+| all that use a stack | `--stack` | the CloudFormation stack; default: `MUSTER_STACK`, `Muster`, then the only one |
 | | `--profile` | the AWS profile; default: the AWS CLI's |
 | | `--region` | the AWS region; default: `AWS_REGION`, then the AWS CLI's |
 | `local …`, `faults …` | `--state` | the folder with the state of the embedded cloud; default: `.muster` |

@@ -181,7 +181,8 @@ class _Work:
     @property
     def folder(self) -> Path:
         """Where the files of the deployment lie."""
-        return ROOT / "build" / "deploy" / self.settings.stack.name
+        place = f"{self.place.account}-{self.place.region}"
+        return ROOT / "build" / "deploy" / place / self.settings.stack.name
 
     def check_place(self) -> None:
         """Refuse what cannot be deployed here, before the stack is synthesized."""

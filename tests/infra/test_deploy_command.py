@@ -34,7 +34,7 @@ class Shell:
         """What `muster ARGUMENTS` prints; an error is on its last lines."""
         outcome = subprocess.run(
             [sys.executable, "-m", "muster.client.cli.program", *arguments, "--target", "local"],
-            env={**self.cloud.environment(), "PYTHONPATH": str(ROOT)},
+            env=self.cloud.environment(),
             cwd=self.folder,
             capture_output=True,
             text=True,

@@ -25,9 +25,9 @@ class Commands(LazyGroup):
         "deploy": Row(
             "infra.deploy.deploy_command:deploy",
             "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
-            extra="deploy",
+            clone=True,
         ),
-        "destroy": Row("infra.deploy.destroy_command:destroy", "Delete the stack. Its bucket stays.", extra="deploy"),
+        "destroy": Row("infra.deploy.destroy_command:destroy", "Delete the stack. Its bucket stays.", clone=True),
         "init": Row(f"{_LAUNCH}:init", "Write a spec to start with: every field, with its default and what it means."),
         "plan": Row(
             f"{_LAUNCH}:plan",
