@@ -218,8 +218,9 @@ def _prints(path: str) -> str:
     if path == PASSES_ON:
         return "Has no `--json`: it prints the output of the program, and ends with the exit code of the program.\n"
     printed = [f"With `--json`: {_one(path)}"]
-    if f"{path} --watch" in ANSWERS:
-        printed.append(f"with `--watch` {_one(f'{path} --watch')}")
+    for option in ("--watch", "--write"):
+        if f"{path} {option}" in ANSWERS:
+            printed.append(f"with `{option}` {_one(f'{path} {option}')}")
     return f"{'; '.join(printed)}.\n"
 
 

@@ -189,9 +189,10 @@ def context_table() -> str:
 
 def settings_tables() -> str:
     """The tables of the settings file, from their models."""
+    models: dict[str, type[BaseModel]] = {**fixed_tables(), "schedules.NAME": ScheduledRun}
     parts = [
         f"### `[{name}]`\n\n{(model.__doc__ or '').splitlines()[0]}\n\n{_table(model)}".replace("](#", "](spec.md#")
-        for name, model in [*fixed_tables().items(), ("schedules.NAME", ScheduledRun)]
+        for name, model in models.items()
     ]
     return "\n" + "\n".join(parts)
 
