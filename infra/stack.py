@@ -23,6 +23,7 @@ from infra.monitoring.console_links import ConsoleLinks
 from infra.monitoring.dashboard import Dashboard
 from infra.monitoring.health_alarms import HealthAlarms
 from infra.monitoring.introduction import example_input, introduction
+from infra.monitoring.stock_registry import StockRegistry
 from infra.monitoring.watched_resources import WatchedResources
 from infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
 from infra.replica_role import ReplicaRole
@@ -84,7 +85,9 @@ class MusterStack(Stack):
         ).state_machine
         functions.connect(state_machine)
         watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
-        self._watch(settings, watched, bucket=bucket, people=functions.people)
+        registry = StockRegistry(self, "StockImages").name
+        example = example_input(settings.defaults, registry, indent=2)
+        self._watch(settings, watched, bucket=bucket, people=functions.people, example=example)
         self._output(
             StateMachineArn=state_machine.state_machine_arn,
             BucketName=bucket.bucket_name,
@@ -95,7 +98,7 @@ class MusterStack(Stack):
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
             DeadLetterQueueUrl=dead_letters.queue_url,
-            ExampleInput=example_input(settings.defaults, self.region),
+            ExampleInput=example_input(settings.defaults, registry),
             Region=self.region,
             Version=muster.__version__,
         )
@@ -103,9 +106,9 @@ class MusterStack(Stack):
             encrypt_with(self, settings.stack.kms_key_arn)
 
     def _watch(
-        self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic
+        self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic, example: str
     ) -> None:
-        """Alarms and dashboard, unless the deployment does without them."""
+        """Alarms and dashboard, unless the deployment does without them; the dashboard shows the spec `example`."""
         alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.watch.health_alarms else []
         if not settings.watch.dashboard:
             return
@@ -115,7 +118,7 @@ class MusterStack(Stack):
             machine=watched.state_machine.state_machine_arn,
             bucket=bucket.bucket_name,
             stack=self.stack_name,
-            example=example_input(settings.defaults, self.region, indent=2),
+            example=example,
         )
         dashboard = Dashboard(self, watched, alarms=alarms, text=text)
         self._output(DashboardUrl=links.dashboard(dashboard.name))
