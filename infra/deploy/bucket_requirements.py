@@ -106,7 +106,7 @@ def _resolved(value: Any, bucket: str, place: Place) -> Any:
 
 def _rule(rule: Mapping[str, Any]) -> Json:
     """A lifecycle rule in the form of S3's call, from that form or from CloudFormation's."""
-    if rule.keys() - _RULE_MEMBERS:  # a rule of somebody else's, with members that no rule of ours has
+    if rule.keys() - _RULE_MEMBERS:  # a rule of another origin: no rule of ours has these members
         return {"ID": "", **rule}
     days = rule.get("ExpirationInDays") or rule.get("Expiration", {}).get("Days")
     found = {**rule, **rule.get("Filter", {}), **rule.get("Filter", {}).get("And", {})}

@@ -58,7 +58,7 @@ def deploy(
     ] = Platform.AWS,
     as_json: Json = False,
 ) -> None:
-    """Deploy the stack as a settings file says, from a clone of Muster. A setting that the file leaves out is kept."""
+    """Deploy the stack as a settings file says, from a clone. A setting that the file leaves out is kept."""
     environment = environment_for(stack)
     check_endpoint(environment, target)
     file = SettingsText.read(settings)
@@ -160,7 +160,7 @@ def _write(file: SettingsText, merged: Merged, path: Path, *, as_json: bool) -> 
 
 def _ask() -> None:
     if not sys.stdin.isatty():
-        message = "nobody can be asked here: add --yes to deploy, or --diff to see what would change"
+        message = "there is no terminal to ask on: add --yes to deploy, or --diff to see what would change"
         raise UsageError(message)
     if not typer.confirm("Deploy this?", default=False):
         print_text("Nothing was changed.")
