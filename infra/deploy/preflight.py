@@ -113,7 +113,7 @@ class Preflight:
         try:
             policy = self.account.key_policy(key)
         except DeniedError:
-            return  # whoever may not read the policy has to rely on docs/deploying.md
+            return  # a caller that may not read the policy has docs/deploying.md
         missing = missing_statements(policy, self.place)
         if missing:
             remedy = f"add these statements to the key's policy:\n{json.dumps(missing, indent=2)}"
