@@ -13,6 +13,8 @@ TERMINAL := build/.ready-terminal
 # PyTorch is large: only the targets that need it install it.
 TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
+# The static gate's checkers pin packages of their own.
+GATE := build/gate/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
@@ -23,7 +25,7 @@ WORKERS ?= 4
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test bench docs screenshots deploy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +66,12 @@ build/torchx/%/.ready: requirements-torchx-%.txt $(VENV)/.ready
 	@$(UV_PIP) install --quiet --python build/torchx/$*/bin/python -r $<
 	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$(build/torchx/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	@touch $@
+
+$(GATE): requirements-gate.txt $(VENV)/.ready
+	@echo "Installing the static gate's checkers into build/gate (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/gate
+	@$(UV_PIP) install --quiet --python build/gate/bin/python -r $<
 	@touch $@
 
 node_modules/.ready: package.json package-lock.json
@@ -109,14 +117,18 @@ demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and d
 unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
-test: setup $(TORCH) $(TORCHX) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+upgrade-test: setup ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
+	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/e2e/test_upgrade.py
+
+test: setup $(TORCH) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-check: setup $(TORCH) ## Lint, types, import rules
+check: setup $(TORCH) $(GATE) ## Lint, types, import rules, the static gate
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m infra.gate
 
 bench: setup $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
@@ -128,8 +140,8 @@ screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
 	@$(BIN)/python -m docs.screenshots build/demo/report.html
 
-deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap), or TARGET=local; SETTINGS=other.toml
-	@$(BIN)/python -m infra.deploy $(addprefix --target ,$(TARGET)) $(addprefix --settings ,$(SETTINGS))
+deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SETTINGS=other.toml), or TARGET=local
+	@$(BIN)/muster deploy $(addprefix --target ,$(TARGET)) $(addprefix --settings ,$(SETTINGS)) $(if $(YES),--yes)
 
 # Without this machine's own builds (pip's find-links): every user must be able to install what is locked.
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
@@ -142,6 +154,8 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into requirements.txt and requiremen
 	@$(LOCK) --extra replica --extra torch --group torch -c requirements.txt \
 	  | grep -v -E '^(nvidia-|cuda-|triton)' > build/requirements-torch.txt
 	@mv build/requirements-torch.txt requirements-torch.txt
+	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
+	  --group gate -o requirements-gate.txt
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aws_cdk import CfnOutput, PermissionsBoundary, Stack, Tags
+from aws_cdk import App, CfnOutput, PermissionsBoundary, Stack, Tags
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
-from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
+import muster
 from infra.encryption import encrypt_with
 from infra.functions.control_functions import ControlFunctions, FunctionResources
 from infra.functions.event_delivery import DeadLetters, EventBus
@@ -20,19 +23,21 @@ from infra.monitoring.console_links import ConsoleLinks
 from infra.monitoring.dashboard import Dashboard
 from infra.monitoring.health_alarms import HealthAlarms
 from infra.monitoring.introduction import example_input, introduction
+from infra.monitoring.stock_registry import StockRegistry
 from infra.monitoring.watched_resources import WatchedResources
 from infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
 from infra.replica_role import ReplicaRole
 from infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, StackSettings
 from infra.workflow.state_machine import Workflow
+from muster.contract.run.source_delivery import package_key
 
 
 @dataclass(frozen=True)
 class StackFiles:
     """The files that the stack deploys.
 
-    `bundle` is the functions' code, `replica_package` what runs beside delivered source (both infra.deploy.bundle),
-    `definition` the workflow's definition.
+    `bundle` is the functions' code, `replica_package` what runs beside delivered source and is a part of the bundle
+    (both infra.deploy.bundle), `definition` the workflow's definition.
     """
 
     bundle: Path
@@ -57,8 +62,7 @@ class MusterStack(Stack):
             Tags.of(self).add(key, value)
         inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic
         bucket = _bucket(self, settings.bucket, inbox)
-        package = Asset(self, "ReplicaPackage", path=str(files.replica_package))
-        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket, package=package).role
+        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
@@ -74,34 +78,37 @@ class MusterStack(Stack):
                 **_queue_limit(settings),
             },
         )
-        resources = FunctionResources(bucket, replica_role, package.s3_object_url, inbox)
+        resources = FunctionResources(bucket, replica_role, inbox)
         functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
         ).state_machine
         functions.connect(state_machine)
         watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
-        self._watch(settings, watched, bucket=bucket, people=functions.people)
+        registry = StockRegistry(self, "StockImages").name
+        example = example_input(settings.defaults, registry, indent=2)
+        self._watch(settings, watched, bucket=bucket, people=functions.people, example=example)
         self._output(
             StateMachineArn=state_machine.state_machine_arn,
             BucketName=bucket.bucket_name,
             JobPrefix=settings.job_prefix,
             ReplicaRoleArn=replica_role.role_arn,
-            ReplicaPackageUri=package.s3_object_url,
+            ReplicaPackageUri=bucket.s3_url_for_object(package_key(_digest(files.replica_package))),
             ReplicaDefaults=settings.defaults.to_json().decode(),
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
             DeadLetterQueueUrl=dead_letters.queue_url,
-            ExampleInput=example_input(settings.defaults, self.region),
+            ExampleInput=example_input(settings.defaults, registry),
             Region=self.region,
+            Version=muster.__version__,
         )
         if settings.stack.kms_key_arn is not None:
             encrypt_with(self, settings.stack.kms_key_arn)
 
     def _watch(
-        self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic
+        self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic, example: str
     ) -> None:
-        """Alarms and dashboard, unless the deployment does without them."""
+        """Alarms and dashboard, unless the deployment does without them; the dashboard shows the spec `example`."""
         alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.watch.health_alarms else []
         if not settings.watch.dashboard:
             return
@@ -111,7 +118,7 @@ class MusterStack(Stack):
             machine=watched.state_machine.state_machine_arn,
             bucket=bucket.bucket_name,
             stack=self.stack_name,
-            example=example_input(settings.defaults, self.region, indent=2),
+            example=example,
         )
         dashboard = Dashboard(self, watched, alarms=alarms, text=text)
         self._output(DashboardUrl=links.dashboard(dashboard.name))
@@ -119,6 +126,22 @@ class MusterStack(Stack):
     def _output(self, **values: str) -> None:
         for name, value in values.items():
             CfnOutput(self, name, value=value)
+
+
+def bucket_template(stack_name: str) -> dict[str, Any]:
+    """The template of the bucket that a stack of this name would make, by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        app = App(outdir=folder, analytics_reporting=False)
+        stack = Stack(app, "Bucket")
+        arn = stack.format_arn(service="sns", resource=inbox_topic_name(stack_name))
+        inbox = sns.Topic.from_topic_arn(stack, "Inbox", arn)
+        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable())
+        template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
+    return template
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _boundary(arn: str | None) -> PermissionsBoundary | None:

@@ -18,6 +18,7 @@ from infra.functions.event_delivery import EventRule
 from infra.functions.function_table import FUNCTIONS, START_RUNS, FunctionRow
 from infra.functions.handler_function import HandlerFunction, HandlerSettings
 from infra.functions.triggers import TriggerContext
+from infra.launcher_role import LauncherRole
 from infra.policy import Target, policy_statements, service_of_account
 from infra.settings.stack_settings import StackSettings
 
@@ -28,7 +29,6 @@ class FunctionResources:
 
     bucket: s3.IBucket
     replica_role: iam.IRole
-    package_uri: str
     inbox: sns.ITopic
 
 
@@ -56,22 +56,27 @@ class ControlFunctions:
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
             Target.JOBS: _job_arns(stack, settings.job_prefix),
-            Target.REPLICA_ROLE: [resources.replica_role.role_arn],
+            Target.TRAINING_PLANS: [
+                stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
+                for resource in ("training-plan", "reserved-capacity")
+            ],
+            Target.REPLICA_ROLE: [resources.replica_role.role_arn, *settings.replicas.further_role_arns],
             Target.TIMERS: [
                 stack.format_arn(
                     service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"
                 )
             ],
+            Target.BUS: [handlers.bus.event_bus_arn],
             Target.TOPIC: [self.people.topic_arn],
         }
         self._variables = {
             "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
-            "MUSTER_PACKAGE_URI": resources.package_uri,
             "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
             "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
         }
         self._make_ready()
+        LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"])
         self._allow_timers()  # plan passes this role to EventBridge Scheduler
         self._make_ready()
 
@@ -132,7 +137,7 @@ class ControlFunctions:
 
         A function writes to it, because EventBridge alone can set neither the subject of a mail nor its lines.
         """
-        topic = sns.Topic(self._scopes["notify"], "People", display_name="Muster")
+        topic = sns.Topic(self._scopes["notify"], "People", display_name="Muster", enforce_ssl=True)
         if email is not None:
             # SNS asks the address for confirmation.
             topic.add_subscription(subscriptions.EmailSubscription(email))

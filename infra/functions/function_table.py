@@ -20,6 +20,7 @@ from infra.functions.triggers import (
     sweep_schedule,
 )
 from infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
+from muster.contract.run.source_delivery import PACKAGES, SOURCE
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
 
@@ -50,7 +51,9 @@ class FunctionRow:
 
 # SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and tokens are stored under
 # control/ only.
-_COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess", "states:SendTaskFailure")
+_COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess")
+_FAIL_TASKS = allow(Target.ANY, "states:SendTaskFailure")
+_EMIT = allow(Target.BUS, "events:PutEvents")
 _WATCH_AND_STOP_JOBS = allow(
     Target.JOBS, "sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"
 )
@@ -58,11 +61,11 @@ _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resour
 
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
-# Keep the replicas' records, and mark replicas that are lost, delayed or out of their budget.
+# Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
 _KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
-    read_and_write("control/*/replicas/*"),
-    write("control/*/lost/*", "control/*/waiting/*", "control/*/spent/*"),
+    read_and_write("control/*/replicas/*", "control/*/rollup/*"),
+    write("control/*/lost/*", "control/*/spent/*"),
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
@@ -80,6 +83,7 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
         _WATCH_AND_STOP_JOBS,
         _LIST_JOBS,
         *_LEAVE_QUEUE,
+        _EMIT,
     )
 
 
@@ -96,7 +100,7 @@ FUNCTIONS = (
         timeout_seconds=60,  # two small writes and the retries of S3
         memory_mb=512,
         variables=(
-            *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_PACKAGE_URI", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
+            *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
             *("MUSTER_TIMER_FUNCTION_ARN", "MUSTER_TIMER_ROLE_ARN"),
         ),
         in_workflow=True,
@@ -105,11 +109,14 @@ FUNCTIONS = (
                 *("control/*/plan.json", "control/*/lineage.json", "control/*/continued_by.json"),
                 "runs/*/document.json",
             ),
+            read_and_write(f"{PACKAGES}*", f"{SOURCE}*"),  # a plan keeps what its run needs of these
             # An existing plan may be this execution's own; and a run may continue one that has ended.
             read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
+            read("rendezvous/*/commits/*"),  # whether the rounds that a run continues still exist
             list_under("control/*", "queue/*"),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
             pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),
+            _EMIT,
         ),
     ),
     FunctionRow(
@@ -120,6 +127,7 @@ FUNCTIONS = (
         in_workflow=True,
         statements=(
             *_LEAVE_QUEUE,
+            _FAIL_TASKS,
             read("control/*/plan.json", "control/*/result.json"),
             write("control/*/queue_token.json"),
             list_under("control/*", "queue/*"),
@@ -132,23 +140,21 @@ FUNCTIONS = (
         memory_mb=1024,  # CPU grows with memory: a cold start takes half as long as with 512 MB
         in_workflow=True,
         statements=(
+            # It creates jobs under the launcher role (launcher_role.py), and looks after them under its own.
             *_KEEP_RECORDS,
-            allow(
-                Target.JOBS,
-                *("sagemaker:AddTags", "sagemaker:CreateTrainingJob", "sagemaker:DescribeTrainingJob"),
-                *("sagemaker:ListTags", "sagemaker:StopTrainingJob"),
-            ),
-            pass_role(Target.REPLICA_ROLE, "sagemaker.amazonaws.com"),
+            _WATCH_AND_STOP_JOBS,
             _COMPLETE_TASKS,
+            _FAIL_TASKS,
+            _EMIT,
         ),
     ),
     FunctionRow(
         name="react",
         description="Muster: records the status of a training job and decides what follows its end",
-        timeout_seconds=60,
+        timeout_seconds=300,  # enough for calls that are throttled when thousands of jobs end at the same time
         memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
         triggers=job_events,
-        statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS),
+        statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS, _EMIT),
     ),
     FunctionRow(
         name="settle",
@@ -194,6 +200,7 @@ FUNCTIONS = (
             Statement(("s3:DeleteObject", "s3:PutObject"), Target.OBJECTS, ("inbox/*.error.txt",)),
             list_under("inbox/*"),
             *START_RUNS,
+            _EMIT,
         ),
     ),
     FunctionRow(

@@ -24,25 +24,39 @@ def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Templa
     assert "VersioningConfiguration" not in bucket
 
 
-def test_rendezvous_data_and_source_expire_after_the_last_that_can_want_them_and_nothing_else_does(
+def test_only_source_and_packages_expire_and_not_before_the_last_run_that_can_need_them_has_ended(
     template: Template,
 ) -> None:
     rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     expiring = [rule for rule in rules if "ExpirationInDays" in rule]
-    assert [rule["Prefix"] for rule in expiring] == ["rendezvous/", "source/"]
-    # A job lives 28 days; an execution a year, and its source may be a month old when it begins.
-    assert [rule["ExpirationInDays"] for rule in expiring] >= [29, 366 + REFRESH_DAYS]
+    assert [rule["Prefix"] for rule in expiring] == ["source/", "packages/"]
+    # An execution lives a year, and what it needs of these may be a month old when it begins.
+    assert min(rule["ExpirationInDays"] for rule in expiring) >= 366 + REFRESH_DAYS
+
+
+def test_what_a_run_leaves_in_the_rendezvous_is_kept_and_only_becomes_cheaper(template: Template) -> None:
+    rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    [rule] = [rule for rule in rules if rule.get("Prefix") == "rendezvous/"]
+    assert "ExpirationInDays" not in rule
+    # Not the classes that must be restored before they can be read.
+    assert rule["Transitions"] == [{"StorageClass": "STANDARD_IA", "TransitionInDays": 35}]
+    assert int(rule["ObjectSizeGreaterThan"]) == 128 * 1024
     [aborting] = [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
     assert "Prefix" not in aborting
     assert {rule["Status"] for rule in rules} == {"Enabled"}
 
 
-@pytest.mark.parametrize("kind", ["AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"])
-def test_plain_http_is_refused(template: Template, kind: str) -> None:
-    denials = [item for item in template.one(kind)["PolicyDocument"]["Statement"] if item["Effect"] == "Deny"]
-    insecure = [item for item in denials if item.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}]
-    assert insecure
-    assert insecure[0]["Principal"] == {"AWS": "*"}
+@pytest.mark.parametrize(
+    ("kind", "count"), [("AWS::S3::BucketPolicy", 1), ("AWS::SQS::QueuePolicy", 1), ("AWS::SNS::TopicPolicy", 2)]
+)
+def test_plain_http_is_refused(template: Template, kind: str, count: int) -> None:
+    policies = [template.resolve(policy["Properties"])["PolicyDocument"] for policy in template.of_type(kind).values()]
+    assert len(policies) == count
+    for policy in policies:
+        denials = [item for item in policy["Statement"] if item["Effect"] == "Deny"]
+        insecure = [item for item in denials if item.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}]
+        assert insecure
+        assert insecure[0]["Principal"] in ({"AWS": "*"}, "*")
 
 
 def test_the_bucket_refuses_to_overwrite_what_is_written_once_and_unconditional_writes_of_records(
@@ -55,8 +69,10 @@ def test_the_bucket_refuses_to_overwrite_what_is_written_once_and_unconditional_
     for statement in (once, compared):
         assert (statement["Effect"], statement["Principal"]) == ("Deny", {"AWS": "*"})
         assert statement["Action"] == "s3:PutObject"
-    assert once["Condition"] == {"Null": {"s3:if-none-match": "true"}}
-    assert compared["Condition"] == {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}}
+    # Not the parts of a multipart upload, which cannot have these headers.
+    creation = {"Bool": {"s3:ObjectCreationOperation": "true"}}
+    assert once["Condition"] == {"Null": {"s3:if-none-match": "true"}, **creation}
+    assert compared["Condition"] == {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}, **creation}
     assert "arn:aws:s3:::BUCKET/source/*" in compared["Resource"]
     # What the control plane may write is held by one of the two.
     written = [
@@ -131,6 +147,11 @@ def test_a_function_writes_into_a_log_group_that_expires(template: Template, nam
     assert groups["Workflow"]["Properties"]["RetentionInDays"] == 90
 
 
+def test_step_functions_may_write_the_workflow_s_log_without_a_policy_of_the_account(template: Template) -> None:
+    [group] = [g for key, g in template.of_type("AWS::Logs::LogGroup").items() if construct_name(key) == "Workflow"]
+    assert template.resolve(group["Properties"])["LogGroupName"] == "/aws/vendedlogs/states/Muster"
+
+
 def test_functions_have_the_variables_that_they_need(template: Template) -> None:
     for name in FUNCTIONS:
         variables = function(template, name)["Environment"]["Variables"]
@@ -142,8 +163,7 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
     assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
-    assert plan["MUSTER_PACKAGE_URI"].startswith("s3://cdk-hnb659fds-assets-ACCOUNT-REGION/")
-    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{}}'
+    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{},"version":1}'
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:

@@ -9,6 +9,7 @@ from muster.client.aws.bucket_objects import BucketObjects
 from muster.client.aws.connection import CONFIG, Connection
 from muster.client.aws.deployed_stack import Stack
 from muster.client.aws.log_events import LogEvents
+from muster.client.aws.roll_ups import RollUps
 from muster.client.aws.training_jobs import TrainingJobs
 from muster.client.aws.workflow_executions import WorkflowExecutions
 
@@ -19,13 +20,14 @@ class Cloud:
     Every call raises a `muster.client.errors.ClientError` when AWS cannot be reached or refuses it.
     """
 
-    def __init__(self, stack: str, session: boto3.Session, config: Config = CONFIG) -> None:
+    def __init__(self, stack: str | None, session: boto3.Session, config: Config = CONFIG) -> None:
         self.session = session
         self._connection = connection = Connection(stack, session, config)
         self.executions = WorkflowExecutions(connection)
         self.jobs = TrainingJobs(connection)
         self.logs = LogEvents(connection)
         self.objects = BucketObjects(connection)
+        self.roll_ups = RollUps(self.objects)
 
     @property
     def stack(self) -> Stack:

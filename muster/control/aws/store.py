@@ -34,6 +34,14 @@ class Stored:
     etag: str
 
 
+@dataclass(frozen=True)
+class Version:
+    """The ETag of an object, and when it was written."""
+
+    etag: str
+    written_at: datetime
+
+
 class Store:
     """The control plane's view of one bucket."""
 
@@ -66,6 +74,21 @@ class Store:
             raise
         return answer["Body"].read()
 
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        return self.version(key) is not None
+
+    def version(self, key: str) -> Version | None:
+        """The current version of an object; None where there is none."""
+        try:
+            answer = self.s3.head_object(Bucket=self.bucket, Key=key)
+        except ClientError as error:
+            # The answer to a HEAD has no body that could name a code.
+            if http_status(error) == 404:
+                return None
+            raise
+        return Version(answer["ETag"], answer["LastModified"])
+
     def keys(self, prefix: str) -> Iterator[str]:
         """The keys under `prefix` in order; 1,000 to a call."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
@@ -81,11 +104,11 @@ class Store:
 
         return self._conditional(key, put)
 
-    def replace(self, key: str, body: bytes, etag: str) -> bool:
+    def replace(self, key: str, body: bytes, etag: str, content_type: str = "application/json") -> bool:
         """Replace the version with this ETag. False where it is no longer the current one."""
 
         def put() -> None:
-            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType="application/json")
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType=content_type)
 
         return self._conditional(key, put)
 
@@ -122,6 +145,11 @@ class Store:
         raise AssertionError  # attempts() ends by raising
 
 
+def pause_limit(tries: int) -> float:
+    """The longest pause after so many tries of a compare-and-swap, in seconds."""
+    return float(_PAUSE_SECONDS * 2 ** min(tries, 5))
+
+
 class _Attempts:
     """Iterates until the caller leaves the loop, or raises after the last try."""
 
@@ -137,6 +165,6 @@ class _Attempts:
             message = f"{self._what} changed during each of {_TRIES} compare-and-swap tries; the call will be retried"
             raise ConflictError(message)
         if self._count:
-            clock.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(self._count, 5)))  # noqa: S311 - jitter
+            clock.sleep(random.uniform(0, pause_limit(self._count)))  # noqa: S311 - jitter
         self._count += 1
         return self._count

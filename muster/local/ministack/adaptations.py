@@ -13,12 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NotRequired, TypedDict
 
 from ministack.core import iam_actions, lambda_runtime, responses
-from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, scheduler, stepfunctions
+from ministack.services import cloudwatch_logs, eventbridge, iam, lambda_svc, s3, scheduler, sns, stepfunctions
 
-from muster.local.ministack import arn_checks, policy_variables
+from muster.local.ministack import arn_checks, lifecycle_resources, policy_simulation, policy_variables
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.host import Account
 from muster.local.ministack.task_tokens import TaskTokens
@@ -29,7 +30,7 @@ _LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
 # Between two checks of EventBridge Scheduler's clock: MiniStack's own ten seconds would be the longest wait of a test.
 _TICK_SECONDS = 0.5
 
-_ObjectContext = Callable[[str, object, str, Mapping[str, str]], dict[str, object]]
+_ObjectContext = Callable[[str, Mapping[str, object], str, Mapping[str, str]], dict[str, object]]
 _Response = tuple[int, dict[str, str], bytes]
 
 
@@ -60,13 +61,34 @@ def adapt(code_cache: Path, account: Account) -> None:
     policy_variables.install()
     arn_checks.install(account)
     TaskTokens().install()
+    eventbridge._dispatch_to_lambda = _dispatch_with_retries
+    sns._lambda_svc = _delivery_with_retries()
     eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)
     s3.now_iso = _whole_seconds(s3.now_iso)
+    lifecycle_resources.install()
     _let_invocations_wait()
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
+    iam._IAM_HANDLERS["SimulatePrincipalPolicy"] = policy_simulation.simulate
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
+
+
+def _dispatch_with_retries(arn: str, payload: str) -> None:
+    """Invoke a rule's function as any asynchronous invocation: MiniStack tries once, and knows no dead letters."""
+    function, config, _ = lambda_svc._get_func_record_for_ref(arn)
+    if function and config:
+        record = lambda_svc._execution_record_for_config(function, config)
+        lambda_svc.invoke_async_with_retry(record, json.loads(payload))
+
+
+def _delivery_with_retries() -> SimpleNamespace:
+    """What SNS needs of Lambda, with the invocation of a subscribed function tried again like any other."""
+    return SimpleNamespace(
+        _get_func_record_for_ref=lambda_svc._get_func_record_for_ref,
+        _execution_record_for_config=lambda_svc._execution_record_for_config,
+        _execute_function_with_config_scope=lambda_svc.invoke_async_with_retry,
+    )
 
 
 def _with_details_that_are_json(put_events: Callable[..., _Response]) -> Callable[..., _Response]:
@@ -200,12 +222,20 @@ def _with_replayed_starts(
 
 
 def _with_write_conditions(object_context: _ObjectContext) -> _ObjectContext:
-    """Give policies the keys s3:if-none-match and s3:if-match of a write, which MiniStack does not have."""
+    """Give policies the keys of a write that MiniStack does not have.
 
-    def context(action: str, query: object, path: str, headers: Mapping[str, str]) -> dict[str, object]:
+    These are s3:if-none-match, s3:if-match, and s3:ObjectCreationOperation, which is false for a request that begins a
+    multipart upload or sends a part of it.
+    """
+
+    def context(action: str, query: Mapping[str, object], path: str, headers: Mapping[str, str]) -> dict[str, object]:
+        found = object_context(action, query, path, headers)
+        if action != "s3:PutObject":
+            return found
         conditions = {name: headers[name] for name in ("if-none-match", "if-match") if headers.get(name)}
-        written = {f"s3:{name}": value for name, value in conditions.items()} if action == "s3:PutObject" else {}
-        return {**object_context(action, query, path, headers), **written}
+        creates = "uploads" not in query and "partNumber" not in query
+        written = {f"s3:{name}": value for name, value in conditions.items()}
+        return {**found, **written, "s3:ObjectCreationOperation": str(creates).lower()}
 
     return context
 

@@ -9,6 +9,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from xml.sax.saxutils import escape
 
 from ministack.app import app as ministack_application
@@ -25,10 +26,11 @@ from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
-from muster.local.service import request_checks
+from muster.local.service import request_checks, service_quotas
 from muster.local.service.admin_api import AdminApi, Books
+from muster.local.service.hidden_keys import HidingSend, reads_object
 from muster.local.service.http_request import EndpointRequest, break_off, discard
-from muster.local.service.recognition import recognise, resources, signed_region
+from muster.local.service.recognition import bucket_of, recognise, resources, signed_region
 
 # MiniStack answers these to every caller: its own interface, the metadata and credentials of instances and containers,
 # an image registry, the pages of user pools. Only what CloudFormation calls back stays reachable.
@@ -94,11 +96,27 @@ class Gateway:
             await _error(call, fault.code, fault.message, fault.status)(request.scope, request.receive, send)
 
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
-        if request.headers.get("x-amz-target", "").startswith("SageMaker."):
+        target = request.headers.get("x-amz-target", "")
+        if target.startswith("SageMaker."):
             response = await self._train(request, call.operation)
             await response(request.scope, request.receive, send)
+        elif target == f"{service_quotas.TARGET}ListServiceQuotas":
+            response = await self._list_quotas(request)
+            await response(request.scope, request.receive, send)
+        elif reads_object(call):
+            # Read now, because the check of the caller's rights reads it when the request has been served.
+            await request.body()
+            await ministack_application(
+                request.scope, request.replay, HidingSend(send, partial(self._may_list, request))
+            )
         else:
             await ministack_application(request.scope, request.replay, send)
+
+    async def _may_list(self, request: EndpointRequest) -> bool:
+        """Whether the caller of a request for an object may list the object's bucket, without a prefix."""
+        await callers.admit(request, self.account)
+        bucket = f"arn:{self.account.partition}:s3:::{bucket_of(request)}"
+        return callers.refusal_of(request, self.account, "s3:ListBucket", bucket, {}) is None
 
     async def _train(self, request: EndpointRequest, operation: str) -> Response:
         """The answer to a call of SageMaker in the JSON 1.1 protocol."""
@@ -119,6 +137,21 @@ class Gateway:
             return _error(Call("sagemaker", operation), "SerializationException", str(error), 400)
         except ServiceError as error:
             return _error(Call("sagemaker", operation), error.code, error.message, error.status)
+        return Response(json.dumps(answer), 200, _headers(_JSON))
+
+    async def _list_quotas(self, request: EndpointRequest) -> Response:
+        """The answer to ListServiceQuotas, which MiniStack does not have."""
+        await callers.admit(request, self.account)
+        call = Call("servicequotas", "ListServiceQuotas")
+        if refusal := callers.refusal_of(request, self.account, service_quotas.ACTION, "*", {}):
+            return _error(call, refusal.code, refusal.message, 400)
+        try:
+            document = json.loads(await request.body() or b"{}")
+            answer = service_quotas.list_service_quotas(document, self.account)
+        except json.JSONDecodeError as error:
+            return _error(call, "SerializationException", str(error), 400)
+        except ServiceError as error:
+            return _error(call, error.code, error.message, error.status)
         return Response(json.dumps(answer), 200, _headers(_JSON))
 
 
