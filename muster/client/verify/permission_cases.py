@@ -12,8 +12,6 @@ from muster.contract.layout import RunLayout
 
 SAMPLE = "verify"
 """Stands for every wildcard: a simulation takes no patterns."""
-OTHER = "another"
-"""A run that is not the replica's own."""
 REPLICA = "Replica"
 _VARIABLE = re.compile(r"\$\{(aws:[^}]+)\}")
 
