@@ -13,6 +13,8 @@ TERMINAL := build/.ready-terminal
 # PyTorch is large: only the targets that need it install it.
 TORCH := $(VENV)/.ready-torch
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
+# The static gate's checkers pin packages of their own.
+GATE := build/gate/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
@@ -66,6 +68,12 @@ build/torchx/%/.ready: requirements-torchx-%.txt $(VENV)/.ready
 	  > $$(build/torchx/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
 	@touch $@
 
+$(GATE): requirements-gate.txt $(VENV)/.ready
+	@echo "Installing the static gate's checkers into build/gate (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/gate
+	@$(UV_PIP) install --quiet --python build/gate/bin/python -r $<
+	@touch $@
+
 node_modules/.ready: package.json package-lock.json
 	@node -e 'if (+process.versions.node.split(".")[0] < 20) {console.error("Muster needs node 20 or newer; this is " + process.version); process.exit(1)}' \
 	  || { echo "Muster needs node 20 or newer for the CDK CLI: install it from nodejs.org or your package manager." >&2; exit 1; }
@@ -109,14 +117,15 @@ demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and d
 unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
-test: setup $(TORCH) $(TORCHX) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(TORCH) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-check: setup $(TORCH) ## Lint, types, import rules
+check: setup $(TORCH) $(GATE) ## Lint, types, import rules, the static gate
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m infra.gate
 
 bench: setup $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
@@ -142,6 +151,8 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into requirements.txt and requiremen
 	@$(LOCK) --extra replica --extra torch --group torch -c requirements.txt \
 	  | grep -v -E '^(nvidia-|cuda-|triton)' > build/requirements-torch.txt
 	@mv build/requirements-torch.txt requirements-torch.txt
+	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
+	  --group gate -o requirements-gate.txt
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.table import Row
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.wire import keys
@@ -29,7 +29,7 @@ _FAST = {"int8", "int4"}  # codecs whose speed has an aim
 _KEY = keys.contribution(1, 0, 1)
 
 
-class _Header(Document):
+class _Header(StoredDocument):
     pass
 
 

@@ -84,11 +84,13 @@ chooses the type; it needs quota for every type in the list.
 
 _STORAGE = """SageMaker writes the results of each job to a separate folder below `s3_output_path`. Muster appends
 `{run}/r{rank}` to a checkpoint prefix, so that replicas do not overwrite each other's checkpoints. The role must be
-allowed to write to both. The stack's replica role may write only to the stack's bucket.
+allowed to write to both. The stack's replica role may write only to the stack's bucket. It reads the channels that the
+settings of the stack allow ([your-own-data.md](your-own-data.md)); `muster plan --deployed` says which it cannot read.
 """
 
-_ACCESS = """If you set a role, the function *attempt* must be allowed to pass it (`iam:PassRole`). The stack allows
-this only for its own replica role, or for the role in `replica_role_arn`.
+_ACCESS = """Muster passes a role to SageMaker only if the stack allows it (`iam:PassRole`): the replica role, which may
+be `replicas.role_arn`, and the roles of `replicas.further_role_arns` in the settings. A spec with another role is
+refused.
 """
 
 _LEFT_OUT_HEAD = """## Members of CreateTrainingJob that a spec cannot set

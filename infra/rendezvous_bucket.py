@@ -14,11 +14,14 @@ from constructs import Construct
 from infra.policy import allow_publishing
 from infra.settings.stack_settings import BucketTable
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
-from muster.contract.run.source_delivery import EXPIRY_DAYS, SOURCE
+from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 
-# Replicas delete what no round needs any more; this is for what they leave. It is longer than a job can run (28 days),
-# so that nothing is deleted that a replica still needs.
-RENDEZVOUS_DAYS = 35
+# Replicas delete what no round needs any more. What they leave may be needed by a continuation, whenever it comes, so
+# none of it expires: it moves to a class of storage that costs half as much and is read like any other. Longer than a
+# job can run (28 days): what is older belongs to runs that have ended, or has not changed for as long.
+INFREQUENT_DAYS = 35
+# S3 Standard-IA bills smaller objects as if they had this size.
+INFREQUENT_BYTES_MIN = 128 * 1024
 # Longer than the upload of any checkpoint. The parts of an unfinished upload cost as much as objects.
 INCOMPLETE_UPLOAD_DAYS = 7
 
@@ -32,7 +35,9 @@ class InboxTopic(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, name: str) -> None:
         super().__init__(scope, construct_id)
-        self.topic = sns.Topic(self, "Topic", topic_name=name, display_name="Muster: specs in the inbox")
+        self.topic = sns.Topic(
+            self, "Topic", topic_name=name, display_name="Muster: specs in the inbox", enforce_ssl=True
+        )
         allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
 
 
@@ -85,9 +90,19 @@ class RendezvousBucket(Construct):
             server_access_logs_prefix=table.access_logs_prefix,
             lifecycle_rules=[
                 s3.LifecycleRule(
-                    id="rendezvous-expires", prefix="rendezvous/", expiration=Duration.days(RENDEZVOUS_DAYS)
+                    id="rendezvous-becomes-infrequent",
+                    prefix="rendezvous/",
+                    object_size_greater_than=INFREQUENT_BYTES_MIN,
+                    transitions=[
+                        s3.Transition(
+                            storage_class=s3.StorageClass.INFREQUENT_ACCESS,
+                            transition_after=Duration.days(INFREQUENT_DAYS),
+                        )
+                    ],
                 ),
+                # A plan writes again what it needs of these and is old, and no run lives as long.
                 s3.LifecycleRule(id="source-expires", prefix=SOURCE, expiration=Duration.days(EXPIRY_DAYS)),
+                s3.LifecycleRule(id="packages-expire", prefix=PACKAGES, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(
                     id="incomplete-uploads-are-aborted",
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
@@ -99,14 +114,17 @@ class RendezvousBucket(Construct):
             "WrittenOnce",
             [
                 *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
-                *("control/*/waiting/*", "control/*/spent/*"),
-                *("control/*/lineage.json", "control/*/continued_by.json", "control/*/report.html", "runs/*"),
+                *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
+                *("control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )
         self._refuse_writes(
             "ComparedAndSwapped",
-            ["control/*/replicas/*", "control/*/queue_token.json", "queue/*", f"{SOURCE}*"],
+            [
+                *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
+                *("queue/*", f"{SOURCE}*", f"{PACKAGES}*"),
+            ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 

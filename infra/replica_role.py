@@ -5,15 +5,15 @@ from __future__ import annotations
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
-from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.encryption import use_key
 from infra.policy import Statement, Target, list_under, policy_statements, read, service_of_account
-from infra.settings.stack_settings import StackSettings
+from infra.settings.stack_settings import ReplicasTable, StackSettings
 from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP
-from muster.contract.run.source_delivery import SOURCE
+from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 
 # SageMaker puts its metrics of training jobs under the name of their log group.
@@ -27,9 +27,7 @@ class ReplicaRole(Construct):
     stack makes none.
     """
 
-    def __init__(
-        self, scope: Construct, construct_id: str, settings: StackSettings, *, bucket: s3.IBucket, package: Asset
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, settings: StackSettings, *, bucket: s3.IBucket) -> None:
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
         if settings.replicas.role_arn is not None:
@@ -38,10 +36,10 @@ class ReplicaRole(Construct):
         statements = [
             *_bucket(bucket),
             *_services(stack),
-            *_package(package),
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
             *use_key(settings.stack.kms_key_arn),
+            *_data(stack, settings.replicas),
         ]
         self.role = iam.Role(
             self,
@@ -49,20 +47,11 @@ class ReplicaRole(Construct):
             description="Muster: the training containers of the replicas",
             assumed_by=service_of_account("sagemaker.amazonaws.com", stack.account),
             inline_policies={"Replica": iam.PolicyDocument(statements=statements)},
+            managed_policies=[
+                iam.ManagedPolicy.from_managed_policy_arn(self, f"Policy{index}", arn)
+                for index, arn in enumerate(settings.replicas.policy_arns)
+            ],
         )
-
-
-def _package(package: Asset) -> list[iam.PolicyStatement]:
-    """Muster's replica package, which is an input channel: SageMaker lists it by its whole key first."""
-    key = package.s3_object_key
-    return [
-        iam.PolicyStatement(actions=["s3:GetObject"], resources=[package.bucket.arn_for_objects(key)]),
-        iam.PolicyStatement(
-            actions=["s3:ListBucket"],
-            resources=[package.bucket.bucket_arn],
-            conditions={"StringEquals": {"s3:prefix": key}},
-        ),
-    ]
 
 
 def _network(stack: Stack, defaults: StackDefaults) -> list[iam.PolicyStatement]:
@@ -113,10 +102,31 @@ def _keys(defaults: StackDefaults) -> list[iam.PolicyStatement]:
     ]
 
 
+def _data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
+    """Reading the deployment's training data: SageMaker lists a channel's prefix and gets the objects under it."""
+    prefixes: dict[str, list[str]] = {}
+    for uri in replicas.data:
+        bucket, prefix = split_s3_uri(uri)
+        prefixes.setdefault(bucket, []).append(f"{prefix}*")
+    statements = []
+    for name, patterns in prefixes.items():
+        arn = stack.format_arn(service="s3", region="", account="", resource=name)
+        objects = [f"{arn}/{pattern}" for pattern in patterns]
+        statements += [
+            iam.PolicyStatement(actions=["s3:GetObject"], resources=objects),
+            iam.PolicyStatement(
+                actions=["s3:ListBucket"], resources=[arn], conditions={"StringLike": {"s3:prefix": patterns}}
+            ),
+        ]
+    if replicas.data_kms_key_arns:
+        statements.append(iam.PolicyStatement(actions=["kms:Decrypt"], resources=replicas.data_kms_key_arns))
+    return statements
+
+
 def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
     """The replicas' part of the stack's bucket."""
     statements = (
-        read("runs/*", f"{SOURCE}*"),
+        read("runs/*", f"{SOURCE}*", f"{PACKAGES}*"),
         Statement(
             ("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"),
             Target.OBJECTS,
@@ -124,7 +134,7 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
         ),
         # Retention: replicas delete the rounds that no joiner needs any more.
         Statement(("s3:DeleteObject",), Target.OBJECTS, ("rendezvous/*",)),
-        list_under("rendezvous/*", "checkpoints/*", "output/*", f"{SOURCE}*"),
+        list_under("rendezvous/*", "checkpoints/*", "output/*", f"{SOURCE}*", f"{PACKAGES}*"),
     )
     arn = [bucket.bucket_arn]
     return policy_statements(statements, {Target.OBJECTS: arn, Target.BUCKET: arn})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from aws_cdk import CfnOutput, PermissionsBoundary, Stack, Tags
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
-from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 import muster
@@ -26,14 +26,15 @@ from infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_na
 from infra.replica_role import ReplicaRole
 from infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, StackSettings
 from infra.workflow.state_machine import Workflow
+from muster.contract.run.source_delivery import package_key
 
 
 @dataclass(frozen=True)
 class StackFiles:
     """The files that the stack deploys.
 
-    `bundle` is the functions' code, `replica_package` what runs beside delivered source (both infra.deploy.bundle),
-    `definition` the workflow's definition.
+    `bundle` is the functions' code, `replica_package` what runs beside delivered source and is a part of the bundle
+    (both infra.deploy.bundle), `definition` the workflow's definition.
     """
 
     bundle: Path
@@ -58,8 +59,7 @@ class MusterStack(Stack):
             Tags.of(self).add(key, value)
         inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic
         bucket = _bucket(self, settings.bucket, inbox)
-        package = Asset(self, "ReplicaPackage", path=str(files.replica_package))
-        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket, package=package).role
+        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
@@ -75,7 +75,7 @@ class MusterStack(Stack):
                 **_queue_limit(settings),
             },
         )
-        resources = FunctionResources(bucket, replica_role, package.s3_object_url, inbox)
+        resources = FunctionResources(bucket, replica_role, inbox)
         functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
@@ -88,7 +88,7 @@ class MusterStack(Stack):
             BucketName=bucket.bucket_name,
             JobPrefix=settings.job_prefix,
             ReplicaRoleArn=replica_role.role_arn,
-            ReplicaPackageUri=package.s3_object_url,
+            ReplicaPackageUri=bucket.s3_url_for_object(package_key(_digest(files.replica_package))),
             ReplicaDefaults=settings.defaults.to_json().decode(),
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
@@ -121,6 +121,10 @@ class MusterStack(Stack):
     def _output(self, **values: str) -> None:
         for name, value in values.items():
             CfnOutput(self, name, value=value)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _boundary(arn: str | None) -> PermissionsBoundary | None:

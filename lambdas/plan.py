@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.plan import Place
+from muster.contract.run.source_delivery import PACKAGE_FILE
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.aws.timer_schedules import Timers
 from muster.control.control_plane import ControlPlane
-from muster.control.planning import PlanRequest, make_plan
+from muster.control.planning import Deployment, PlanRequest, make_plan
+from muster.control.replica_package import ReplicaPackage
 from muster.control.reporting.announcements import announce_refusal, announce_run_started
 from muster.control.runtime import clock
 from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
@@ -19,13 +24,12 @@ _CAUSE_MAX = 32_768
 _settings = read_environment(PlanEnvironment)
 _plane = ControlPlane.from_environment("s3", "stepfunctions", "events", "scheduler")
 _timers = Timers(_plane.clients.scheduler, _settings.timer_function_arn, _settings.timer_role_arn, _settings.job_prefix)
-_place = Place(
-    bucket=_settings.bucket,
-    role_arn=_settings.role_arn,
-    job_prefix=_settings.job_prefix,
-    package_uri=_settings.package_uri,
+_deployment = Deployment(
+    Place(bucket=_settings.bucket, role_arn=_settings.role_arn, job_prefix=_settings.job_prefix),
+    StackDefaults.from_json(_settings.defaults, "MUSTER_DEFAULTS"),
+    ReplicaPackage(Path(__file__).parents[1] / PACKAGE_FILE),
+    _settings.max_concurrent_replicas,
 )
-_defaults = StackDefaults.from_json(_settings.defaults, "MUSTER_DEFAULTS")
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -35,7 +39,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
     request = read_event(PlanRequest, event)
     logger.append_keys(run_id=request.execution_name)
     try:
-        plan = make_plan(_plane.store, _place, _defaults, request, _settings.max_concurrent_replicas)
+        plan = make_plan(_plane.store, _deployment, request)
     except (SpecError, RunNameTakenError) as error:
         logger.warning("refused", extra={"error": str(error)})
         count("RunRefused")
@@ -45,6 +49,8 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
     if _plane.queue is not None and not _plane.queue.is_admitted(plan.execution_arn):
         return {"accepted": True, "queued": True, "run": plan.run}
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
+    for remark in (_deployment.defaults.access or ReplicaAccess()).remarks(plan.spec, _deployment.place.bucket):
+        logger.warning("a replica may lack a right", extra={"remark": remark})
     count("RunStarted")
     announce_run_started(_plane.bus, plan)
     _timers.set(plan.run, plan.spec.timers())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.contract.run.record import Next
 from muster.control.control_plane import ControlPlane
 from muster.control.react import JobStateChange, react
-from muster.control.runtime.function import count, logger, metrics, read_event
+from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
@@ -19,10 +19,11 @@ _METRICS = {
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, object], context: object) -> dict[str, str]:
+def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     """What was done about the event. After an error Lambda retries; the dead-letter queue comes last."""
     change = read_event(JobStateChange, event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)
+    _plane.allow(time_left(context))
     reaction = react(_plane, change)
     if reaction.name is not None:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)

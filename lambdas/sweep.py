@@ -19,7 +19,7 @@ _executions = Executions(_plane.clients.stepfunctions, _settings.state_machine_a
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     """The result of the sweep."""
-    swept = sweep(_plane, _executions, read_event(SweepRequest, event), time_left(context))
+    swept = sweep(_plane, _executions, read_event(SweepRequest, event), _plane.allow(time_left(context)))
     found = asdict(swept)
     (logger.warning if any(found.values()) else logger.info)("swept", extra=found)
     count("OrphanJobsStopped", len(swept.stopped))

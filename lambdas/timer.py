@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import count, logger, metrics, read_event
+from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
 from muster.control.timers import Fired, TimerRequest, fire
 
 _plane = ControlPlane.from_environment("s3", "sagemaker")
@@ -11,9 +11,10 @@ _plane = ControlPlane.from_environment("s3", "sagemaker")
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def handler(event: dict[str, object], context: object) -> dict[str, str]:
+def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     """The result. Lambda retries after an error."""
     request = read_event(TimerRequest, event)
+    _plane.allow(time_left(context))
     logger.append_keys(run_id=request.run)
     fired = fire(_plane.runs.find(request.run), request.timer)
     logger.info("timer", extra={"timer": request.timer.value, "fired": fired.value})

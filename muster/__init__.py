@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from muster.contract.aws.prices import PriceTable as PriceTable
     from muster.contract.errors import DocumentError as DocumentError
     from muster.contract.errors import MusterError as MusterError
+    from muster.contract.errors import NewerDocumentError as NewerDocumentError
     from muster.contract.errors import Problem as Problem
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
@@ -119,7 +120,14 @@ _MODULES = {
     "muster.client.sdk": ("Muster", "Run"),
     "muster.contract.aws.failure_classes": ("FailureClass",),
     "muster.contract.aws.prices": ("PriceTable",),
-    "muster.contract.errors": ("DocumentError", "MusterError", "Problem", "RunNameTakenError", "SpecError"),
+    "muster.contract.errors": (
+        "DocumentError",
+        "MusterError",
+        "NewerDocumentError",
+        "Problem",
+        "RunNameTakenError",
+        "SpecError",
+    ),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
     "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
     "muster.contract.spec.spec": ("Spec",),
@@ -168,6 +176,7 @@ __all__ = [
     "Metrics",
     "Muster",
     "MusterError",
+    "NewerDocumentError",
     "NoPlanError",
     "NoResultError",
     "OptionError",

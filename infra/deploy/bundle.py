@@ -1,7 +1,8 @@
 """The two code archives of a deployment, made without Docker.
 
-The functions' bundle holds our packages and their pinned dependencies. The replica package is Muster's replica, which
-Python runs as it is: for specs that bring their source instead of an image. An archive depends on its inputs alone
+The functions' bundle holds our packages, their pinned dependencies and the replica package. That is Muster's replica,
+which Python runs as it is: for specs that bring their source instead of an image. It travels in the bundle, so that the
+function plan always has the package of its own version. An archive depends on its inputs alone
 (sources, requirements, platform, compiler): the same inputs give the same bytes, so the CDK sees a change only where
 there is one. Dependencies are installed once per platform and requirements file.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from infra.deploy.function_dependencies import INSTALLATION_NOTES, SERVICE_MODELS, compile_sources, install, target_of
 from infra.settings.stack_settings import Platform
+from muster.contract.run.source_delivery import PACKAGE_FILE
 
 _SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "muster/report", "lambdas")
 _ASSETS = "muster/report/assets"  # the parts of the page
@@ -49,19 +51,21 @@ def build_bundle(root: Path, platform: Platform) -> Path:
         install(requirements, target, dependencies)
     sources = [*_modules(root, _SOURCES), *sorted((root / _ASSETS).iterdir())]
     parts = (part for path in sources for part in (str(path.relative_to(root)).encode(), path.read_bytes()))
-    content = f"{dependencies.name} {_digest(parts)}"
+    package = build_replica_package(root)
+    content = f"{dependencies.name} {_digest([*parts, package.read_bytes()])}"
     archive = folder / f"{target.key}.zip"
     if _content(archive) != content:
         with tempfile.TemporaryDirectory(dir=folder) as staging:
             _copy(root, sources, Path(staging) / "code")
             compile_sources(target, Path(staging) / "code")
+            shutil.copyfile(package, Path(staging) / "code" / PACKAGE_FILE)
             _zip([dependencies, Path(staging) / "code"], archive, content)
     return archive
 
 
 def build_replica_package(root: Path) -> Path:
     """The path of the replica package, written to `root`/build/bundle."""
-    archive = _folder(root) / "replica.zip"
+    archive = _folder(root) / PACKAGE_FILE
     files = {str(path.relative_to(root)): path for path in _modules(root, _REPLICA_SOURCES)}
     _write_zip(
         {**files, "__main__.py": root / _REPLICA_MAIN, "requirements.txt": root / _REPLICA_REQUIREMENTS}, archive

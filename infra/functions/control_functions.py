@@ -28,7 +28,6 @@ class FunctionResources:
 
     bucket: s3.IBucket
     replica_role: iam.IRole
-    package_uri: str
     inbox: sns.ITopic
 
 
@@ -56,7 +55,7 @@ class ControlFunctions:
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
             Target.JOBS: _job_arns(stack, settings.job_prefix),
-            Target.REPLICA_ROLE: [resources.replica_role.role_arn],
+            Target.REPLICA_ROLE: [resources.replica_role.role_arn, *settings.replicas.further_role_arns],
             Target.TIMERS: [
                 stack.format_arn(
                     service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"
@@ -66,7 +65,6 @@ class ControlFunctions:
         }
         self._variables = {
             "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
-            "MUSTER_PACKAGE_URI": resources.package_uri,
             "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
             "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
@@ -132,7 +130,7 @@ class ControlFunctions:
 
         A function writes to it, because EventBridge alone can set neither the subject of a mail nor its lines.
         """
-        topic = sns.Topic(self._scopes["notify"], "People", display_name="Muster")
+        topic = sns.Topic(self._scopes["notify"], "People", display_name="Muster", enforce_ssl=True)
         if email is not None:
             # SNS asks the address for confirmation.
             topic.add_subscription(subscriptions.EmailSubscription(email))

@@ -20,6 +20,7 @@ from infra.functions.triggers import (
     sweep_schedule,
 )
 from infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
+from muster.contract.run.source_delivery import PACKAGES, SOURCE
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
 
@@ -58,11 +59,11 @@ _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resour
 
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
-# Keep the replicas' records, and mark replicas that are lost, delayed or out of their budget.
+# Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
 _KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
-    read_and_write("control/*/replicas/*"),
-    write("control/*/lost/*", "control/*/waiting/*", "control/*/spent/*"),
+    read_and_write("control/*/replicas/*", "control/*/rollup/*"),
+    write("control/*/lost/*", "control/*/spent/*"),
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
@@ -96,7 +97,7 @@ FUNCTIONS = (
         timeout_seconds=60,  # two small writes and the retries of S3
         memory_mb=512,
         variables=(
-            *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_PACKAGE_URI", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
+            *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
             *("MUSTER_TIMER_FUNCTION_ARN", "MUSTER_TIMER_ROLE_ARN"),
         ),
         in_workflow=True,
@@ -105,8 +106,10 @@ FUNCTIONS = (
                 *("control/*/plan.json", "control/*/lineage.json", "control/*/continued_by.json"),
                 "runs/*/document.json",
             ),
+            read_and_write(f"{PACKAGES}*", f"{SOURCE}*"),  # a plan keeps what its run needs of these
             # An existing plan may be this execution's own; and a run may continue one that has ended.
             read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
+            read("rendezvous/*/commits/*"),  # whether the rounds that a run continues still exist
             list_under("control/*", "queue/*"),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
             pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),
@@ -145,7 +148,7 @@ FUNCTIONS = (
     FunctionRow(
         name="react",
         description="Muster: records the status of a training job and decides what follows its end",
-        timeout_seconds=60,
+        timeout_seconds=300,  # enough for calls that are throttled when thousands of jobs end at the same time
         memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
         triggers=job_events,
         statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS),

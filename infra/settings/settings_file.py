@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from infra.settings.scheduled_runs import schedule_problems
 from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
 from muster.contract.errors import ConfigurationError, Problem, SpecError, StatedProblem
+from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
 
@@ -145,9 +146,27 @@ def _between_keys(settings: StackSettings, target: Platform) -> Iterator[Problem
     for key in settings.stack.tags:
         if key.casefold().startswith("aws:"):
             yield StatedProblem(f"stack.tags.{key}", "this key is reserved", "choose a key that does not begin so")
+    yield from _access_problems(settings)
     yield from _default_problems(settings)
     for name, schedule in sorted(settings.schedules.items()):
         yield from schedule_problems(name, schedule)
+
+
+def _access_problems(settings: StackSettings) -> Iterator[Problem]:
+    """What the replica role may read."""
+    replicas, own = settings.replicas, settings.bucket.existing or settings.bucket.name
+    for key in ("data", "data_kms_key_arns", "policy_arns"):
+        if replicas.role_arn is not None and getattr(replicas, key):
+            remedy = "leave it out, and allow it in that role's own policies"
+            yield StatedProblem(f"replicas.{key}", "set together with replicas.role_arn", remedy)
+    if replicas.data_kms_key_arns and not replicas.data:
+        yield StatedProblem("replicas.data_kms_key_arns", "set without replicas.data", "set both")
+    for index, uri in enumerate(replicas.data):
+        bucket, key = split_s3_uri(uri)
+        top = key.partition("/")[0]
+        if bucket == own and top in {"", *STACK_FOLDERS}:
+            allowed = f"not in the stack's own bucket: its root, {', '.join(f'{name}/' for name in STACK_FOLDERS)}"
+            yield Problem(f"replicas.data.{index}", repr(uri), "keep data under another prefix", allowed)
 
 
 def _default_problems(settings: StackSettings) -> Iterator[Problem]:
@@ -173,7 +192,8 @@ def _default_problems(settings: StackSettings) -> Iterator[Problem]:
     size = len(settings.defaults.to_json())
     if size > DEFAULTS_BYTES_MAX:
         allowed = f"at most {DEFAULTS_BYTES_MAX:,} bytes with all defaults, a limit of Lambda"
-        yield Problem("replicas.tags", f"{shown(replicas.tags)}, {size:,} bytes", "use fewer or shorter tags", allowed)
+        remedy = "use fewer or shorter tags and prefixes"
+        yield Problem("replicas.tags", f"{shown(replicas.tags)}, {size:,} bytes", remedy, allowed)
 
 
 def _placed(problem: Problem, text: str) -> str:

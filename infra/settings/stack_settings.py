@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from infra.settings.scheduled_runs import ScheduledRun
 from muster.contract.names import PREFIX_MAX
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
-from muster.contract.training.values import Image, InstanceType, RoleArn, TagKey, TagValue, Wording
+from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
 
 DEFAULT_STACK = "Muster"
 DEFAULT_JOB_PREFIX = "muster"
@@ -61,6 +62,17 @@ _PolicyArn = Annotated[
     Field(pattern=_ARN + r"iam::([0-9]{12}|aws):policy/[a-zA-Z_0-9+=,.@/-]+$"),
     Wording("arn:aws:iam::123456789012:policy/name", "write the policy's whole ARN"),
 ]
+
+
+# `*`, `?` and `$` have a meaning in a policy.
+_DataPrefix = Annotated[
+    str,
+    Field(max_length=S3_URI_MAX, pattern=r"^s3://[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]/([^*?$\s]*/)?$"),
+    Wording("s3://bucket/ or s3://bucket/prefix/, without * ? $ and spaces", "end the prefix with a slash"),
+]
+# IAM: an inline policy of a role has at most 10,240 characters, and a prefix stands in two statements.
+DATA_PREFIXES_MAX = 20
+POLICIES_MAX = 10  # IAM: a role has at most 10 managed policies by default
 
 
 class SettingsTable(BaseModel):
@@ -142,8 +154,26 @@ class ReplicasTable(SettingsTable):
     tags: dict[TagKey, TagValue] = Field(
         default_factory=dict, description="`tags` of a spec; merged, and the spec's value comes first"
     )
+    data: list[_DataPrefix] = Field(
+        default_factory=list,
+        max_length=DATA_PREFIXES_MAX,
+        description="prefixes of S3 that the stack's replica role may read: training data, `s3://bucket/prefix/`",
+    )
+    data_kms_key_arns: list[_KmsKeyArn] = Field(
+        default_factory=list,
+        max_length=DATA_PREFIXES_MAX,
+        description="ARNs of the keys with which the objects under these prefixes are encrypted",
+    )
+    policy_arns: list[_PolicyArn] = Field(
+        default_factory=list,
+        max_length=POLICIES_MAX,
+        description="ARNs of managed policies that the stack's replica role gets in addition",
+    )
     role_arn: RoleArn | None = Field(
         default=None, description="an existing role for the replicas, instead of the stack's replica role"
+    )
+    further_role_arns: list[RoleArn] = Field(
+        default_factory=list, max_length=POLICIES_MAX, description="other roles that a spec may name in `role_arn`"
     )
 
 
@@ -232,6 +262,11 @@ class StackSettings(SettingsTable):
             vpc_config=replicas.vpc,
             kms_key_id=replicas.kms_key_arn or self.stack.kms_key_arn,
             tags=replicas.tags,
+            access=ReplicaAccess(
+                # What another role or policy allows is not known here.
+                data=None if replicas.role_arn or replicas.policy_arns else replicas.data,
+                roles=replicas.further_role_arns,
+            ),
         )
 
 

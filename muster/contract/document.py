@@ -1,14 +1,41 @@
-"""The base class of every document that Muster writes or reads: frozen, closed, canonical as JSON."""
+"""The base classes of every document that Muster writes or reads: frozen, strict, canonical as JSON.
+
+What users write, and what programs print, is closed: an unknown field is an error. What Muster stores outlives the
+version that wrote it: a deployment meets the runs of the version before it, and a rollback those of the version after.
+So a stored document keeps the fields that its reader does not know, and has a form:
+
+- A field that an older version may ignore is added with a default, and the form stays.
+- Any other change makes a new form, with a `FormStep` from the one before. A reader applies all steps that a document
+  lacks. A document of a newer form is refused by name: nothing is guessed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Self
+from collections.abc import Callable
+from enum import StrEnum
+from typing import ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import pydantic_core
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from muster.contract.errors import DocumentError
+from muster.contract.errors import DocumentError, NewerDocumentError
+
+Fields = dict[str, object]
+"""A document as parsed JSON."""
+
+_VERSION_TEXT_MAX = 32  # of a version of Muster in a document that cannot be trusted yet
+
+
+class FormStep(NamedTuple):
+    """The step from one form of a document to the next one.
+
+    `since` is the first version of Muster that reads the new form; `upgrade` is pure and turns the old one into it.
+    """
+
+    since: str
+    upgrade: Callable[[Fields], Fields]
 
 
 class Document(BaseModel):
@@ -24,19 +51,73 @@ class Document(BaseModel):
         """One line of JSON with every field, for programs; an unknown value is null."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
 
+
+class StoredPart(Document):
+    """A part of a stored document. Fields that another version of Muster added are kept and written back."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class StoredDocument(StoredPart):
+    """A document that Muster stores and that another version of Muster may read or rewrite.
+
+    A class with `steps` also has the field `readable_from`, the oldest version of Muster that reads its form: older
+    versions can learn that from the document alone. Both defaults are those of `current_form`.
+    """
+
+    steps: ClassVar[tuple[FormStep, ...]] = ()
+    """The steps from form 1 to the form that this version writes."""
+
+    version: int = Field(default=1, ge=1, description="the form of the document")
+
     @classmethod
     def from_json(cls, body: bytes | str, uri: str) -> Self:
         """Read a document that Muster wrote; an error names `uri`, where it is stored.
 
         Raises:
+            NewerDocumentError: its form is newer than this version of Muster.
             DocumentError: it is not such a document.
         """
         try:
+            fields = pydantic_core.from_json(body)
+        except ValueError as error:
+            raise DocumentError(uri, str(error)) from None
+        try:
+            if isinstance(fields, dict) and (upgraded := cls._upgraded(fields, uri)) is not fields:
+                body = json.dumps(upgraded)
+            # From text: a strict model takes a list for a tuple and a text for an enum only there.
             return cls.model_validate_json(body)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the document"
             raise DocumentError(uri, f"{where}: {first['msg']}") from None
+
+    @classmethod
+    def current_form(cls) -> Fields:
+        """The fields that state the form in what this version writes."""
+        needed = {"readable_from": cls.steps[-1].since} if cls.steps else {}
+        return {"version": len(cls.steps) + 1, **needed}
+
+    @classmethod
+    def _upgraded(cls, fields: Fields, uri: str) -> Fields:
+        """The document in the current form; the same object where it has that form already."""
+        form, current = fields.get("version", 1), len(cls.steps) + 1
+        if not isinstance(form, int) or isinstance(form, bool) or form < 1 or form == current:
+            return fields  # the model says what is wrong with a version that is none
+        if form > current:
+            needed = fields.get("readable_from")
+            known = isinstance(needed, str) and 0 < len(needed) <= _VERSION_TEXT_MAX and needed.isprintable()
+            raise NewerDocumentError(uri, form, current, str(needed) if known else None)
+        for step in cls.steps[form - 1 :]:
+            fields = step.upgrade(fields)
+        return {**fields, **cls.current_form()}
+
+
+def known_member(kind: type[StrEnum], value: object, otherwise: StrEnum) -> object:
+    """The member of `kind` with this value; `otherwise` for a text that only another version of Muster knows."""
+    if not isinstance(value, str):
+        return value
+    return kind(value) if value in set(kind) else otherwise
 
 
 def canonical_json(value: object) -> bytes:

@@ -63,14 +63,25 @@ class DocumentError(MusterError):
     """A document of Muster's in the bucket that cannot be read: damaged, or of another version."""
 
     def __init__(self, uri: str, detail: str) -> None:
+        self.detail = detail
         super().__init__(f"{uri} cannot be read: {detail}. It is damaged, or another version of Muster wrote it.")
+
+
+class NewerDocumentError(DocumentError):
+    """A document that a newer version of Muster wrote, in a form that this version does not know."""
+
+    def __init__(self, uri: str, form: int, known: int, needed: str | None) -> None:
+        remedy = "the version of Muster that wrote it" if needed is None else f"Muster {needed} or newer"
+        self.detail = f"it has form {form}; this version of Muster reads forms up to {known}. Use {remedy}"
+        MusterError.__init__(self, f"{uri} cannot be read: {self.detail}.")
 
 
 class MissingDocumentError(DocumentError):
     """A document of Muster's that is not in the bucket, although something refers to it."""
 
     def __init__(self, uri: str) -> None:
-        MusterError.__init__(self, f"{uri} does not exist: there is no such run, or its objects have expired.")
+        self.detail = "it does not exist"
+        MusterError.__init__(self, f"{uri} does not exist: there is no such run, or its objects were deleted.")
 
 
 class ConfigurationError(MusterError):

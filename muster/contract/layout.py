@@ -2,7 +2,7 @@
 
 | prefix | written by | read by |
 |---|---|---|
-| `control/` | control plane | control plane (holds the task tokens) |
+| `control/` | control plane | control plane (holds the task tokens); of some objects clients |
 | `queue/` | control plane | control plane, clients |
 | `runs/` | control plane, once | replicas |
 | `rendezvous/` | replicas | replicas; control plane and clients for progress |
@@ -12,6 +12,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+# Every first part of a key in the stack's bucket: nothing else belongs under these names.
+STACK_FOLDERS = (
+    *("control", "queue", "runs", "rendezvous", "checkpoints", "output"),
+    *("inbox", "source", "packages"),
+)
 
 
 def s3_uri(bucket: str, key: str) -> str:
@@ -74,14 +80,18 @@ class RunLayout:
         return f"control/{self.run}/replicas/{rank}.json"
 
     @property
+    def roll_up(self) -> str:
+        """Prefix of the roll-up (`roll_up.py`): the records without their task tokens, for clients."""
+        return f"control/{self.run}/rollup/"
+
+    def roll_up_shard(self, shard: int) -> str:
+        """One shard of the roll-up; every write is a compare-and-swap."""
+        return f"{self.roll_up}{shard:04}.json"
+
+    @property
     def lost(self) -> str:
         """Prefix of the marks of lost replicas: they failed, and their retry budget is used up."""
         return f"control/{self.run}/lost/"
-
-    @property
-    def waiting(self) -> str:
-        """Prefix of the marks of attempts whose launch was refused and that wait for a rerun (`waiting.py`)."""
-        return f"control/{self.run}/waiting/"
 
     @property
     def queue_token(self) -> str:
@@ -107,6 +117,10 @@ class RunLayout:
     def commits(self) -> str:
         """Prefix of the commits, whose keys sort by round."""
         return f"{self.rendezvous}commits/"
+
+    def commit(self, round_: int) -> str:
+        """The commit of a round."""
+        return f"{self.commits}{round_:08d}.json"
 
     def checkpoints(self, rank: int) -> str:
         """Prefix with which SageMaker syncs a replica's checkpoint directory."""

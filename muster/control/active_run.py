@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.errors import DocumentError
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.job_request import own_tags, training_job_request
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
+from muster.contract.run.record import Record
 from muster.contract.spec.spec import Spec
 from muster.control.aws.jobs import Job, Jobs
 from muster.control.aws.store import Store
 from muster.control.documents import Change, RunDocuments, Seen, Updated
+from muster.control.roll_up import write_entry
+from muster.control.runtime.parallel import in_parallel
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class ActiveRun:
     plan: Plan
     documents: RunDocuments
     jobs: Jobs
+    _own: set[JobName] = field(default_factory=set, init=False, repr=False, compare=False)
+    """The jobs that have been shown to be this run's."""
 
     def replica(self, rank: int) -> ActiveReplica:
         """One replica of the run."""
@@ -49,9 +55,29 @@ class ActiveRun:
         return own_tags(self.plan, rank, attempt).items() <= tags.items()
 
     def own_jobs(self, status: JobStatus) -> list[ActiveJob]:
-        """This run's jobs in `status`, without jobs of others that have its names."""
-        listed = self.jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)
-        return [job for job in listed if self.owns(self.jobs.tags(job.arn), job.name.rank, job.name.attempt)]
+        """This run's jobs in `status`, without jobs of others that have its names.
+
+        One call for each 100 jobs; the records show whose they are, so their tags are rarely asked for.
+        """
+        listed = list(self.jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status))
+        owned = in_parallel(self._is_own, listed)
+        return [job for job, own in zip(listed, owned, strict=True) if own]
+
+    def _is_own(self, job: ActiveJob) -> bool:
+        name = job.name
+        if name not in self._own:
+            if not self._is_recorded(name) and not self.owns(self.jobs.tags(job.arn), name.rank, name.attempt):
+                return False
+            self._own.add(name)
+        return True
+
+    def _is_recorded(self, name: JobName) -> bool:
+        try:
+            record = self.documents.record(name.rank).record
+        except DocumentError:
+            return False
+        attempts = () if record is None else record.attempts
+        return any(attempt.attempt == name.attempt and attempt.has_proven_job for attempt in attempts)
 
 
 @dataclass(frozen=True)
@@ -71,8 +97,15 @@ class ActiveReplica:
         return self.run.documents.record(self.rank)
 
     def update(self, change: Change, seen: Seen | None = None) -> Updated:
-        """Compare-and-swap of the record (see RunDocuments.update_record)."""
-        return self.run.documents.update_record(self.rank, change, seen)
+        """Compare-and-swap of the record (see RunDocuments.update_record), and then its entry in the roll-up."""
+        updated = self.run.documents.update_record(self.rank, change, seen)
+        if updated.record is not None:
+            self.write_entry(updated.record)
+        return updated
+
+    def write_entry(self, record: Record) -> None:
+        """Write the record's entry in the roll-up, also where an earlier call wrote the record and failed here."""
+        write_entry(self.run.documents, self.run.plan.spec.replicas, record)
 
     def job_name(self, attempt: int) -> str:
         """The name of an attempt's job."""
@@ -82,10 +115,14 @@ class ActiveReplica:
         """Whether a job with these tags is this replica's attempt."""
         return self.run.owns(tags, self.rank, attempt)
 
-    def own_job(self, attempt: int) -> Job | None:
+    def own_job(self, attempt: Attempt) -> Job | None:
         """The attempt's job; None where there is none, or the one of that name belongs to someone else."""
-        job = self.run.jobs.find(self.job_name(attempt))
-        return job if job is not None and self.owns(self.run.jobs.tags(job.arn), attempt) else None
+        job = self.run.jobs.find(attempt.job)
+        return job if job is not None and self.has_own(job, attempt) else None
+
+    def has_own(self, job: Job, attempt: Attempt) -> bool:
+        """Whether the job with the attempt's name is this replica's: by the record, otherwise by its tags."""
+        return attempt.has_proven_job or self.owns(self.run.jobs.tags(job.arn), attempt.attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
         """The CreateTrainingJob request of the last of `attempts`."""

@@ -88,10 +88,15 @@ class RunQueue:
                     self._tokens.release(token)
 
     def _keep(self, run: str, token: str) -> None:
-        key, body = RunLayout(run).queue_token, QueueToken(token=token).to_json()
+        key = RunLayout(run).queue_token
         for _ in self._store.attempts(self._store.uri(key)):
             found = self._store.get(key)
-            if self._store.create(key, body) if found is None else self._store.replace(key, body, found.etag):
+            if found is None:
+                stored = self._store.create(key, QueueToken(token=token).to_json())
+            else:
+                before = QueueToken.from_json(found.body, self._store.uri(key))
+                stored = self._store.replace(key, before.model_copy(update={"token": token}).to_json(), found.etag)
+            if stored:
                 return
 
     def _update(self, change: Callable[[Queue], Queue]) -> Queue:

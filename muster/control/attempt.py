@@ -111,13 +111,11 @@ def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Recor
         launched_at=clock.now(),
         instance_type=requested_type(replica.spec, before),
     )
-    return Record(
-        run=request.run,
-        rank=request.rank,
-        token=request.token,
-        armed_at=request.armed_at,
-        attempts=(*before, new),
+    armed = Record(
+        run=request.run, rank=request.rank, token=request.token, armed_at=request.armed_at, attempts=(*before, new)
     )
+    # What a newer version of Muster has added to the record stays.
+    return armed if record is None else record.model_copy(update=dict(armed))
 
 
 def _is_settled(request: AttemptRequest, record: Record) -> bool:
@@ -179,8 +177,8 @@ def _launch(replica: ActiveReplica, record: Record, *, repeated: bool, stopping:
 
 
 def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attempt:
-    """Adopt an existing job with the attempt's name, if its tags show that it is this run's."""
-    if not replica.owns(replica.run.jobs.tags(job.arn), current.attempt):
+    """Adopt an existing job with the attempt's name, if it is this run's."""
+    if not replica.has_own(job, current):
         reason = (
             f"A training job named {job.name} exists and does not belong to this run. It was not changed. "
             "Start the run with another name."

@@ -8,14 +8,15 @@ from muster.contract.run.lineage import Lineage
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
+from muster.control.round_history import has_history
 
 
 def register_continuation(store: Store, spec: Spec, continuation: Continuation) -> Lineage:
     """Make `continuation` the one run that continues `spec.resume_from`, and return its lineage. Idempotent.
 
     Raises:
-        SpecError: there is no such run, it has not ended, it has another continuation, or the numbers of replicas
-            differ.
+        SpecError: there is no such run, it has not ended, it has another continuation, the numbers of replicas differ,
+            or its rounds were deleted.
     """
     parent = spec.resume_from or ""
     documents = RunDocuments(store, parent)
@@ -29,6 +30,9 @@ def register_continuation(store: Store, spec: Spec, continuation: Continuation) 
     if plan.spec.replicas != spec.replicas:
         statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"
         raise _refused(statement, f"write replicas: {plan.spec.replicas}, or leave resume_from out")
+    if not has_history(store, plan.shared_layout, result.committed_rounds or 0):
+        statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"
+        raise _refused(statement, "leave resume_from out, to train from the beginning")
     registered = documents.name_continuation(continuation)
     if registered != continuation:
         statement = f"{parent} is already continued by {registered.run}"

@@ -17,6 +17,7 @@ from muster.control.aws.task_tokens import Tokens
 from muster.control.rerun_policy import RerunPolicy
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
+from muster.control.runtime.time_budget import TimeBudget
 
 
 class ControlPlane:
@@ -34,6 +35,11 @@ class ControlPlane:
             ConfigurationError: names every variable of the environment that is missing or wrong, at once.
         """
         return cls(read_environment(FunctionEnvironment, environment), Clients.opened(*services))
+
+    def allow(self, budget: TimeBudget) -> TimeBudget:
+        """Give an invocation its time: until then throttled calls of SageMaker are tried again. Returns the budget."""
+        self.jobs.patience = budget
+        return budget
 
     @cached_property
     def store(self) -> Store:

@@ -102,6 +102,7 @@ class RunDocuments:
             after = change(before)
             if after is None or after == before:
                 return Updated(before, written=False)
+            after = after.model_copy(update={"revision": before.revision + 1 if before else 1})
             body = after.to_json()
             if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
                 return Updated(after, written=True)

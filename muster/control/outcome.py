@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
-from muster.contract.run.waiting import Waiting
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.decide import Facts, can_do_without, decide_end
@@ -41,7 +40,10 @@ def end_attempt(
     """
     if seen is not None and seen.record is not None and seen.record.decision is not None:
         # A repeated event: the decision stands, and no fact is needed again.
-        return announce_end(plane, replica, seen.record) if seen.record.current.attempt == ended.attempt else None
+        if seen.record.current.attempt != ended.attempt:
+            return None
+        replica.write_entry(seen.record)
+        return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
     record, written = replica.update(lambda record: decide_end(record, ended, facts), seen)
     if record is None or record.current.attempt != ended.attempt or record.decision is None:
@@ -50,7 +52,7 @@ def end_attempt(
     if not written:
         return outcome
     if outcome.decision.next is Next.RERUN:
-        announce_rerun(plane.bus, record)
+        announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
     return replace(outcome, fresh=True)
 
 
@@ -82,11 +84,9 @@ def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
 
 
 def _write_marks(replica: ActiveReplica, ended: Attempt, decided: Decision) -> None:
-    """Marks that others find by listing keys: money spent, why a replica without a job waits, lost replicas."""
+    """Marks that others find by listing keys: money spent, lost replicas."""
     layout, store = replica.run.documents.layout, replica.run.documents.store
     note_end(replica, ended)
-    if not ended.was_created and ended.failure_class is not None and decided.next is Next.RERUN:
-        store.create(Waiting(replica.rank, decided.attempt, ended.failure_class).key(layout), b"{}")
     if decided.lost:
         store.create(f"{layout.lost}{replica.rank}", b"{}")
 

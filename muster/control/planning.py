@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract import timestamps
-from muster.contract.errors import Problem, RunNameTakenError, SpecError
+from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import run_name
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
+from muster.contract.run.source_delivery import SOURCE
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.timestamps import Timestamp
 from muster.control.aws.store import Store
 from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
+from muster.control.replica_package import ReplicaPackage, keep
 
 
 class PlanRequest(BaseModel):
@@ -32,49 +36,84 @@ class PlanRequest(BaseModel):
     input: object
 
 
-def make_plan(
-    store: Store, place: Place, defaults: StackDefaults, request: PlanRequest, replica_cap: int | None = None
-) -> Plan:
-    """Write the plan and the run document. Idempotent: the same execution always gets the same plan.
+@dataclass(frozen=True)
+class Deployment:
+    """What the stack brings to a plan. `replica_cap` is its limit on concurrent replicas, if it has one."""
+
+    place: Place
+    defaults: StackDefaults
+    package: ReplicaPackage
+    replica_cap: int | None = None
+
+
+def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
+    """Write the plan and the run document. Idempotent: the first plan of an execution stays.
+
+    A run is planned again after a retry and after its turn in the queue. The stack may have other defaults, another
+    limit or other rules by then: they are for new runs.
 
     Raises:
         SpecError: the input is not a spec that can be run; nothing was written.
         RunNameTakenError: the run name belongs to another execution.
     """
-    spec = _completed(parse_spec(request.input), defaults, request.execution_name)
-    if replica_cap is not None and spec.replicas > replica_cap:
-        allowed = f"at most {replica_cap:,}, the stack's max_concurrent_replicas"
-        raise SpecError(
-            [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
-        )
-    run = run_name(request.execution_name)
-    lineage = (
-        None
-        if spec.resume_from is None
-        else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
-    )
-    # The spelling of documents, whatever spelling Step Functions uses.
-    created_at = timestamps.text(timestamps.parse(request.started_at))
-    plan = Plan.make(run, request.execution_arn, created_at, place, spec, lineage=lineage)
-    documents = RunDocuments(store, plan.run)
-    if not store.create(plan.layout.plan, plan.to_json()):
-        existing = documents.require_plan()
-        # A retry finds the plan that the first try wrote.
-        if existing.execution_arn != request.execution_arn or existing.digest != plan.digest:
-            raise RunNameTakenError(plan.run, existing.execution_arn)
-        plan = existing
+    documents = RunDocuments(store, run_name(request.execution_name))
+    plan = documents.plan() or _planned(store, deployment, request)
+    if (plan.execution_arn, plan.created_at) != (request.execution_arn, _created_at(request)):
+        # Step Functions gives an execution the same ARN again if 90 days have passed since the end of the first one.
+        raise RunNameTakenError(plan.run, plan.execution_arn)
     if plan.lineage is not None:
         store.create(plan.layout.lineage, plan.lineage.to_json())
     store.create(plan.layout.document, RunDocument.of(plan).to_json())
     return plan
 
 
-def _completed(spec: Spec, defaults: StackDefaults, execution_name: str) -> Spec:
-    problems = []
+def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
+    """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
+    spec = _completed(parse_spec(request.input), deployment, request.execution_name)
+    if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
+        allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
+        raise SpecError(
+            [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
+        )
+    place = deployment.place
+    if spec.source_dir is not None:
+        _keep_source(store, spec.source_dir)
+        place = place.model_copy(update={"package_uri": deployment.package.store(store)})
+    run = run_name(request.execution_name)
+    lineage = (
+        None
+        if spec.resume_from is None
+        else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
+    )
+    plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
+    return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
+
+
+def _keep_source(store: Store, uri: str) -> None:
+    """Let an archive in the stack's bucket exist for as long as the run; a continuation's may be as old as its lineage.
+
+    Raises:
+        SpecError: it does not exist.
+    """
+    key = uri.removeprefix(store.uri(""))
+    if not key.startswith(SOURCE):
+        return
+    if not keep(store, key, lambda: found.body if (found := store.get(key)) else None):
+        remedy = "launch the run from its folder with `muster launch`, which uploads it"
+        raise SpecError([StatedProblem("source_dir", f"{uri} does not exist", remedy)])
+
+
+def _created_at(request: PlanRequest) -> Timestamp:
+    # The spelling of documents, whatever spelling Step Functions uses.
+    return timestamps.text(timestamps.parse(request.started_at))
+
+
+def _completed(spec: Spec, deployment: Deployment, execution_name: str) -> Spec:
+    defaults, problems = deployment.defaults, []
     if spec.name is not None and spec.name != execution_name:
         found = f"{spec.name!r} in an execution named {execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
-    problems += defaults.problems(spec)
+    problems += defaults.problems(spec, deployment.place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))

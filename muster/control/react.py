@@ -69,7 +69,6 @@ class JobStateChange(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     TrainingJobName: Annotated[str, Field(min_length=1, max_length=names.JOB_NAME_MAX)]
-    TrainingJobArn: Annotated[str, Field(max_length=2_048), _or_default("")] = ""
     TrainingJobStatus: Annotated[str, Field(min_length=1, max_length=64)]
     SecondaryStatus: Annotated[str, Field(max_length=64), _or_default("")] = ""
     SecondaryStatusTransitions: Annotated[tuple[_StatusTransition, ...], _or_default(())] = ()
@@ -152,18 +151,19 @@ def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
 
 
 def _is_ours(replica: ActiveReplica, event: JobStateChange, current: Attempt) -> bool:
-    """By the event's tags, or by the job's where the event has none. A recorded status is proof of an earlier event."""
+    """By the event's tags. Where it has none, by the record, and otherwise by the job's: both ask SageMaker rarely.
+
+    Only AWS can send an event with the source `aws.sagemaker`, so it is about the job with this name.
+    """
     if event.Tags:
         return replica.owns(event.Tags, current.attempt)
-    if current.status and event.TrainingJobStatus not in _TERMINAL:
-        return True
-    return replica.own_job(current.attempt) is not None
+    return current.has_proven_job or replica.own_job(current) is not None
 
 
 def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
     updated = replica.update(lambda record: _with_history(record, event), seen).record
-    chosen = updated is not None and updated.current.instance_type
-    if chosen and seen.record is not None and seen.record.current.instance_type is None:
+    before = seen.record
+    if updated is not None and updated.current.instance_type and before and before.current.instance_type is None:
         # Until now the attempt counted as the dearest of the preferences.
         note_launch(replica, updated.current)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"

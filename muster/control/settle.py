@@ -14,6 +14,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.manifest import Limits, ManifestError, resolve_manifest
+from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
@@ -38,6 +39,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         settled_at=clock.now(),
         replicas=tuple(replicas),
         reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
+        committed_rounds=committed_rounds(run.documents.store, run.plan.shared_layout),
         parameters_identical=_identical(replicas),
     )
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
@@ -86,7 +88,7 @@ def _replica(replica: ActiveReplica, fence: Fence | None, budget: TimeBudget) ->
 
 def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
     """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
-    job = replica.own_job(current.attempt)
+    job = replica.own_job(current)
     return current if job is None else job.applied_to(current, stopping=stopping)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
@@ -17,8 +18,12 @@ from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
-# Between two checks. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts are uploaded.
+# Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
+# are uploaded.
 CHECK_SECONDS = 5.0
+# Between two listings while the records show jobs that have not ended. ListTrainingJobs: an account has about two calls
+# a second, and a listing takes one for each 100 jobs.
+LISTING_SECONDS = 60.0
 # ListTrainingJobs is eventually consistent: one empty list may miss a job that was just created.
 _EMPTY_CHECKS = 2
 _REASON_MAX = 1_024
@@ -76,8 +81,7 @@ def _stop_replica(replica: ActiveReplica) -> None:
     if record is None or record.decision is not None:
         return
     current = record.current
-    # A recorded status proves that the job is this run's. Without one, its tags must.
-    if current.status or replica.own_job(current.attempt) is not None:
+    if current.has_proven_job or replica.own_job(current) is not None:
         replica.run.jobs.stop(current.job)
 
 
@@ -98,4 +102,25 @@ def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
             message = f"{left} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
         in_parallel(lambda job: run.jobs.stop(str(job.name)), missed)
+        _pause(run, TimeBudget.of(min(LISTING_SECONDS, budget.remaining)) if left else TimeBudget.of(0))
+
+
+def _pause(run: ActiveRun, budget: TimeBudget) -> None:
+    """Pause once, and then for as long as a record shows a job that has not ended and the budget lasts."""
+    clock.sleep(CHECK_SECONDS)
+    waiting = run.replicas
+    while not budget.is_spent:
+        ended = in_parallel(_has_ended, waiting)
+        waiting = [replica for replica, has_ended in zip(waiting, ended, strict=True) if not has_ended]
+        if not waiting:
+            return
         clock.sleep(CHECK_SECONDS)
+
+
+def _has_ended(replica: ActiveReplica) -> bool:
+    """Whether the record shows no job that has not ended. Only a listing finds the job of a record without a status."""
+    try:
+        record = replica.record().record
+    except DocumentError:
+        return True
+    return record is None or record.decision is not None or not record.current.has_proven_job

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from datetime import timedelta
 
+from muster.local.call_rates import CALL_RATES, CallRate
 from muster.local.calls import CALL_COUNTS, CallCount
 from muster.local.clock_advance import Advance
 from muster.local.cloud_errors import AdminError, DeadCloudError
@@ -128,6 +129,25 @@ class Clock:
         """
         move = Advance(seconds=time.total_seconds())
         return list(json.loads(self._admin.ask("POST", "clock", move.model_dump_json().encode()))["gone"])
+
+
+class Rates:
+    """How often the account of a running service may make each call."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def report(self) -> list[CallRate]:
+        """The rates that hold, and how each is known."""
+        return CALL_RATES.validate_json(self._admin.ask("GET", "rates"))
+
+    def set(self, *rates: CallRate) -> None:
+        """Set the rates of some calls. All buckets are full again."""
+        self._admin.ask("PUT", "rates", CALL_RATES.dump_json(list(rates)))
+
+    def reset(self) -> None:
+        """Return to the default rates."""
+        self._admin.ask("DELETE", "rates")
 
 
 class Calls:

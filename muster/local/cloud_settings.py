@@ -33,5 +33,7 @@ class Settings(BaseModel):
     """Between two scans of the checkpoint directory."""
     lambda_concurrency: int = Field(default=8, ge=1)
     """Functions that run at once, each in a process; further invocations are queued."""
+    call_rates: bool = True
+    """Whether calls are throttled by the rates of `call_rates.py`, or only by those that are set later."""
     end_with_parent: bool = False
     """Stop when the standard input is closed: when the process that started the service has ended."""

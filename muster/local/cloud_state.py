@@ -25,6 +25,8 @@ DEFAULT_STATE = Path(".muster")
 # The one line that the service writes to its standard output when it starts.
 READY = "ready"
 """It listens. Anything else is JSON: `{"error": REASON}`."""
+OBSERVER_HEADER = "x-muster-observer"
+"""With the admin token it marks a call of a test, which does not count towards the account's rates."""
 PORT_IN_USE = "port-in-use"
 """The reason when another process uses the port."""
 

@@ -143,22 +143,20 @@ class FaultReport(BaseModel):
 FAULT_REPORTS: TypeAdapter[list[FaultReport]] = TypeAdapter(list[FaultReport])
 
 
+# Code, message and HTTP status of each service that differs from the others, by botocore's models and the pages on
+# common errors.
+_THROTTLED = {
+    "s3": ("SlowDown", "Please reduce your request rate.", 503),
+    "lambda": ("TooManyRequestsException", "Rate Exceeded.", 429),
+    "scheduler": ("ThrottlingException", "Rate exceeded", 429),
+    "sns": ("Throttled", "Rate exceeded", 429),
+    "cloudformation": ("Throttling", "Rate exceeded", 400),
+    "iam": ("Throttling", "Rate exceeded", 400),
+    "sts": ("Throttling", "Rate exceeded", 400),
+}
+
+
 def throttled(service: str, operation: str, count: int | None = 1) -> CallError:
     """The answer of AWS to a call above the rate limit."""
-    if service == "s3":
-        return CallError(
-            service=service,
-            operation=operation,
-            count=count,
-            code="SlowDown",
-            message="Please reduce your request rate.",
-            status=503,
-        )
-    return CallError(
-        service=service,
-        operation=operation,
-        count=count,
-        code="ThrottlingException",
-        message="Rate exceeded",
-        status=400,
-    )
+    code, message, status = _THROTTLED.get(service, ("ThrottlingException", "Rate exceeded", 400))
+    return CallError(service=service, operation=operation, count=count, code=code, message=message, status=status)

@@ -13,14 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from muster.local.admin_client import AdminClient, Calls, Clock, Faults
+from muster.local.admin_client import AdminClient, Calls, Clock, Faults, Rates
 from muster.local.cloud_errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError, StartError
 from muster.local.cloud_settings import Settings
-from muster.local.cloud_state import DEFAULT_STATE, PORT_IN_USE, READY, CloudState, StateDirectory
+from muster.local.cloud_state import DEFAULT_STATE, OBSERVER_HEADER, PORT_IN_USE, READY, CloudState, StateDirectory
 from muster.local.process_environment import bare_environment, client_environment
 
 if TYPE_CHECKING:
     import boto3
+    from botocore.awsrequest import AWSPreparedRequest
 
 _DAEMON = "muster.local.service.daemon"
 _STOP_SECONDS = 15.0
@@ -48,6 +49,8 @@ class LocalCloud:
         """Faults on demand."""
         self.clock = Clock(self._admin)
         """The clock by which lifecycle rules act."""
+        self.rates = Rates(self._admin)
+        """How often each call may be made."""
         self.calls = Calls(self._admin)
         """Calls, counted by service, operation and caller."""
 
@@ -139,8 +142,13 @@ class LocalCloud:
         return {"endpoint_url": self.endpoint, "verify": str(self.state.ca_file)}
 
     def client(self, service: str, **options: Any) -> Any:
-        """A boto3 client as root; `options` go to boto3."""
-        return self.session().client(service, **{**self.client_options(), **options})  # type: ignore[call-overload]
+        """A boto3 client as root; `options` go to boto3. Its calls do not count towards the account's rates."""
+        client = self.session().client(service, **{**self.client_options(), **options})  # type: ignore[call-overload]
+        client.meta.events.register("before-send", self._observe)
+        return client
+
+    def _observe(self, request: AWSPreparedRequest, **_: object) -> None:
+        request.headers[OBSERVER_HEADER] = self.state.admin_token
 
     def stop(self) -> None:
         """Stop the service and everything that it started; nothing of it is left when this returns."""

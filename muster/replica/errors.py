@@ -27,6 +27,16 @@ class RoundGoneError(RendezvousError):
         super().__init__(f"The contributions to round {round_} have been deleted.")
 
 
+class HistoryGoneError(RendezvousError):
+    """Rounds that were committed are no longer stored. Without them training would begin anew, unnoticed."""
+
+    def __init__(self, uri: str, found: str) -> None:
+        super().__init__(
+            f"{uri} no longer holds the history of this run: {found}. It was deleted, so the run cannot be continued: "
+            "start a new run without resume_from."
+        )
+
+
 class FencedError(MusterError):
     """A newer process holds this rank: this one must end."""
 

@@ -19,6 +19,7 @@ READ = (
     "rendezvous/*",
     "queue/*",
     "source/*",
+    "control/*/rollup/*",
     *(f"control/*/{name}.json" for name in ("result", "lineage", "continued_by")),
 )
 PAGES = ("control/*/plan.json", "control/*/report.html")
@@ -41,7 +42,7 @@ def documented(stack: Deployed) -> list[dict[str, Any]]:
         allow("states:DescribeExecution states:StopExecution", executions),
         allow("logs:FilterLogEvents", logs, f"{logs}:*"),
         allow("sagemaker:ListTrainingJobs", "*"),
-        allow("sagemaker:DescribeTrainingJob sagemaker:ListTags", jobs),
+        allow("sagemaker:ListTags", jobs),
         allow("s3:ListBucket", bucket),
         allow("s3:GetObject", *(f"{bucket}/{key}" for key in (*READ, *PAGES))),
         allow("s3:PutObject", f"{bucket}/source/*"),

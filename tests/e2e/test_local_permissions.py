@@ -231,6 +231,78 @@ def test_unsigned_calls_are_refused(workshop: Workshop) -> None:
     assert code_of(caught) == "MissingAuthenticationTokenException"
 
 
+STRANGE_PATHS = (
+    *("/", "/latest/meta-data/iam/security-credentials/", "/v2/credentials/any", "/v4/abcdefgh", "/login", "/logout"),
+    *("/oauth2/token", "/oauth2/authorize", "/us-east-1_abc/.well-known/jwks.json", "/v2/_catalog", "/restapis"),
+    *("/graphql", "/iceberg/v1/config", "/2015-03-31/functions", "/_ministack/lambda-code/x", "/health", "/any/key"),
+)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_strangers_get_nothing(workshop: Workshop, method: str, signed: bool) -> None:
+    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
+    scope = "Credential=AKIAAAAAAAAAAAAAAAAA/20260101/us-east-1/s3/aws4_request"
+    made_up = {"Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0"} if signed else {}
+    answers = {path: pool.request(method, workshop.cloud.endpoint + path, headers=made_up) for path in STRANGE_PATHS}
+    assert {path: answer.status for path, answer in answers.items()} == dict.fromkeys(STRANGE_PATHS, 403)
+    assert not any(b"SecretAccessKey" in answer.data for answer in answers.values())
+
+
+def test_metadata_is_closed_to_jobs_too(workshop: Workshop) -> None:
+    """With a key that exists the rest is a question of its signature; these paths never ask for one."""
+    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
+    key = workshop.access_key([allow("s3:*", "*")])["AccessKeyId"]
+    scope = f"Credential={key}/20260101/us-east-1/s3/aws4_request"
+    headers = {"Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0"}
+    for path in STRANGE_PATHS:
+        assert pool.request("GET", workshop.cloud.endpoint + path, headers=headers).status in {400, 403}, path
+
+
+PLAN = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-plan/reserved"
+
+
+@pytest.mark.parametrize("missing", ["", "training-plan", "reserved-capacity"])
+def test_a_training_plan_is_a_resource_of_its_own(workshop: Workshop, missing: str) -> None:
+    names = [name for name in ("training-plan", "reserved-capacity") if name != missing]
+    client = workshop.client_as(
+        "sagemaker",
+        [
+            allow("sagemaker:CreateTrainingJob", f"{JOBS}*"),
+            *(allow("sagemaker:CreateTrainingJob", f"arn:aws:sagemaker:*:*:{name}/*") for name in names),
+            pass_role(workshop.role),
+        ],
+    )
+    resources = {"InstanceType": "ml.p5.48xlarge", "InstanceCount": 1, "VolumeSizeInGB": 1, "TrainingPlanArn": PLAN}
+    request = workshop.request("failing", "0", ResourceConfig=resources)
+    if not missing:
+        client.create_training_job(**request)
+        return
+    with pytest.raises(ClientError) as caught:
+        client.create_training_job(**request)
+    assert code_of(caught) == "AccessDeniedException"
+    assert f":{missing}/" in str(caught.value)
+
+
+def test_the_keys_and_the_network_of_a_job_are_conditions(workshop: Workshop) -> None:
+    in_vpc = {
+        "ForAllValues:StringEquals": {"sagemaker:VpcSubnets": ["subnet-1"]},
+        "Null": {"sagemaker:VpcSubnets": "false"},
+    }
+    client = workshop.client_as(
+        "sagemaker", [allow("sagemaker:CreateTrainingJob", "*", Condition=in_vpc), pass_role(workshop.role)]
+    )
+    for subnets, allowed in ((["subnet-1"], True), (["subnet-2"], False), (None, False)):
+        network = {"VpcConfig": {"Subnets": subnets, "SecurityGroupIds": ["sg-1"]}} if subnets else {}
+        request = workshop.request("failing", "0", **network)
+        if allowed:
+            client.create_training_job(**request)
+            continue
+        with pytest.raises(ClientError) as caught:
+            client.create_training_job(**request)
+        assert code_of(caught) == "AccessDeniedException"
+
+
 def test_the_services_own_interfaces_are_closed_to_jobs(workshop: Workshop) -> None:
     pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
     base = workshop.cloud.endpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster import Cancellation, Muster, MusterError, PickledSessionError, RunState, RunStatus
+from muster import Cancellation, Muster, MusterError, PickledSessionError, Run, RunState, RunStatus
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import (
     DeniedError,
@@ -28,8 +29,11 @@ from muster.client.launch.source_archive import pack
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.layout import RunLayout
+from muster.contract.names import JobName
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.result import Result, Verdict
+from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, shard_of
 from muster.local import LocalCloud
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import CallError
@@ -52,6 +56,23 @@ class House:
 
     def put(self, key: str, body: bytes) -> None:
         self.workshop.s3.put_object(Bucket=self.workshop.bucket, Key=key, Body=body)
+
+    def record(self, rank: int, *attempts: Attempt) -> None:
+        """Write the roll-up's entry of a replica, as the control plane does."""
+        entry = ReplicaEntry(rank=rank, revision=1, attempts=attempts)
+        key = RunLayout(self.run).roll_up_shard(shard_of(rank, 2))
+        self.put(key, RollUpShard(run=self.run, replicas=(entry,)).to_json())
+
+    def commit_and_record(self) -> None:
+        self.commit(2)
+        self.record(1, Attempt(attempt=1, job=f"muster-{self.run}-r1-a1", status="Completed", secondary="Completed"))
+
+    def calls(self, run: Run, before: Callable[[], object] = lambda: None) -> dict[str, int]:
+        """The calls of a look at the run after `before`."""
+        before()
+        self.workshop.cloud.calls.reset()
+        run.status()
+        return dict(own_calls(self.workshop.cloud))
 
     def commit(self, round_: int) -> None:
         member = {"attempt": 1, "incarnation": 1, "epoch": 1, "weight": 1.0, "checksum": "0" * 8}
@@ -113,22 +134,34 @@ def test_a_broken_spec_never_reaches_the_cloud(house: House, cloud: LocalCloud) 
     assert own_calls(cloud) == before
 
 
-def test_a_status_knows_its_own_jobs_among_those_whose_names_contain_the_same(house: House) -> None:
+def test_a_status_shows_what_the_roll_up_says(house: House) -> None:
     run = house.muster.launch(house.spec)
-    prefix = f"muster-{house.run}"
-    for name in (f"{prefix}-r0-a1", f"{prefix}-r1-a1", f"{prefix}-r1-a2"):
-        house.workshop.start("counter", TrainingJobName=name)
-    for name in (f"other-{prefix}-r0-a7", f"{prefix}-r0-a1-copy", f"{prefix}-rerun", f"{prefix}-r0-r0-a3"):
-        house.workshop.start("counter", TrainingJobName=name)
+    failed = attempt(house, 1, 1, status="Failed", failure_class=FailureClass.USER_CODE)
+    house.record(1, failed)
+    assert [replica.status for replica in run.status().replicas] == [None, "Failed"]
+    house.record(0, attempt(house, 0, 1, status="InProgress", secondary="Training"))
+    house.record(1, failed, attempt(house, 1, 2, status="InProgress", secondary="Starting"))
     status = run.status()
-    assert [(replica.rank, replica.attempt) for replica in status.replicas] == [(0, 1), (1, 2)]
-    assert status.reruns == 1
+    assert [(replica.rank, replica.attempt, replica.secondary) for replica in status.replicas] == [
+        (0, 1, "Training"),
+        (1, 2, "Starting"),
+    ]
+    assert (status.reruns, status.replicas[1].ends) == (1, (FailureClass.USER_CODE,))
 
 
-def test_a_status_tells_why_an_attempt_failed(house: House) -> None:
+def test_a_look_reads_what_has_changed_and_asks_sagemaker_for_nothing(house: House) -> None:
     run = house.muster.launch(house.spec)
-    house.workshop.run("failing", "1", TrainingJobName=f"muster-{house.run}-r0-a1")
-    assert run.status().replicas[0].ends == (FailureClass.USER_CODE,)
+    for rank in range(2):
+        house.record(rank, attempt(house, rank, 1, status="InProgress", secondary="Training"))
+    house.commit(1)
+    first, idle, changed = house.calls(run), house.calls(run), house.calls(run, house.commit_and_record)
+    assert first == {"DescribeExecution": 1, "ListObjectsV2": 2, "GetObject": 3}
+    assert idle == {"DescribeExecution": 1, "ListObjectsV2": 2}
+    assert changed == {"DescribeExecution": 1, "ListObjectsV2": 2, "GetObject": 2}
+
+
+def attempt(house: House, rank: int, number: int, **fields: Any) -> Attempt:
+    return Attempt(attempt=number, job=str(JobName("muster", house.run, rank, number)), **fields)
 
 
 def test_a_status_has_the_newest_round(house: House) -> None:
@@ -314,5 +347,5 @@ def test_what_the_credentials_may_not_do_is_named(house: House) -> None:
     allowed = {"Effect": "Allow", "Action": ["cloudformation:*", "states:*"], "Resource": "*"}
     key = house.workshop.access_key([allowed])
     session = boto3.Session(key["AccessKeyId"], key["SecretAccessKey"])
-    with pytest.raises(DeniedError, match="not allowed to call ListTrainingJobs"):
+    with pytest.raises(DeniedError, match="not allowed to call ListObjectsV2"):
         Muster(house.stack, session).run(house.run).status()

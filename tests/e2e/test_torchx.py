@@ -172,7 +172,7 @@ def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:
     handle = torchx.run("utils.sh", "--image", IMAGE, "sleep", "100")
     app = handle.rpartition("/")[2]
     stack.run(app).wait_for_status(0, 1, "Training")
-    assert "RUNNING" in torchx("status", handle).stdout
+    wait_until("its state", lambda: "RUNNING" in torchx("status", handle).stdout)
     assert torchx("cancel", handle).returncode == 0
     stack.run(app).wait()
     wait_until("its state", lambda: "CANCELLED" in torchx("status", handle).stdout)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.contract.run.source_delivery import package_key
 from tests.infra.access_table import BEGIN, END, PAGE, access_table
 from tests.support.template import FUNCTIONS, Template, synthesized
 
@@ -80,18 +81,12 @@ def test_a_replica_lists_its_prefixes_only_but_learns_that_a_key_is_missing(temp
     assert template.allows("Replica", "s3:ListBucket", BUCKET)
 
 
-def test_a_replica_reads_muster_s_package_and_nothing_else_of_the_deployment_s_assets(template: Template) -> None:
-    variables = next(
-        function["Properties"]["Environment"]["Variables"]
-        for name, function in template.of_type("AWS::Lambda::Function").items()
-        if name.startswith("Plan")
-    )
-    bucket, _, key = str(template.resolve(variables["MUSTER_PACKAGE_URI"])).removeprefix("s3://").partition("/")
-    assets = f"arn:aws:s3:::{bucket}"
-    assert template.allows("Replica", "s3:GetObject", f"{assets}/{key}")
-    assert template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": key})
-    assert not template.allows("Replica", "s3:GetObject", f"{assets}/other.zip")
-    assert not template.allows("Replica", "s3:ListBucket", assets, {"s3:prefix": ""})
+def test_a_replica_reads_the_packages_of_all_versions_and_only_plan_writes_them(template: Template) -> None:
+    key = f"{BUCKET}/{package_key('0' * 64)}"
+    assert template.allows("Replica", "s3:GetObject", key)
+    assert template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": package_key("0" * 64)})
+    assert [role for role in ROLES if template.allows(role, "s3:PutObject", key)] == ["Plan"]
+    assert not [role for role in ROLES if template.allows(role, "s3:DeleteObject", key)]
 
 
 @pytest.mark.parametrize("action", ["states:SendTaskSuccess", "sagemaker:CreateTrainingJob", "iam:PassRole"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -110,7 +111,6 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
         "MUSTER_JOB_PREFIX": "muster",
         "MUSTER_BUS": "bus",
         "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/replica",
-        "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
         "MUSTER_DEFAULTS": "{}",
         "MUSTER_LAUNCHES_PER_SECOND": "10",
         "MUSTER_TIMER_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:alarm",
@@ -167,11 +167,14 @@ def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_source
 
 
 def test_the_replica_package_starts_without_a_single_package_and_says_what_is_wrong(tmp_path: Path) -> None:
-    package = build_replica_package(ROOT)
-    command = [sys.executable, "-I", "-S", str(package)]
-    outcome = subprocess.run(command, env={"SAGEMAKER_BASE_DIR": str(tmp_path)}, capture_output=True, check=False)
-    assert outcome.returncode == ReplicaExit.BAD_INPUT, outcome.stderr
-    assert "source_dir has 0 archives" in (tmp_path / "output" / "failure").read_text()
+    body = build_replica_package(ROOT).read_bytes()
+    for content, reason in ((body, "source_dir has 0 archives"), (body + b"\0", "is damaged: its SHA-256 is")):
+        package = tmp_path / f"{hashlib.sha256(body).hexdigest()}.zip"
+        package.write_bytes(content)
+        command = [sys.executable, "-I", "-S", str(package)]
+        outcome = subprocess.run(command, env={"SAGEMAKER_BASE_DIR": str(tmp_path)}, capture_output=True, check=False)
+        assert outcome.returncode == ReplicaExit.BAD_INPUT, outcome.stderr
+        assert reason in (tmp_path / "output" / "failure").read_text()
 
 
 def test_what_the_replica_package_asks_of_an_image_is_what_is_tested() -> None:

@@ -24,14 +24,23 @@ def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Templa
     assert "VersioningConfiguration" not in bucket
 
 
-def test_rendezvous_data_and_source_expire_after_the_last_that_can_want_them_and_nothing_else_does(
+def test_only_source_and_packages_expire_and_not_before_the_last_run_that_can_need_them_has_ended(
     template: Template,
 ) -> None:
     rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     expiring = [rule for rule in rules if "ExpirationInDays" in rule]
-    assert [rule["Prefix"] for rule in expiring] == ["rendezvous/", "source/"]
-    # A job lives 28 days; an execution a year, and its source may be a month old when it begins.
-    assert [rule["ExpirationInDays"] for rule in expiring] >= [29, 366 + REFRESH_DAYS]
+    assert [rule["Prefix"] for rule in expiring] == ["source/", "packages/"]
+    # An execution lives a year, and what it needs of these may be a month old when it begins.
+    assert min(rule["ExpirationInDays"] for rule in expiring) >= 366 + REFRESH_DAYS
+
+
+def test_what_a_run_leaves_in_the_rendezvous_is_kept_and_only_becomes_cheaper(template: Template) -> None:
+    rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    [rule] = [rule for rule in rules if rule.get("Prefix") == "rendezvous/"]
+    assert "ExpirationInDays" not in rule
+    # Not the classes that must be restored before they can be read.
+    assert rule["Transitions"] == [{"StorageClass": "STANDARD_IA", "TransitionInDays": 35}]
+    assert int(rule["ObjectSizeGreaterThan"]) == 128 * 1024
     [aborting] = [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
     assert "Prefix" not in aborting
     assert {rule["Status"] for rule in rules} == {"Enabled"}
@@ -142,8 +151,7 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
     assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
-    assert plan["MUSTER_PACKAGE_URI"].startswith("s3://cdk-hnb659fds-assets-ACCOUNT-REGION/")
-    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{}}'
+    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{},"version":1}'
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:

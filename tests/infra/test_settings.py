@@ -13,6 +13,7 @@ from infra.settings.settings_file import SettingsError, parse_settings, parse_ta
 from infra.settings.stack_settings import Platform, StackSettings, job_prefix_of
 from infra.settings.toml_text import toml_text
 from muster.contract.errors import ConfigurationError
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
 
@@ -87,6 +88,8 @@ def test_every_table_can_be_set() -> None:
         vpc_config=VpcConfig(subnets=["subnet-1", "subnet-2"], security_group_ids=["sg-1"]),
         kms_key_id=KEY,
         tags={"cost-centre": "7"},
+        # The rights of the deployment's own role are not known.
+        access=ReplicaAccess(data=None),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, get_args
 
 from muster.contract.run.plan import Place
@@ -17,8 +18,9 @@ from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
 from muster.control.aws.task_tokens import workflow_state
 from muster.control.control_plane import ControlPlane
-from muster.control.planning import PlanRequest, make_plan
+from muster.control.planning import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
+from muster.control.replica_package import ReplicaPackage
 from muster.control.runtime import clock
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
@@ -30,7 +32,8 @@ BUS = "muster-bus"
 PREFIX = "muster"
 RUN = "one"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/replica"
-PACKAGE = "s3://assets/package.zip"
+PACKAGE = Path(__file__)
+"""Some file in place of the replica package."""
 SPEC = {"replicas": 1, "trainer": "package.module:train", "image": "image:1", "instance_type": "ml.m5.large"}
 
 
@@ -63,8 +66,10 @@ class ControlHarness:
         settings = read_environment(FunctionEnvironment, self.environment)
         self.plane = ControlPlane(settings, MemoryClients(self.cloud))
         self.executions = Executions(self.plane.clients.stepfunctions, self.cloud.workflow.machine_arn)
-        self.place = Place(bucket=self.cloud.bucket, role_arn=ROLE, job_prefix=PREFIX, package_uri=PACKAGE)
+        place = Place(bucket=self.cloud.bucket, role_arn=ROLE, job_prefix=PREFIX)
+        self.deployment = Deployment(place, StackDefaults(), ReplicaPackage(PACKAGE))
         self._retries = itertools.count()
+        self._started: dict[str, str] = {}
 
     @contextmanager
     def installed(self) -> Iterator[ControlHarness]:
@@ -77,7 +82,7 @@ class ControlHarness:
     def plan(self, name: str = RUN, /, **fields: Any) -> ActiveRun:
         """Start an execution and plan its run: `SPEC` with these fields."""
         self.executions.start(name, "{}")
-        make_plan(self.plane.store, self.place, StackDefaults(), self.plan_request(name, **fields))
+        make_plan(self.plane.store, self.deployment, self.plan_request(name, **fields))
         return self.plane.runs.require(name)
 
     def plan_request(self, name: str = RUN, /, **fields: Any) -> PlanRequest:
@@ -85,7 +90,7 @@ class ControlHarness:
         return PlanRequest(
             execution_name=name,
             execution_arn=self.cloud.workflow.execution_arn(name),
-            started_at=clock.now(),
+            started_at=self._started.setdefault(name, clock.now()),
             input={**SPEC, **fields},
         )
 

@@ -27,6 +27,14 @@ class _Stored(NamedTuple):
     at: datetime
 
 
+class Item(NamedTuple):
+    """An object in a listing, and when it was written."""
+
+    key: str
+    etag: str
+    at: datetime
+
+
 class BucketObjects:
     """The objects in the stack's bucket."""
 
@@ -35,10 +43,10 @@ class BucketObjects:
 
     def keys_after(self, prefix: str, start_after: str) -> Iterator[str]:
         """The keys under `prefix` that sort after `start_after`, in order; 1,000 to a call."""
-        return (key for key, _ in self.items_after(prefix, start_after))
+        return (item.key for item in self.items_after(prefix, start_after))
 
-    def items_after(self, prefix: str, start_after: str) -> Iterator[tuple[str, datetime]]:
-        """The same keys, each with the time at which its object was written."""
+    def items_after(self, prefix: str, start_after: str) -> Iterator[Item]:
+        """The same keys with what a listing shows of their objects."""
         bucket = self._connection.stack.bucket
         with translated():
             pages = self._connection.s3.get_paginator("list_objects_v2").paginate(
@@ -46,7 +54,7 @@ class BucketObjects:
             )
             for page in pages:
                 for item in page.get("Contents", []):
-                    yield item["Key"], item["LastModified"]
+                    yield Item(item["Key"], item["ETag"], item["LastModified"])
 
     def read(self, key: str) -> bytes | None:
         """The object at `key`, or None when there is none."""

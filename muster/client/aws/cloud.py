@@ -9,6 +9,7 @@ from muster.client.aws.bucket_objects import BucketObjects
 from muster.client.aws.connection import CONFIG, Connection
 from muster.client.aws.deployed_stack import Stack
 from muster.client.aws.log_events import LogEvents
+from muster.client.aws.roll_ups import RollUps
 from muster.client.aws.training_jobs import TrainingJobs
 from muster.client.aws.workflow_executions import WorkflowExecutions
 
@@ -26,6 +27,7 @@ class Cloud:
         self.jobs = TrainingJobs(connection)
         self.logs = LogEvents(connection)
         self.objects = BucketObjects(connection)
+        self.roll_ups = RollUps(self.objects)
 
     @property
     def stack(self) -> Stack:

@@ -21,6 +21,7 @@ from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
@@ -116,7 +117,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         SpecError: the spec contradicts the stack's defaults, or its source cannot be packed.
     """
     context = at or DeploymentContext.placeholders()
-    if problems := context.defaults.problems(spec):
+    if problems := context.defaults.problems(spec, context.place.role_arn):
         raise SpecError(problems)
     complete = context.defaults.complete(spec)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
@@ -133,6 +134,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         source=None if source is None else _archive(source),
         remarks=(
             *context.remarks,
+            *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
             *unknown_types(name for item in ranks for name in item.instance_types),
         ),

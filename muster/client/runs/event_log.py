@@ -9,14 +9,14 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from muster.client.aws.reported import Execution, ExecutionStatus, Job
-from muster.client.runs.run_status import is_failure
+from muster.client.aws.reported import Execution, ExecutionStatus
+from muster.client.runs.run_status import has_ended, is_failure
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document
-from muster.contract.run.attempt import Transition
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
-from muster.contract.run.waiting import Waiting
 from muster.contract.timestamps import Timestamp
 
 
@@ -69,12 +69,10 @@ class Traces:
     """The data of a run that a client may read."""
 
     execution: Execution
-    jobs: Sequence[Job] = ()
-    failures: Mapping[str, FailureClass | None] = field(default_factory=dict)
-    """The failure class of jobs that did not succeed, by name."""
-    histories: Mapping[str, Sequence[Transition]] = field(default_factory=dict)
-    """The secondary statuses of the jobs that may have been interrupted, by name."""
-    waits: Iterable[tuple[Waiting, datetime]] = ()
+    attempts: Mapping[int, Sequence[Attempt]] = field(default_factory=dict)
+    """The attempts of each replica."""
+    decisions: Mapping[int, Decision | None] = field(default_factory=dict)
+    """What follows each replica's latest attempt."""
     rounds: Iterable[tuple[int, datetime]] = ()
     result: Result | None = None
     continued_by: tuple[str, datetime] | None = None
@@ -85,8 +83,7 @@ def event_log(traces: Traces) -> list[EventLogEntry]:
     """The events that `traces` show, oldest first. Rounds before the last snapshot are no longer known."""
     entries = [
         *_of_execution(traces.execution),
-        *(_of_wait(*wait) for wait in traces.waits),
-        *(entry for job in traces.jobs for entry in _of_job(job, traces)),
+        *(entry for rank, attempts in traces.attempts.items() for entry in _of_replica(rank, attempts, traces)),
         *(_of_round(*committed) for committed in traces.rounds),
         *_of_end(traces),
     ]
@@ -122,39 +119,45 @@ def _of_end(traces: Traces) -> Iterator[EventLogEntry]:
         yield EventLogEntry(at=timestamps.text(since), kind=EventKind.RUN_RERUN, text=text)
 
 
-def _of_wait(mark: Waiting, at: datetime) -> EventLogEntry:
-    return EventLogEntry(
-        at=timestamps.text(at),
-        kind=EventKind.REPLICA_WAITS,
-        text=f"replica {mark.rank} attempt {mark.attempt} waits for {mark.failure_class}",
-        rank=mark.rank,
-        attempt=mark.attempt,
-        failure_class=mark.failure_class,
-    )
+def _of_replica(rank: int, attempts: Sequence[Attempt], traces: Traces) -> Iterator[EventLogEntry]:
+    decision = traces.decisions.get(rank)
+    is_rerun = decision is not None and decision.next is Next.RERUN
+    for attempt in attempts:
+        if attempt.was_created:
+            yield from _of_job(rank, attempt)
+        elif attempt.ended_at is not None and attempt.failure_class and (attempt != attempts[-1] or is_rerun):
+            yield EventLogEntry(
+                at=attempt.ended_at,
+                kind=EventKind.REPLICA_WAITS,
+                text=f"replica {rank} attempt {attempt.attempt + 1} waits for {attempt.failure_class}",
+                rank=rank,
+                attempt=attempt.attempt + 1,
+                failure_class=attempt.failure_class,
+            )
 
 
-def _of_job(job: Job, traces: Traces) -> Iterator[EventLogEntry]:
-    attempt = job.attempt
+def _of_job(rank: int, attempt: Attempt) -> Iterator[EventLogEntry]:
     number = attempt.attempt
 
     def entry(kind: EventKind, at: Timestamp, words: str, failure: FailureClass | None = None) -> EventLogEntry:
         return EventLogEntry(
             at=at,
             kind=kind,
-            text=f"replica {job.rank} attempt {number} {words}",
-            rank=job.rank,
+            text=f"replica {rank} attempt {number} {words}",
+            rank=rank,
             attempt=number,
-            job=job.name,
+            job=attempt.job,
             failure_class=failure,
         )
 
-    if attempt.launched_at is not None:
+    # Before SageMaker reports a status the job may not exist.
+    if attempt.launched_at is not None and attempt.has_proven_job:
         words = "was launched" if number == 1 else "was launched: a rerun"
         yield entry(EventKind.REPLICA_LAUNCHED, attempt.launched_at, words)
-    for step in traces.histories.get(job.name, ()):
+    for step in attempt.history:
         if step.secondary in _INTERRUPTIONS:
             yield entry(EventKind.REPLICA_INTERRUPTED, step.at, _INTERRUPTIONS[step.secondary])
-    if job.has_ended and attempt.ended_at is not None:
-        failure = traces.failures.get(job.name) if is_failure(job) else None
+    if has_ended(attempt) and attempt.ended_at is not None:
+        failure = attempt.failure_class if is_failure(attempt) else None
         words = f"{attempt.status.lower()}{f': {failure}' if failure else ''}"
         yield entry(EventKind.REPLICA_ENDED, attempt.ended_at, words, failure)

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.reported import Job
 from muster.client.errors import NoPlanError
 from muster.client.runs.observer import Observer
-from muster.client.runs.run_status import ReplicaStatus, RunStatus, is_failure
+from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.runs.status_text import queue_text, status_word
 from muster.contract import timestamps
 from muster.contract.document import canonical_json
-from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
-from muster.contract.names import JobName, run_name
-from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
-from muster.contract.run.commit import Commit
+from muster.contract.names import run_name
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
-from muster.contract.run.result import ReplicaResult, Result
+from muster.contract.run.result import ReplicaResult
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_model import Page, ReplicaView
-from muster.report.rounds import RoundTable, chosen
+from muster.report.rounds import RoundTable
 
-# The limit keeps one refresh cheap when many jobs change at once; the next refreshes describe the rest.
-_DETAILS_PER_LOOK = 100
-_PARALLEL = 8
 # The tag changes this often even when nothing happens, because times and costs on the page grow.
 _TAG_SECONDS = 30
 
@@ -47,7 +40,6 @@ class PageSource:
         self._observer = Observer(cloud, execution)
         self._plan: Plan | None = None
         self._rounds: RoundTable | None = None
-        self._last = ""
         self.tag = ""
         """Changes with the page: an entity tag for HTTP."""
 
@@ -62,10 +54,12 @@ class PageSource:
         status = self._observer.look()
         plan = self._plan = self._plan or self._read_plan(status)
         result = self._observer.result
-        jobs = sorted(self._observer.jobs, key=lambda job: not is_failure(job))
-        self._observer.details.fetch(jobs, _DETAILS_PER_LOOK)
-        replicas = self._replicas(plan, status, result)
-        table = self._read_rounds(plan)
+        settled = {replica.rank: replica for replica in result.replicas} if result else {}
+        attempts = self._observer.attempts
+        replicas = [_replica(one, attempts.get(one.rank, ()), settled.get(one.rank)) for one in status.replicas]
+        table = self._rounds = self._rounds or RoundTable(plan.spec.replicas, plan.created_at)
+        for commit in self._observer.new_commits():
+            table.add(commit)
         content = [status.model_dump(mode="json"), [one.model_dump(mode="json") for one in replicas], table.latest]
         age = 0 if status.ended_at else int(time.monotonic() / _TAG_SECONDS)
         self.tag = hashlib.sha256(canonical_json([*content, age])).hexdigest()[:32]
@@ -90,57 +84,15 @@ class PageSource:
             raise NoPlanError(self._execution, status.reason)
         return Plan.from_json(body, key)
 
-    def _replicas(self, plan: Plan, status: RunStatus, result: Result | None) -> list[ReplicaView]:
-        jobs: dict[int, dict[int, Job]] = {}
-        for job in self._observer.jobs:
-            jobs.setdefault(job.rank, {})[job.attempt.attempt] = job
-        settled = {replica.rank: replica for replica in result.replicas} if result else {}
-        return [self._replica(plan, one, jobs.get(one.rank, {}), settled.get(one.rank)) for one in status.replicas]
 
-    def _replica(
-        self, plan: Plan, replica: ReplicaStatus, jobs: dict[int, Job], settled: ReplicaResult | None
-    ) -> ReplicaView:
-        known = {attempt.attempt: attempt for attempt in settled.attempts} if settled else {}
-        spec = plan.spec.of_rank(replica.rank)
-        attempts: list[Attempt] = []
-        for number in range(1, max([*jobs, *known], default=0) + 1):
-            name = JobName(plan.place.job_prefix, plan.run, replica.rank, number)
-            job = jobs.get(number)
-            attempt = Attempt(attempt=number, job=str(name), secondary=NOT_CREATED)
-            if job is not None:
-                attempt = self._observer.details.get(job).attempt
-            if number in known:
-                attempt = attempt.merged(known[number])
-            if attempt.was_created and attempt.instance_type is None:
-                attempt = attempt.model_copy(update={"instance_type": requested_type(spec, attempts)})
-            attempts.append(attempt)
-        if replica.waiting_for is not None:
-            number = len(attempts) + 1
-            name = JobName(plan.place.job_prefix, plan.run, replica.rank, number)
-            attempts.append(
-                Attempt(attempt=number, job=str(name), secondary=NOT_CREATED, failure_class=replica.waiting_for)
-            )
-        return ReplicaView(
-            rank=replica.rank,
-            state=settled.outcome.value if settled else status_word(replica),
-            attempts=tuple(attempts),
-            round=replica.round,
-            metrics=replica.metrics,
-            checkpoint_uri=settled.checkpoint_uri if settled else None,
-            artifacts=settled.artifacts if settled else None,
-            problem=settled.problem if settled else None,
-        )
-
-    def _read_rounds(self, plan: Plan) -> RoundTable:
-        table = self._rounds = self._rounds or RoundTable(plan.spec.replicas, plan.created_at)
-        prefix = plan.shared_layout.commits
-        keys = chosen(list(self._cloud.objects.keys_after(prefix, self._last or prefix)))
-        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-            for key, body in zip(keys, pool.map(self._cloud.objects.read, keys), strict=True):
-                self._last = key
-                try:
-                    table.add(Commit.from_json(body or b"", key))
-                except DocumentError:
-                    # A commit that cannot be read is left out of the page.
-                    continue
-        return table
+def _replica(replica: ReplicaStatus, attempts: tuple[Attempt, ...], settled: ReplicaResult | None) -> ReplicaView:
+    return ReplicaView(
+        rank=replica.rank,
+        state=settled.outcome.value if settled else status_word(replica),
+        attempts=attempts,
+        round=replica.round,
+        metrics=replica.metrics,
+        checkpoint_uri=settled.checkpoint_uri if settled else None,
+        artifacts=settled.artifacts if settled else None,
+        problem=settled.problem if settled else None,
+    )

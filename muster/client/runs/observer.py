@@ -2,67 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.errors import UnknownRunError
 from muster.client.runs.event_log import EventLogEntry, Traces, event_log
 from muster.client.runs.progress import ProgressReader
-from muster.client.runs.run_status import Observation, RunStatus, is_failure, run_status, settled_progress
+from muster.client.runs.run_status import (
+    Observation,
+    Progress,
+    RunStatus,
+    known_attempts,
+    run_status,
+    settled_progress,
+)
 from muster.contract import timestamps
-from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.names import numbered_run_name, run_name
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.commit import Commit
 from muster.contract.run.continuation import Continuation, next_run
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import Result, Verdict
+from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
-from muster.contract.run.waiting import Waiting
 
-# The limit keeps one refresh cheap when hundreds of jobs fail at once; the next refreshes describe the rest.
-_DETAILS_PER_LOOK = 25
-_PARALLEL = 8
 # The settlement starts the continuation, with retries when it is throttled, and the continuation's first function
 # records it. One that a limit of the account or of the run prevents never starts.
 _CONTINUATION_WITHIN = timedelta(minutes=2)
 
 
-class JobDetails:
-    """The details of jobs that only DescribeTrainingJob returns: requested once, and again when a job has changed."""
-
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
-        self._known: dict[str, tuple[Job, Job]] = {}  # as listed, and described
-
-    def fetch(self, jobs: Iterable[Job], most: int | None = None) -> None:
-        """Describe those of `jobs` that have changed since they were described last; at most `most` of these."""
-        changed = [job for job in jobs if not self._is_current(job)][:most]
-        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-            answers = pool.map(lambda job: self._cloud.jobs.describe(job.name), changed)
-            self._known.update(
-                {job.name: (job, job.described(answer)) for job, answer in zip(changed, answers, strict=True)}
-            )
-
-    def get(self, job: Job) -> Job:
-        """The job with what is known of its details."""
-        known = self._known.get(job.name)
-        return job if known is None else known[1].listed_as(job)
-
-    def all(self) -> Iterator[tuple[str, Job]]:
-        """Each described job by its name."""
-        return ((name, described) for name, (_, described) in self._known.items())
-
-    def _is_current(self, job: Job) -> bool:
-        known = self._known.get(job.name)
-        return known is not None and known[0] == job
-
-
 class Observer:
-    """One run. What can no longer change (the end of a job, a commit) is asked for once."""
+    """One run. What can no longer change (a commit, the result) is asked for once."""
 
     def __init__(self, cloud: Cloud, execution: str) -> None:
         self._cloud = cloud
@@ -72,35 +46,44 @@ class Observer:
         self._continued_by: str | None = None
         self._page: str | None = None
         self._result: Result | None = None
-        self.details = JobDetails(cloud)
-        self.jobs: Sequence[Job] = ()
-        """The run's jobs at the latest look."""
+        self._entries: Mapping[int, ReplicaEntry] = {}
 
     @property
     def result(self) -> Result | None:
         """The result, if a look has found it."""
         return self._result
 
+    @property
+    def attempts(self) -> dict[int, tuple[Attempt, ...]]:
+        """The attempts of each replica at the latest look."""
+        return known_attempts(self._entries, self._result)
+
+    def new_commits(self) -> list[Commit]:
+        """The commits that looks have found since the last call, in order."""
+        return [] if self._progress is None else self._progress.commits()
+
     def look(self) -> RunStatus:
-        """The run's status now: one call for the execution, one per 100 jobs, and two or three listings."""
+        """The run's status now, however many replicas it has.
+
+        One call for the execution, a LIST of the roll-up, a LIST of the commits; and a GET for each shard of the
+        roll-up that has changed, for the newest commit, for the run queue before the first launch, and for what is
+        written at the end.
+        """
         execution = self._cloud.executions.describe(self._execution)
-        jobs = self.jobs = self._cloud.jobs.of_run(self._run)
+        entries = self._entries = self._cloud.roll_ups.of_run(self._run)
         self._find_end(execution)
-        settled = self._settled()
-        unsettled = (job for job in jobs if is_failure(job) and job.name not in settled)
-        self.details.fetch(unsettled, _DETAILS_PER_LOOK)
-        progress = self._reader(execution).read()
+        behind = None if entries or execution.ended_at is not None else self._behind()
+        # A queued run has no round.
+        progress = Progress() if behind is not None else self._reader(execution).read()
         return run_status(
             Observation(
                 run=self._execution,
                 execution=execution,
-                jobs=jobs,
+                entries=entries,
                 now=datetime.now(UTC),
-                failures=self._failures(),
                 progress=progress if self._result is None else settled_progress(progress, self._result),
                 result=self._result,
-                waiting=self._waiting(execution, jobs),
-                behind=self._behind(execution, jobs),
+                behind=behind,
                 continued_by=self._continued_by,
                 awaits_continuation=self._awaits_continuation(execution),
                 page=self._page,
@@ -121,28 +104,20 @@ class Observer:
             self._page = self._cloud.objects.find(RunLayout(self._run).page)
 
     def event_log(self) -> list[EventLogEntry]:
-        """The run's events until now: as many calls as a look, one for each 1,000 rounds, and one for some jobs.
-
-        Only a job itself says when it was interrupted, and before the settlement why it ended.
-        """
+        """The run's events until now: as many calls as a look, and one for each 1,000 rounds."""
         execution = self._cloud.executions.describe(self._execution)
-        jobs = self._cloud.jobs.of_run(self._run)
+        entries = self._entries = self._cloud.roll_ups.of_run(self._run)
         if execution.ended_at is not None and self._result is None:
             self._result = read_result(self._cloud, self._run)
-        settled = self._settled()
-        self.details.fetch(job for job in jobs if execution.restarts or (is_failure(job) and job.name not in settled))
-        layout = RunLayout(self._run)
-        items = self._cloud.objects.items_after(layout.waiting, layout.waiting)
-        marks = ((Waiting.from_key(key), at) for key, at in items)
         continued_by = None if self._result is None else self._read_continuation()
-        since = None if continued_by is None else self._cloud.objects.modified_at(layout.continued_by)
+        since = None
+        if continued_by is not None:
+            since = self._cloud.objects.modified_at(RunLayout(self._run).continued_by)
         return event_log(
             Traces(
                 execution=execution,
-                jobs=jobs,
-                failures=self._failures(),
-                histories={name: job.attempt.history for name, job in self.details.all()},
-                waits=[(mark, at) for mark, at in marks if mark is not None],
+                attempts=self.attempts,
+                decisions={rank: entry.decision for rank, entry in entries.items()},
                 rounds=self._reader(execution).rounds(),
                 result=self._result,
                 continued_by=None if continued_by is None or since is None else (continued_by, since),
@@ -175,18 +150,9 @@ class Observer:
         status = self.look()
         return status.awaits_continuation or (self._result is None and not status.state.is_terminal)
 
-    def _waiting(self, execution: Execution, jobs: list[Job]) -> list[Waiting]:
-        """The marks of refused launches; not asked for while every replica has a job that runs or has completed."""
-        settled = {job.rank for job in jobs if not is_failure(job)}
-        if execution.ended_at is not None or len(settled) >= execution.replicas:
-            return []
-        prefix = RunLayout(self._run).waiting
-        marks = (Waiting.from_key(key) for key in self._cloud.objects.keys_after(prefix, prefix))
-        return [mark for mark in marks if mark is not None]
-
-    def _behind(self, execution: Execution, jobs: list[Job]) -> tuple[str, ...] | None:
-        """The runs ahead in the run queue; asked for until the run has a job."""
-        body = None if jobs or execution.ended_at is not None else self._cloud.objects.read(QUEUE_KEY)
+    def _behind(self) -> tuple[str, ...] | None:
+        """The runs ahead in the run queue."""
+        body = self._cloud.objects.read(QUEUE_KEY)
         return None if body is None else Queue.from_json(body, QUEUE_KEY).before(self._run)
 
     def _reader(self, execution: Execution) -> ProgressReader:
@@ -214,16 +180,6 @@ class Observer:
     def _read_continuation(self) -> str | None:
         body = self._cloud.objects.read(RunLayout(self._run).continued_by)
         return None if body is None else Continuation.from_json(body, "continued_by.json").run
-
-    def _failures(self) -> dict[str, FailureClass | None]:
-        """The failure class of each ended job where it is known; the result overrides what jobs say."""
-        return {name: job.attempt.failure_class for name, job in self.details.all()} | self._settled()
-
-    def _settled(self) -> dict[str, FailureClass | None]:
-        if self._result is None:
-            return {}
-        attempts = (attempt for replica in self._result.replicas for attempt in replica.attempts)
-        return {attempt.job: attempt.failure_class for attempt in attempts}
 
 
 def read_result(cloud: Cloud, run: str) -> Result | None:

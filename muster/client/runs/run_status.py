@@ -1,23 +1,26 @@
-"""The status of a run: a closed document, made by pure functions of what AWS reported."""
+"""The status of a run: a closed document, made by pure functions of what Muster has recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import Field
 
-from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.document import Document
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
-from muster.contract.run.waiting import Waiting
+from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.timestamps import Timestamp
 
+_ENDS = frozenset(status for status in JobStatus if status.is_terminal)
 # Secondary statuses in which the container does not run yet, or no longer after a spot interruption.
 _NOT_TRAINING = {*BEFORE_TRAINING, "Interrupted", "Restarting"}
 # The causes of a replica that was stopped by a user, or by Muster with the rest of the run: its own work did not fail.
@@ -55,13 +58,20 @@ class ReplicaState(StrEnum):
 
 
 class ReplicaStatus(Document):
-    """One replica: its latest attempt's job, and how far it has come."""
+    """One replica: its latest attempt, and how far it has come."""
 
     rank: int
     attempt: int = Field(default=0, description="0 before the first launch")
-    job: str | None = None
-    status: str | None = Field(default=None, description="of the latest attempt's job; none before the first")
+    job: str | None = Field(default=None, description="none where the latest attempt's launch was refused")
+    status: str | None = Field(
+        default=None, description="of the latest attempt's job; none until SageMaker has reported one"
+    )
     secondary: str = ""
+    since: Timestamp | None = Field(default=None, description="when the status and the secondary status began")
+    reason: str = Field(default="", description="why the latest attempt did not succeed, in words")
+    rerun_follows: bool | None = Field(
+        default=None, description="after the end of an attempt: whether another one follows; none before its end"
+    )
     waiting_for: FailureClass | None = Field(
         default=None, description="what the next attempt waits for, when SageMaker refused its launch for now"
     )
@@ -142,14 +152,10 @@ class Observation:
 
     run: str
     execution: Execution
-    jobs: Sequence[Job]
+    entries: Mapping[int, ReplicaEntry]
     now: datetime
-    failures: Mapping[str, FailureClass | None] = field(default_factory=dict)
-    """The failure class of each ended job where it is known, by the job's name."""
     progress: Progress = field(default_factory=Progress)
     result: Result | None = None
-    waiting: Iterable[Waiting] = ()
-    """The marks of attempts whose launch was refused at some time."""
     behind: tuple[str, ...] | None = None
     continued_by: str | None = None
     awaits_continuation: bool = False
@@ -159,17 +165,19 @@ class Observation:
 def run_status(seen: Observation) -> RunStatus:
     """The status of a run."""
     execution = seen.execution
-    waits = {mark.rank: mark for mark in sorted(seen.waiting)}
-    by_rank: dict[int, list[Job]] = {rank: [] for rank in range(execution.replicas)}
-    for job in sorted(seen.jobs, key=lambda job: job.attempt.attempt):
-        by_rank.setdefault(job.rank, []).append(job)
+    attempts = known_attempts(seen.entries, seen.result)
+    state = _state(execution, attempts.values(), seen.result, seen.now)
+    decisions = {} if execution.ended_at else {rank: entry.decision for rank, entry in seen.entries.items()}
+    if state.is_terminal:
+        # Of an attempt without a status no job was created, and none will be.
+        attempts = {rank: tuple(one for one in found if one.status) for rank, found in attempts.items()}
     replicas = tuple(
-        _replica(rank, attempts, seen.failures, seen.progress, waits.get(rank))
-        for rank, attempts in sorted(by_rank.items())
+        _replica(rank, attempts.get(rank, ()), decisions.get(rank), seen.progress)
+        for rank in sorted({*range(execution.replicas), *attempts})
     )
     return RunStatus(
         run=seen.run,
-        state=_state(execution, seen.jobs, seen.result, seen.now),
+        state=state,
         reason=_reason(execution, seen.result),
         started_at=timestamps.text(execution.started_at),
         ended_at=timestamps.text(execution.ended_at) if execution.ended_at else None,
@@ -185,32 +193,51 @@ def run_status(seen: Observation) -> RunStatus:
     )
 
 
-def _replica(
-    rank: int,
-    attempts: Sequence[Job],
-    failures: Mapping[str, FailureClass | None],
-    progress: Progress,
-    mark: Waiting | None,
-) -> ReplicaStatus:
-    latest = attempts[-1].attempt if attempts else None
-    # A mark is never deleted; it no longer holds once there is a job of its attempt.
-    waits = mark is not None and (latest is None or latest.attempt < mark.attempt)
-    return ReplicaStatus(
-        rank=rank,
-        attempt=latest.attempt if latest else 0,
-        job=latest.job if latest else None,
-        status=latest.status if latest else None,
-        secondary=latest.secondary if latest else "",
-        waiting_for=mark.failure_class if mark is not None and waits else None,
-        round=progress.rounds.get(rank),
-        metrics=progress.metrics.get(rank, {}),
-        ends=tuple(failures.get(job.name) for job in attempts if is_failure(job)),
+def known_attempts(entries: Mapping[int, ReplicaEntry], result: Result | None) -> dict[int, tuple[Attempt, ...]]:
+    """The attempts of each replica, from the roll-up and, once there is one, the result, which has all of them."""
+    found = {rank: {attempt.attempt: attempt for attempt in entry.attempts} for rank, entry in entries.items()}
+    for replica in result.replicas if result else ():
+        known = found.setdefault(replica.rank, {})
+        for attempt in replica.attempts:
+            before = known.get(attempt.attempt)
+            known[attempt.attempt] = attempt if before is None else _combined(before, attempt)
+    return {rank: tuple(known[number] for number in sorted(known)) for rank, known in found.items() if known}
+
+
+def _combined(recorded: Attempt, settled: Attempt) -> Attempt:
+    """One attempt from the roll-up and from the result. The one that has an end is the newer one."""
+    return settled.merged(recorded) if has_ended(recorded) and not has_ended(settled) else recorded.merged(settled)
+
+
+def has_ended(attempt: Attempt) -> bool:
+    """Whether the attempt can never change again; an unknown status does not count as an end."""
+    return attempt.status in _ENDS
+
+
+def is_failure(attempt: Attempt) -> bool:
+    """Whether the attempt ended otherwise than completed."""
+    return has_ended(attempt) and attempt.status != JobStatus.COMPLETED
+
+
+def _replica(rank: int, attempts: Sequence[Attempt], decision: Decision | None, progress: Progress) -> ReplicaStatus:
+    known = ReplicaStatus(rank=rank, round=progress.rounds.get(rank), metrics=progress.metrics.get(rank, {}))
+    if not attempts:
+        return known
+    latest = attempts[-1]
+    follows = None if decision is None else decision.next is Next.RERUN
+    return known.model_copy(
+        update={
+            "attempt": latest.attempt,
+            "job": latest.job if latest.was_created else None,
+            "status": latest.status or None,
+            "secondary": latest.secondary,
+            "since": latest.ended_at or (latest.history[-1].at if latest.history else latest.launched_at),
+            "reason": latest.reason,
+            "rerun_follows": follows,
+            "waiting_for": latest.failure_class if follows and not latest.was_created else None,
+            "ends": tuple(attempt.failure_class for attempt in attempts if is_failure(attempt)),
+        }
     )
-
-
-def is_failure(job: Job) -> bool:
-    """Whether the job ended otherwise than completed."""
-    return job.has_ended and job.attempt.status != JobStatus.COMPLETED
 
 
 _OF_VERDICT = {
@@ -232,15 +259,20 @@ def execution_state(status: ExecutionStatus) -> RunState:
     return _OF_EXECUTION.get(status, RunState.FAILED)
 
 
-def _state(execution: Execution, jobs: Sequence[Job], result: Result | None, now: datetime) -> RunState:
+def _state(
+    execution: Execution, replicas: Collection[Sequence[Attempt]], result: Result | None, now: datetime
+) -> RunState:
     if execution.ended_at is None:
         return RunState.RUNNING
-    if any(not job.has_ended for job in jobs):
+    # Later no function watches the jobs any more, and the event of an end may have been lost.
+    is_watched = now - execution.ended_at < _SETTLED_WITHIN
+    latest = [attempts[-1] for attempts in replicas]
+    if is_watched and any(attempt.has_proven_job and not has_ended(attempt) for attempt in latest):
         return RunState.STOPPING
     if result is not None:
         return _OF_VERDICT[result.verdict]
     # A run whose execution was aborted is settled once its jobs have ended; one that never had a job never is.
-    if jobs and now - execution.ended_at < _SETTLED_WITHIN:
+    if latest and is_watched:
         return RunState.STOPPING
     return execution_state(execution.status)
 

@@ -48,7 +48,7 @@ def status_word(replica: ReplicaStatus) -> str:
     if replica.waiting_for is not None:
         return f"waiting for {replica.waiting_for}"
     if replica.status is None:
-        return "not launched"
+        return "launching" if replica.attempt else "not launched"
     if replica.status == JobStatus.IN_PROGRESS and replica.secondary:
         return replica.secondary
     return replica.status
@@ -68,11 +68,13 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
         return "spot: restarting"
     if replica.status in {JobStatus.FAILED, JobStatus.STOPPED}:
         reason = replica.ends[-1] if replica.ends and replica.ends[-1] else "reason not known yet"
-        return f"{reason}: deciding" if state is RunState.RUNNING else str(reason)
+        if replica.rerun_follows is None or state is not RunState.RUNNING:
+            return str(reason)
+        return f"{reason}: {'to be rerun' if replica.rerun_follows else 'no rerun'}"
     if replica.attempt > 1:
         counted = Counter(str(end or "unknown") for end in replica.ends)
         classes = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counted.items())
-        return f"rerun: {classes}" if classes else "rerun: an earlier request was refused"
+        return f"rerun: {classes}" if classes else "rerun"
     return ""
 
 

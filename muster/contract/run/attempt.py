@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
-from muster.contract.document import Document
+from muster.contract.document import StoredPart, known_member
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
 
@@ -18,14 +18,14 @@ NOT_CREATED = "NotCreated"
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
 
-class Transition(Document):
+class Transition(StoredPart):
     """A secondary status as SageMaker reported it; unknown ones are kept."""
 
     at: Timestamp
     secondary: str
 
 
-class Attempt(Document):
+class Attempt(StoredPart):
     """One SageMaker job that carries a replica, from its launch to its end."""
 
     attempt: int = Field(ge=1)
@@ -43,10 +43,20 @@ class Attempt(Document):
     reason: str = ""
     artifacts: str | None = None
 
+    @field_validator("failure_class", mode="before")
+    @classmethod
+    def _known_class(cls, value: object) -> object:
+        return known_member(FailureClass, value, FailureClass.UNKNOWN)
+
     @property
     def was_created(self) -> bool:
         """Whether this attempt has or had a training job."""
         return self.secondary != NOT_CREATED
+
+    @property
+    def has_proven_job(self) -> bool:
+        """Whether the job of this name is known to be this attempt's: only then is a status of it recorded."""
+        return self.was_created and self.status != ""
 
     @property
     def is_shortage(self) -> bool:
@@ -67,7 +77,8 @@ class Attempt(Document):
 
     def merged(self, seen: Self) -> Self:
         """This attempt, completed by `seen`, another view of it. The longer history is the newer one."""
-        known = {name for name in seen.model_fields_set if getattr(seen, name) not in {None, ""}} - {"history"}
+        newer = seen.model_fields_set & Attempt.model_fields.keys() - {"history"}
+        known = {name for name in newer if getattr(seen, name) not in {None, ""}}
         update: dict[str, object] = {name: getattr(seen, name) for name in known}
         return self.model_copy(update={**update, "history": max(self.history, seen.history, key=len)})
 

@@ -5,20 +5,20 @@ Clients read a run's progress from the commits alone: `RunLayout.commits` + `{ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.timestamps import Timestamp
 
-COMMIT_VERSION = 1
 ROUND_MAX = 99_999_999  # eight digits in a key
 
 Metrics = Annotated[dict[Annotated[str, Field(min_length=1, max_length=48)], float], Field(max_length=32)]
 
 
-class Member(Document):
+class Member(StoredPart):
     """A contribution that counts, and the process that uploaded it."""
 
     rank: int = Field(ge=0)
@@ -30,20 +30,19 @@ class Member(Document):
     metrics: Metrics = Field(default_factory=dict)
 
 
-class Exclusion(Document):
+class Exclusion(StoredPart):
     """A contribution that does not count, and why."""
 
     rank: int = Field(ge=0)
     reason: str
 
 
-class Commit(Document):
+class Commit(StoredDocument):
     """One round's members in the order in which they are reduced.
 
     A revision above 0 replaces the one before it: it excludes members whose data proved unusable.
     """
 
-    version: Annotated[int, Field(ge=COMMIT_VERSION, le=COMMIT_VERSION)] = COMMIT_VERSION
     run: str
     round: int = Field(ge=1, le=ROUND_MAX)
     revision: int = Field(default=0, ge=0)
@@ -66,3 +65,15 @@ class Commit(Document):
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""
         return rank in {item.rank for item in self.members} | {item.rank for item in self.excluded}
+
+
+def last_round(is_committed: Callable[[int], bool]) -> int:
+    """The last committed round, 0 if there is none. Commits have no gaps, so 2 log2(rounds) questions find it."""
+    high = 1
+    while is_committed(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_committed(middle) else (low, middle)
+    return low

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from muster.contract import names
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 from muster.contract.spec.spec import Spec
 
 
-class Continuation(Document):
+class Continuation(StoredDocument):
     """The one run that continues another: written once, beside the result of the run that it continues."""
 
     run: str
@@ -31,6 +31,7 @@ def lineage_after(parent: Plan, result: Result) -> Lineage:
         root=parent.shared_layout.run,
         generation=1 + (before.generation if before else 0),
         attempts_before=max(made, default=0) + (before.attempts_before if before else 0),
+        rounds_before=result.committed_rounds or 0,
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar
 
-from muster.contract.document import Document
+from pydantic import field_validator
+
+from muster.contract.document import Fields, FormStep, StoredDocument, known_member
 from muster.contract.run.result import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.contract.timestamps import Timestamp
@@ -18,17 +21,38 @@ class FenceCause(StrEnum):
     QUORUM_LOST = "quorum-lost"
     LAUNCH_GATE = Timer.LAUNCH_GATE.value
     DEADLINE = Timer.DEADLINE.value
+    UNKNOWN = "unknown"
+    """A cause that a newer version of Muster has added."""
 
     @property
     def is_limit(self) -> bool:
-        """Whether the run reached one of its limits, which a continuation must not evade."""
-        return self in {FenceCause.LAUNCH_GATE, FenceCause.DEADLINE}
+        """Whether the run reached one of its limits, which a continuation must not evade. An unknown cause may be."""
+        return self in {FenceCause.LAUNCH_GATE, FenceCause.DEADLINE, FenceCause.UNKNOWN}
 
 
-class Fence(Document):
+def _with_cause(fields: Fields) -> Fields:
+    """Form 2 of a fence. Form 1 may have no cause: its reason began with the limit that the run had reached."""
+    if "cause" in fields:
+        return fields
+    limits = {"launch gate": FenceCause.LAUNCH_GATE, "deadline": FenceCause.DEADLINE}
+    beginning = str(fields.get("reason")).partition(":")[0]
+    stopped = FenceCause.EXECUTION_STOPPED if fields.get("verdict") == Verdict.STOPPED else FenceCause.QUORUM_LOST
+    return {**fields, "cause": limits.get(beginning, stopped).value}
+
+
+class Fence(StoredDocument):
     """Why a run is stopping. The first fence that is written is valid."""
 
+    steps: ClassVar[tuple[FormStep, ...]] = (FormStep("0.1.0", _with_cause),)
+
+    version: int = 2
+    readable_from: str | None = "0.1.0"
     verdict: Verdict
     cause: FenceCause
     reason: str
     at: Timestamp
+
+    @field_validator("cause", mode="before")
+    @classmethod
+    def _known_cause(cls, value: object) -> object:
+        return known_member(FenceCause, value, FenceCause.UNKNOWN)

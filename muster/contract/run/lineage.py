@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 
 
-class Lineage(Document):
+class Lineage(StoredDocument):
     """The runs before a continuation, whose rendezvous and checkpoints it shares."""
 
     parent: str = Field(description="the run that this run continues")
@@ -16,4 +16,7 @@ class Lineage(Document):
     attempts_before: int = Field(
         ge=0,
         description="the highest attempt number in all earlier runs; higher claims fence their processes",
+    )
+    rounds_before: int = Field(
+        default=0, ge=0, description="rounds that earlier runs committed, as far as is known: they must still be stored"
     )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
-from pydantic import Field
-
-from muster.contract.document import Document, digest
+from muster.contract.document import StoredDocument, StoredPart, digest
 from muster.contract.layout import RunLayout
 from muster.contract.run.lineage import Lineage
-from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec import STORED, Spec
 from muster.contract.timestamps import Timestamp
 
-PLAN_VERSION = 1
 
-
-class Place(Document):
+class Place(StoredPart):
     """The stack's bucket, role and names, which its jobs use."""
 
     bucket: str
@@ -24,14 +20,13 @@ class Place(Document):
     package_uri: str | None = Field(default=None, description="Muster's replica package, for specs with source code")
 
 
-class Plan(Document):
+class Plan(StoredDocument):
     """Everything that determines what a run does. Its digest is a tag of every job of the run.
 
-    The digest is computed once and stored, because a run can outlive the version of Muster that planned it: a later
-    version, with other defaults, would compute another digest.
+    A run can outlive the version of Muster that planned it. So the digest is computed once and stored: a later version,
+    with other defaults, would compute another one. And the spec, which was accepted, is not held to newer rules.
     """
 
-    version: Annotated[int, Field(ge=PLAN_VERSION, le=PLAN_VERSION)] = PLAN_VERSION
     run: str
     execution_arn: str
     created_at: Timestamp
@@ -65,6 +60,14 @@ class Plan(Document):
             digest=digest(parts),
             lineage=lineage,
         )
+
+    @field_validator("spec", mode="wrap")
+    @classmethod
+    def _accepted(cls, value: object, validated: ValidatorFunctionWrapHandler) -> object:
+        if not isinstance(value, dict):
+            return validated(value)
+        # A newer version may have added fields to the spec. Users' specs are closed, so here they are left out.
+        return Spec.model_validate(value, extra="ignore", context=STORED)
 
     @property
     def region(self) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import Timestamp
-
-RECORD_VERSION = 1
 
 
 class Next(StrEnum):
@@ -26,7 +23,7 @@ class Next(StrEnum):
     STOP = "stop"
 
 
-class Decision(Document):
+class Decision(StoredPart):
     """What the end of an attempt means for its replica, and what the workflow does next."""
 
     next: Next
@@ -37,12 +34,12 @@ class Decision(Document):
     reason: str = ""
 
 
-class Record(Document):
+class Record(StoredDocument):
     """The state of a replica. Every write is a compare-and-swap on the object's ETag."""
 
-    version: Annotated[int, Field(ge=RECORD_VERSION, le=RECORD_VERSION)] = RECORD_VERSION
     run: str
     rank: int = Field(ge=0)
+    revision: int = Field(default=0, ge=0, description="grows with every write; 0 in records of older versions")
     token: str
     armed_at: str = Field(description="when the workflow created the token; a later token replaces it")
     attempts: tuple[Attempt, ...] = Field(min_length=1)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument, StoredPart, known_member
 from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import Timestamp
-
-RESULT_VERSION = 1
 
 
 class Verdict(StrEnum):
@@ -32,7 +29,7 @@ class ReplicaOutcome(StrEnum):
     UNKNOWN = "unknown"  # its record cannot be read
 
 
-class ReplicaResult(Document):
+class ReplicaResult(StoredPart):
     """One replica in the settlement."""
 
     rank: int
@@ -45,17 +42,24 @@ class ReplicaResult(Document):
     metrics: dict[str, float] = Field(default_factory=dict)
     problem: str | None = Field(default=None, description="why a value above is missing")
 
+    @field_validator("outcome", mode="before")
+    @classmethod
+    def _known_outcome(cls, value: object) -> object:
+        return known_member(ReplicaOutcome, value, ReplicaOutcome.UNKNOWN)
 
-class Result(Document):
+
+class Result(StoredDocument):
     """How a run ended."""
 
-    version: Annotated[int, Field(ge=RESULT_VERSION, le=RESULT_VERSION)] = RESULT_VERSION
     run: str
     verdict: Verdict
     reason: str
     settled_at: Timestamp
     replicas: tuple[ReplicaResult, ...]
     reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
+    committed_rounds: int | None = Field(
+        default=None, ge=0, description="the last round committed in the rendezvous, those of the runs before included"
+    )
     parameters_identical: bool | None = Field(
         default=None,
         description="whether all replicas that succeeded hold the same bytes; none when fewer than two report it",

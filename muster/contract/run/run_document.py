@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field, JsonValue
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.layout import s3_uri
 from muster.contract.run.plan import Plan
-
-RUN_DOCUMENT_VERSION = 1
 
 # The environment of every replica. Muster does not set RANK and WORLD_SIZE, which torch's env:// rendezvous reads.
 ENV_DOCUMENT = "MUSTER_DOCUMENT"
@@ -21,10 +17,9 @@ ENV_ATTEMPT = "MUSTER_ATTEMPT"
 ENV_REGION = "MUSTER_REGION"
 
 
-class RunDocument(Document):
+class RunDocument(StoredDocument):
     """The run as its replicas see it, without tokens, records or anything else of the control plane."""
 
-    version: Annotated[int, Field(ge=RUN_DOCUMENT_VERSION, le=RUN_DOCUMENT_VERSION)] = RUN_DOCUMENT_VERSION
     run: str
     plan_digest: str
     replicas: int = Field(ge=1)
@@ -40,6 +35,7 @@ class RunDocument(Document):
         default=None,
         description="the first run of the lineage; none for a run that continues no other",
     )
+    rounds_before: int = Field(default=0, ge=0, description="rounds that the runs before have committed")
 
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
@@ -57,6 +53,7 @@ class RunDocument(Document):
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
             checkpoint_rounds=plan.spec.rendezvous.checkpoint_rounds,
             root=plan.lineage.root if plan.lineage else None,
+            rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
         )
 
     @property
@@ -65,13 +62,12 @@ class RunDocument(Document):
         return self.root or self.run
 
 
-class Manifest(Document):
+class Manifest(StoredDocument):
     """What a replica writes to `output/data/manifest.json`; SageMaker packs it into output.tar.gz.
 
     `checkpoint_s3_bucket` is the name by which existing resolvers find the checkpoint's URI.
     """
 
-    version: Annotated[int, Field(ge=1, le=1)] = 1
     checkpoint_s3_bucket: str
     round: int = Field(ge=0)
     checksum: str

@@ -6,19 +6,17 @@ First come, first served: smaller runs do not overtake a large one, or the large
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.timestamps import Timestamp
 
-QUEUE_VERSION = 1
 QUEUE_KEY = "queue/replicas.json"
 """Clients may read it: it contains no secret."""
 
 
-class QueuedRun(Document):
+class QueuedRun(StoredPart):
     """One run that is admitted, or waits for admission."""
 
     run: str
@@ -28,16 +26,15 @@ class QueuedRun(Document):
     admitted: bool = False
 
 
-class QueueToken(Document):
+class QueueToken(StoredDocument):
     """The task token of a queued run; it is stored under `control/`."""
 
     token: str
 
 
-class Queue(Document):
+class Queue(StoredDocument):
     """All runs that are admitted or wait, in the order in which they joined."""
 
-    version: Annotated[int, Field(ge=QUEUE_VERSION, le=QUEUE_VERSION)] = QUEUE_VERSION
     runs: tuple[QueuedRun, ...] = ()
 
     def asked(self, queued: QueuedRun, cap: int) -> Queue:

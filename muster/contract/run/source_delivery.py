@@ -1,7 +1,8 @@
 """How a user's source code gets into a container that has no image of its own.
 
 The source is one archive, named by the SHA-256 of its tar stream. It is in the input channel `muster-source`, and
-Muster's replica package is in `muster-package`; that package is a zip file that Python runs as it is. Free of
+Muster's replica package is in `muster-package`; that package is a zip file, named by its SHA-256, that Python runs as
+it is. Free of
 dependencies: the bootstrap in the container reads this module before anything is installed.
 """
 
@@ -10,6 +11,11 @@ from __future__ import annotations
 SOURCE = "source/"
 """Archives of source code are stored under this prefix of the stack's bucket."""
 ARCHIVE_SUFFIX = ".tar.gz"
+PACKAGES = "packages/"
+"""Muster's replica packages are stored under this prefix of the stack's bucket, one for each version that was used."""
+PACKAGE_SUFFIX = ".zip"
+PACKAGE_FILE = "replica.zip"
+"""The package's place in the functions' bundle."""
 SOURCE_CHANNEL = "muster-source"
 PACKAGE_CHANNEL = "muster-package"
 REQUIREMENTS = "requirements.txt"
@@ -19,7 +25,8 @@ SOURCE_BYTES_MAX = 100 * 1024 * 1024
 SOURCE_FILES_MAX = 10_000
 
 # An archive must exist for as long as a run that names it may need it: an execution lives at most a year (Step
-# Functions). A launch stores an archive again if it is older than REFRESH_DAYS, so this holds for every launch.
+# Functions). A launch stores an archive again if it is older than REFRESH_DAYS, so this holds for every launch. A plan
+# does the same with the replica package.
 REFRESH_DAYS = 30
 EXPIRY_DAYS = 400
 
@@ -38,3 +45,8 @@ BOOTSTRAP = (
 def source_key(digest: str) -> str:
     """The key of the archive with this digest in the stack's bucket."""
     return f"{SOURCE}{digest}{ARCHIVE_SUFFIX}"
+
+
+def package_key(digest: str) -> str:
+    """The key of the replica package with this digest in the stack's bucket."""
+    return f"{PACKAGES}{digest}{PACKAGE_SUFFIX}"

@@ -72,6 +72,9 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     """
     if not attempt.was_created or attempt.launched_at is None:
         return 0.0
+    if not attempt.status and not attempt.history and attempt.ended_at is None:
+        # Its request has perhaps not been accepted yet.
+        return 0.0
     price = usd_per_hour.get(attempt.instance_type or "")
     if price is None:
         return None

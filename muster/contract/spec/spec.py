@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
@@ -27,6 +27,14 @@ from muster.contract.training.values import Argument, EnvironmentKey, Environmen
 # the workflow puts beside the spec.
 SPEC_BYTES_MAX = 260_000
 RESERVED_TAGS = 6  # of CreateTrainingJob's 50
+
+STORED = {"stored": True}
+"""The validation context of a spec that a plan holds: it was accepted, perhaps by another version of Muster.
+
+Rules between fields that came later do not apply to it, and failure classes that this version does not know are left
+out. So the limits of a single field may only be widened; whatever is to be refused from now on is a rule in
+consistency.py.
+"""
 
 
 class Spec(
@@ -96,11 +104,13 @@ class Spec(
 
     @field_validator("reruns", mode="before")
     @classmethod
-    def _class_names(cls, value: object) -> object:
+    def _class_names(cls, value: object, info: ValidationInfo) -> object:
         # A strict model takes no text for an enum; the keys of a document are always text.
         if not isinstance(value, dict):
             return value
         known = {item.value: item for item in DEFAULT_BUDGETS}
+        if info.context == STORED:
+            return {known[key]: budget for key, budget in value.items() if key in known}
         return {known.get(key, key) if isinstance(key, str) else key: budget for key, budget in value.items()}
 
     @field_validator("on_replica_failure", mode="before")
@@ -110,8 +120,8 @@ class Spec(
         return known.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _fields_fit_together(self) -> Spec:
-        problems = list(inconsistencies(self))
+    def _fields_fit_together(self, info: ValidationInfo) -> Spec:
+        problems = [] if info.context == STORED else list(inconsistencies(self))
         if problems:
             raise InconsistentSpecError(problems)
         return self

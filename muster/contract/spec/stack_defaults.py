@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.network_access import VpcConfig
@@ -13,23 +14,27 @@ from muster.contract.training.resources import has_own_disks
 from muster.contract.training.values import Image, InstanceType, KmsKeyId, TagKey, TagValue
 
 
-class StackDefaults(Document):
-    """The defaults of a deployment. A value of the spec comes first; only tags are merged with the stack's."""
+class StackDefaults(StoredDocument):
+    """The defaults of a deployment, and what its replicas may reach.
+
+    A value of the spec comes first; only tags are merged with the stack's.
+    """
 
     image: Image | None = None
     instance_type: InstanceType | None = None
     vpc_config: VpcConfig | None = None
     kms_key_id: KmsKeyId | None = None
     tags: dict[TagKey, TagValue] = Field(default_factory=dict)
+    access: ReplicaAccess | None = Field(default=None, description="none: not known")
 
-    def problems(self, spec: Spec) -> list[Problem]:
-        """What a training job needs and neither the spec nor the stack has."""
+    def problems(self, spec: Spec, replica_role: str) -> list[Problem]:
+        """What a training job needs and neither the spec nor the stack has; `replica_role` is the stack's."""
+        problems = [] if self.access is None else list(self.access.role_problems(spec, replica_role))
         if spec.image or self.image or spec.algorithm_name:
-            return []
+            return problems
         statement = "the spec sets none and the stack has no default"
-        return [
-            StatedProblem("image", statement, "set image, or set replicas.image in muster.toml and deploy the stack")
-        ]
+        remedy = "set image, or set replicas.image in muster.toml and deploy the stack"
+        return [StatedProblem("image", statement, remedy), *problems]
 
     def complete(self, spec: Spec) -> Spec:
         """The spec with the defaults written out.

@@ -68,7 +68,7 @@ class AlgorithmFields(Document):
             pattern=r"^(arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]*:[0-9]{12}:[a-z\-]*/)?[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$",
         ),
         Wording("an algorithm's name (at most 63 letters, digits and hyphens between them) or its ARN"),
-    ] = Field(default=None, description="an algorithm resource of the account or Marketplace, instead of an image")
+    ] = Field(default=None, description="an algorithm resource of the account, instead of an image")
     training_image_config: TrainingImageConfig | None = Field(
         default=None, description="access to an image in a private registry"
     )

@@ -18,8 +18,8 @@ KEEP_ALIVE_MAX_SECONDS = 3_600  # ResourceConfig, documentation of warm pools (t
 FALLBACKS_MAX = 10
 # EC2, "SSD instance store volumes": families of the training types that have disks of their own.
 _INSTANCE_STORE = frozenset(
-    {"c5d", "g4dn", "g5", "g6", "g6e", "gr6", "m5d", "m6id", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "p6-b200"}
-    | {"r5d", "trn1", "trn1n", "trn2"}
+    {"c5d", "g4dn", "g5", "g6", "g6e", "g7", "g7e", "gr6", "m5d", "m6id", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en"}
+    | {"p6-b200", "p6-b300", "p6e-gb200", "r5d", "trn1", "trn1n", "trn2"}
 )
 
 

@@ -6,7 +6,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.errors import ConflictError
 
-_THROTTLES = {"ThrottlingException", "Throttling", "TooManyRequestsException", "SlowDown", "RequestLimitExceeded"}
+_THROTTLES = {
+    *("ThrottlingException", "Throttling", "Throttled"),
+    *("TooManyRequestsException", "SlowDown", "RequestLimitExceeded"),
+}
 
 
 def error_code(error: ClientError) -> str:

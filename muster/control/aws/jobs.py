@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -16,13 +17,16 @@ from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import Attempt, granted_type
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
+from muster.control.aws.patience import patiently
+from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
-    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef
+    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTrainingJobsRequestTypeDef
 
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
+_PAGE = 100  # ListTrainingJobs: MaxResults, 10 by default
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
 
 
@@ -74,6 +78,8 @@ class Jobs:
 
     def __init__(self, sagemaker: SageMakerClient) -> None:
         self._sagemaker = sagemaker
+        self.patience = TimeBudget(-math.inf)
+        """How long a throttled call is tried again, except `create`: the workflow waits for that at a lower cost."""
 
     def create(self, request: dict[str, JsonValue]) -> bool:
         """Send CreateTrainingJob. False where a job of that name exists already (Muster's or not).
@@ -98,7 +104,7 @@ class Jobs:
     def find(self, name: str) -> Job | None:
         """The job of that name, or None."""
         try:
-            found = self._sagemaker.describe_training_job(TrainingJobName=name)
+            found = patiently(lambda: self._sagemaker.describe_training_job(TrainingJobName=name), self.patience)
         except ClientError as error:
             if error_code(error) in _NO_SUCH_JOB:
                 return None
@@ -118,13 +124,17 @@ class Jobs:
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of a job."""
-        pages = self._sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
-        return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+
+        def read() -> dict[str, str]:
+            pages = self._sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+            return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+
+        return patiently(read, self.patience)
 
     def stop(self, name: str) -> None:
         """Stop a job. Nothing happens where it has ended or does not exist."""
         try:
-            self._sagemaker.stop_training_job(TrainingJobName=name)
+            patiently(lambda: self._sagemaker.stop_training_job(TrainingJobName=name), self.patience)
         except ClientError as error:
             if error_code(error) not in _NO_SUCH_JOB:
                 raise
@@ -144,12 +154,18 @@ class Jobs:
         return list(self._listed(prefix, f"{prefix}-", JobStatus.IN_PROGRESS))
 
     def _listed(self, prefix: str, contained: str, status: JobStatus) -> Iterator[ActiveJob]:
-        # ListTrainingJobs: at most 100 a page, and 10 by default.
-        pages = self._sagemaker.get_paginator("list_training_jobs").paginate(
-            NameContains=contained, StatusEquals=status.value, PaginationConfig={"PageSize": 100}
-        )
-        for page in pages:
+        request: ListTrainingJobsRequestTypeDef = {
+            "NameContains": contained,
+            "StatusEquals": status.value,
+            "MaxResults": _PAGE,
+        }
+        while True:
+            # Each page by itself: a throttled one must not repeat those before it.
+            page = patiently(lambda: self._sagemaker.list_training_jobs(**request), self.patience)
             for summary in page["TrainingJobSummaries"]:
                 name = JobName.parse(summary["TrainingJobName"], prefix)
                 if name is not None:
                     yield ActiveJob(name, summary["TrainingJobArn"], summary["CreationTime"])
+            if "NextToken" not in page:
+                return
+            request["NextToken"] = page["NextToken"]

@@ -34,6 +34,14 @@ class Stored:
     etag: str
 
 
+@dataclass(frozen=True)
+class Version:
+    """The ETag of an object, and when it was written."""
+
+    etag: str
+    written_at: datetime
+
+
 class Store:
     """The control plane's view of one bucket."""
 
@@ -66,6 +74,21 @@ class Store:
             raise
         return answer["Body"].read()
 
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        return self.version(key) is not None
+
+    def version(self, key: str) -> Version | None:
+        """The current version of an object; None where there is none."""
+        try:
+            answer = self.s3.head_object(Bucket=self.bucket, Key=key)
+        except ClientError as error:
+            # The answer to a HEAD has no body that could name a code.
+            if http_status(error) == 404:
+                return None
+            raise
+        return Version(answer["ETag"], answer["LastModified"])
+
     def keys(self, prefix: str) -> Iterator[str]:
         """The keys under `prefix` in order; 1,000 to a call."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
@@ -81,11 +104,11 @@ class Store:
 
         return self._conditional(key, put)
 
-    def replace(self, key: str, body: bytes, etag: str) -> bool:
+    def replace(self, key: str, body: bytes, etag: str, content_type: str = "application/json") -> bool:
         """Replace the version with this ETag. False where it is no longer the current one."""
 
         def put() -> None:
-            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType="application/json")
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType=content_type)
 
         return self._conditional(key, put)
 

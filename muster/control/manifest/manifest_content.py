@@ -6,8 +6,7 @@ import json
 import math
 from typing import NoReturn
 
-from pydantic import ValidationError
-
+from muster.contract.errors import DocumentError
 from muster.contract.layout import split_s3_uri
 from muster.contract.run.run_document import Manifest
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
@@ -32,11 +31,9 @@ def parse_manifest(body: bytes, uri: str) -> tuple[str, Manifest | None]:
     if not _OURS & value.keys():
         return checkpoint, None
     try:
-        return checkpoint, Manifest.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        _refuse(uri, f"{where}: {first['msg']}")
+        return checkpoint, Manifest.from_json(text, uri)
+    except DocumentError as error:
+        _refuse(uri, error.detail)
 
 
 def _json(body: bytes, uri: str) -> tuple[str, object]:

@@ -42,12 +42,12 @@ def announce_launch(bus: Bus, record: Record) -> None:
     bus.emit(run_events.ReplicaLaunched(at=clock.now(), run=record.run, rank=record.rank, attempt=number, job=job))
 
 
-def announce_rerun(bus: Bus, record: Record) -> None:
+def announce_rerun(bus: Bus, record: Record, *, job_prefix: str) -> None:
     """Replica Rerun and its metric, where a rerun was decided after the end of the current attempt."""
     ended, decision = record.current, record.decision
     if decision is None or decision.decided_at is None or ended.failure_class is None:
         return
-    measure(RERUNS_WITHIN_HOUR, ends_within_hour(record.attempts))
+    measure(RERUNS_WITHIN_HOUR, ends_within_hour(record.attempts), job_prefix=job_prefix)
     bus.emit(
         run_events.ReplicaRerun(
             at=decision.decided_at,

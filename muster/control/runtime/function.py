@@ -62,10 +62,9 @@ def count(name: str, amount: int = 1) -> None:
     metrics.add_metric(name=name, unit="Count", value=amount)
 
 
-def measure(name: str, value: float) -> None:
-    """Add a value to a metric that has one series for the whole stack, whichever function measures it."""
-    stack = {SERVICE: os.environ["MUSTER_JOB_PREFIX"]}
-    with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions=stack):
+def measure(name: str, value: float, *, job_prefix: str) -> None:
+    """Add a value to a metric that has one series for the stack of this prefix, whichever function measures it."""
+    with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions={SERVICE: job_prefix}):
         pass
 
 

@@ -29,7 +29,6 @@ class PlanEnvironment(FunctionEnvironment):
 
     # CreateTrainingJob: RoleArn has 20-2,048 characters.
     role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
-    package_uri: Annotated[str, Field(alias="MUSTER_PACKAGE_URI", min_length=6, max_length=1_024, pattern="^s3://")]
     # Lambda: the environment of a function has at most 4 KB; the deployment limits the defaults further.
     defaults: Annotated[str, Field(alias="MUSTER_DEFAULTS", min_length=2, max_length=4_096)]
     launches_per_second: Annotated[int, Field(alias="MUSTER_LAUNCHES_PER_SECOND", ge=1)]

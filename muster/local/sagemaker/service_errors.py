@@ -34,6 +34,11 @@ def foreign_region(signed: str, home: str) -> ServiceError:
     return ServiceError("InvalidSignatureException", f"Credential should be scoped to {home}, not to {signed}.", 403)
 
 
+def no_training_plan(arn: str) -> ServiceError:
+    """The training plan is not one of this account and region."""
+    return invalid(f"The training plan {arn} does not exist.")
+
+
 def name_taken(arn: str) -> ServiceError:
     """ResourceInUse."""
     return ServiceError(

@@ -109,10 +109,9 @@ class TrainingService:
         name, role = request["TrainingJobName"], request["RoleArn"]
         arn = self._arn(name)
         tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
-        context = _tag_context(tags)
-        if "ResourceConfig" in request:
-            context["sagemaker:InstanceTypes"] = [instance_type(request["ResourceConfig"])]
-        caller.authorise("sagemaker:CreateTrainingJob", arn, context)
+        context = {**_tag_context(tags), **_create_context(request)}
+        for resource in (arn, *self._plan_resources(request)):
+            caller.authorise("sagemaker:CreateTrainingJob", resource, context)
         if tags:
             caller.authorise("sagemaker:AddTags", arn, _tag_context(tags))
         caller.authorise("iam:PassRole", role, {"iam:PassedToService": SERVICE_PRINCIPAL})
@@ -188,6 +187,24 @@ class TrainingService:
     def _arn(self, name: str) -> str:
         return self._host.account.arn("sagemaker", f"training-job/{name}")
 
+    def _plan_resources(self, request: CreateTrainingJobRequestTypeDef) -> list[str]:
+        """What else the caller must be allowed to use: the training plan of the request and its reserved capacity.
+
+        The embedded cloud has no training plans, and takes every one of its own account and region.
+
+        Raises:
+            ServiceError: the plan is not of this account and region.
+        """
+        resources = request.get("ResourceConfig")
+        plan = resources.get("TrainingPlanArn") if resources else None
+        if plan is None:
+            return []
+        own = self._host.account.arn("sagemaker", "training-plan/")
+        if not plan.startswith(own):
+            raise service_errors.no_training_plan(plan)
+        name = plan.removeprefix(own)
+        return [plan, self._host.account.arn("sagemaker", f"reserved-capacity/{name}")]
+
     def _job(self, arn: str) -> Job:
         job = self._jobs.get(arn.lower())
         if job is None:
@@ -253,6 +270,20 @@ def _position(token: str | None) -> int:
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
         message = "The token is not from an answer of ListTrainingJobs."
         raise service_errors.invalid(message) from error
+
+
+def _create_context(request: CreateTrainingJobRequestTypeDef) -> dict[str, object]:
+    """The condition keys of CreateTrainingJob beside those of tags (Service Authorization Reference, SageMaker)."""
+    resources, network = request.get("ResourceConfig"), request.get("VpcConfig")
+    known: dict[str, object] = {
+        "sagemaker:InstanceTypes": [instance_type(resources)] if resources else None,
+        "sagemaker:VolumeKmsKey": resources.get("VolumeKmsKeyId") if resources else None,
+        "sagemaker:OutputKmsKey": request["OutputDataConfig"].get("KmsKeyId"),
+        "sagemaker:VpcSubnets": network["Subnets"] if network else None,
+        "sagemaker:VpcSecurityGroupIds": network["SecurityGroupIds"] if network else None,
+        "sagemaker:NetworkIsolation": str(request.get("EnableNetworkIsolation", False)).lower(),
+    }
+    return {key: value for key, value in known.items() if value}
 
 
 def _tag_context(tags: Mapping[str, str]) -> dict[str, object]:

@@ -5,6 +5,7 @@
 | `GET /_muster/status` | running jobs |
 | `GET /_muster/faults`, `POST` (a fault), `DELETE`, `DELETE /_muster/faults/ID` | the faults |
 | `POST /_muster/clock` (`{"seconds": N}`) | lifecycle rules act as if so many more seconds had passed; what is gone |
+| `GET /_muster/rates`, `PUT` (a list of rates), `DELETE` | the rates of calls |
 | `GET /_muster/calls`, `DELETE` | calls counted by service, operation and caller |
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -23,11 +25,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from muster.local.call_rates import CALL_RATES
 from muster.local.calls import CallLog
 from muster.local.clock_advance import Advance
 from muster.local.faults import FAULT
 from muster.local.ministack.object_lifecycle import UnsupportedRuleError
 from muster.local.service.fault_book import FaultBook
+from muster.local.service.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     from muster.local.ministack.host import Host
@@ -36,16 +40,26 @@ if TYPE_CHECKING:
 PREFIX = "/_muster"
 
 
+@dataclass(frozen=True)
+class Books:
+    """What the service knows of calls: the faults that wait for them, how many there were, how many there may be."""
+
+    faults: FaultBook
+    calls: CallLog
+    rates: RateLimiter
+
+
 class AdminApi:
     """An ASGI application for everything under the prefix."""
 
-    def __init__(self, token: str, host: Host, training: TrainingService, faults: FaultBook, calls: CallLog) -> None:
+    def __init__(self, token: str, host: Host, training: TrainingService, books: Books) -> None:
         self._token = token
         self._host = host
         self._training = training
         self._ahead = timedelta()
-        self._faults = faults
-        self._calls = calls
+        self._faults = books.faults
+        self._calls = books.calls
+        self._rates = books.rates
         routes = [
             Route("/status", self._status),
             Route("/faults", self._list_faults),
@@ -53,6 +67,9 @@ class AdminApi:
             Route("/faults", self._clear_faults, methods=["DELETE"]),
             Route("/faults/{identifier:int}", self._remove_fault, methods=["DELETE"]),
             Route("/clock", self._advance_clock, methods=["POST"]),
+            Route("/rates", self._report_rates),
+            Route("/rates", self._set_rates, methods=["PUT"]),
+            Route("/rates", self._reset_rates, methods=["DELETE"]),
             Route("/calls", self._report_calls),
             Route("/calls", self._reset_calls, methods=["DELETE"]),
         ]
@@ -65,10 +82,14 @@ class AdminApi:
         """Whether a request for `path` is for this interface."""
         return path.startswith(f"{PREFIX}/")
 
+    def knows(self, token: str) -> bool:
+        """Whether this is the admin token."""
+        return hmac.compare_digest(token.encode(), self._token.encode())
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         given = Request(scope).headers.get("authorization", "")
-        if hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        if self.knows(given.removeprefix("Bearer ")):
             await self._application(scope, receive, send)
         else:
             refusal = JSONResponse({"error": "the admin token of local.json is needed"}, 401)
@@ -103,6 +124,17 @@ class AdminApi:
         except UnsupportedRuleError as error:
             return JSONResponse({"error": str(error)}, 400)
         return JSONResponse({"gone": gone})
+
+    async def _report_rates(self, _request: Request) -> Response:
+        return JSONResponse([rate.model_dump(mode="json") for rate in self._rates.report()])
+
+    async def _set_rates(self, request: Request) -> Response:
+        self._rates.set(CALL_RATES.validate_json(await request.body()))
+        return JSONResponse({})
+
+    async def _reset_rates(self, _request: Request) -> Response:
+        self._rates.reset()
+        return JSONResponse({})
 
     async def _report_calls(self, _request: Request) -> Response:
         return JSONResponse([count.model_dump(mode="json") for count in self._calls.report()])

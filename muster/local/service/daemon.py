@@ -32,6 +32,7 @@ from muster.local.processes.process_pool import ProcessPool
 from muster.local.region_partitions import partition_of
 from muster.local.service.certificates import Certificates, ensure_certificates
 from muster.local.service.fault_book import FaultBook
+from muster.local.service.rate_limiter import RateLimiter
 
 HOST = "127.0.0.1"
 _KEEP_ALIVE_SECONDS = 75.0
@@ -166,16 +167,17 @@ def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, p
     from muster.local.ministack.host import Account, Host  # noqa: PLC0415 - see _serve
     from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
     from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
-    from muster.local.service.admin_api import AdminApi  # noqa: PLC0415
+    from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
     from muster.local.service.gateway import Gateway  # noqa: PLC0415
 
     account = Account(settings.account_id, settings.region)
-    faults, calls = FaultBook(), CallLog()
+    faults = FaultBook()
+    books = Books(faults, CallLog(), RateLimiter(enforced=settings.call_rates))
     endpoint = container_variables(state.endpoint, state.ca_file)
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", endpoint)
     host = Host(account, asyncio.get_running_loop())
     training = TrainingService(host, machine)
-    return Gateway(account, training, AdminApi(state.admin_token, host, training, faults, calls), faults, calls)
+    return Gateway(account, training, AdminApi(state.admin_token, host, training, books), books)
 
 
 async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from muster.local.calls import Call
 from muster.local.faults import CallError, Fault, FaultBase, FaultReport, RateLimit, throttled
+from muster.local.service.rate_limiter import TokenBucket
 
 _F = TypeVar("_F", bound=FaultBase)
 
@@ -22,22 +22,11 @@ class _Entry:
         self.id = identifier
         self.fault = fault
         self.fired = 0
-        self.tokens = float(fault.burst) if isinstance(fault, RateLimit) else 0.0
-        self.filled_at = time.monotonic()
+        self.bucket = TokenBucket(fault.per_second, fault.burst) if isinstance(fault, RateLimit) else None
 
     @property
     def spent(self) -> bool:
         return self.fault.count is not None and self.fired >= self.fault.count
-
-    def allows(self, limit: RateLimit) -> bool:
-        """Take a token; False when there is none."""
-        now = time.monotonic()
-        self.tokens = min(limit.burst, self.tokens + (now - self.filled_at) * limit.per_second)
-        self.filled_at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
 
 
 class FaultBook:
@@ -89,7 +78,7 @@ class FaultBook:
                 if not (fnmatchcase(call.service, fault.service) and fnmatchcase(call.operation, fault.operation)):
                     continue
                 if isinstance(fault, RateLimit):
-                    if entry.allows(fault):
+                    if entry.bucket is None or entry.bucket.take():
                         continue
                     entry.fired += 1
                     return throttled(call.service, call.operation)

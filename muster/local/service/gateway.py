@@ -16,7 +16,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from muster.local.calls import Call, CallLog
+from muster.local.calls import Call
+from muster.local.cloud_state import OBSERVER_HEADER
+from muster.local.faults import throttled
 from muster.local.ministack import callers
 from muster.local.ministack.host import Account
 from muster.local.sagemaker import service_errors
@@ -24,13 +26,14 @@ from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
 from muster.local.service import service_quotas
-from muster.local.service.admin_api import AdminApi
-from muster.local.service.fault_book import FaultBook
+from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.http_request import EndpointRequest, break_off, discard
 from muster.local.service.recognition import recognise, resources, signed_region
 
-# MiniStack's own interface is open to every caller: only what CloudFormation calls back stays reachable.
-_INTERNAL = ("/_ministack/", "/_localstack/", "/_aws/")
+# MiniStack answers these to every caller: its own interface, the metadata and credentials of instances and containers,
+# an image registry, the pages of user pools. Only what CloudFormation calls back stays reachable.
+_INTERNAL = ("/_ministack/", "/_localstack/", "/_aws/", "/latest/", "/v2/", "/v4/", "/oauth2/")
+_INTERNAL_PAGES = frozenset({"/login", "/logout", "/graphql", "/health"})
 _CALLBACKS = ("/_ministack/cfn-response/", "/_ministack/cfn-signal/", "/_ministack/health")
 _JSON = "application/x-amz-json-1.1"
 _XML_SERVICES = frozenset({"s3", "iam", "sts", "cloudformation", "sqs", "sns"})
@@ -43,8 +46,7 @@ class Gateway:
     account: Account
     training: TrainingService
     admin: AdminApi
-    faults: FaultBook
-    calls: CallLog
+    books: Books
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -59,20 +61,24 @@ class Gateway:
     async def _serve(self, request: EndpointRequest, send: Send) -> None:
         if self.admin.owns(request.path):
             await self.admin(request.scope, request.receive, send)
-        elif request.path.startswith(_INTERNAL) and not request.path.startswith(_CALLBACKS):
+        elif request.path.startswith(_CALLBACKS):
+            await ministack_application(request.scope, request.replay, send)
+        elif request.path.startswith(_INTERNAL) or request.path in _INTERNAL_PAGES:
             await PlainTextResponse("closed in the embedded cloud", 403)(request.scope, request.receive, send)
         else:
             await self._serve_call(request, await recognise(request), send)
 
     async def _serve_call(self, request: EndpointRequest, call: Call, send: Send) -> None:
         access_key = callers.access_key_of(request)
-        if refusal := await _root_refusal(request, access_key):
+        if refusal := await _stranger_refusal(request, call, access_key):
             await _error(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
             return
         role, session = callers.caller_of(access_key)
         caller = SERVICE_PRINCIPAL if session == PLATFORM_SESSION else role
-        self.calls.add(call, caller)
-        fault = self.faults.take_call(call, caller, await resources(request, call))
+        self.books.calls.add(call, caller)
+        fault = self.books.faults.take_call(call, caller, await resources(request, call))
+        if fault is None and not self.admin.knows(request.headers.get(OBSERVER_HEADER, "")):
+            fault = None if self.books.rates.allows(call) else throttled(call.service, call.operation)
         if fault is None or fault.after_effect:
             await self._answer(request, call, send if fault is None else discard)
         if fault is None:
@@ -123,22 +129,34 @@ class Gateway:
         try:
             document = json.loads(await request.body() or b"{}")
             answer = service_quotas.list_service_quotas(document, self.account)
+        except json.JSONDecodeError as error:
+            return _error(call, "SerializationException", str(error), 400)
         except ServiceError as error:
             return _error(call, error.code, error.message, error.status)
         return Response(json.dumps(answer), 200, _headers(_JSON))
 
 
-async def _root_refusal(request: EndpointRequest, access_key: str) -> callers.Refusal | None:
+async def _stranger_refusal(request: EndpointRequest, call: Call, access_key: str) -> callers.Refusal | None:
+    """Why a caller is none of this cloud's: no signature, a key that does not exist, or root's without its secret.
+
+    MiniStack verifies the signatures of users and roles; it serves some paths to who has none.
+    """
+    if not access_key:
+        code = "MissingAuthenticationTokenException" if "x-amz-target" in request.headers else "AccessDenied"
+        return callers.Refusal(code, "Missing Authentication Token")
     if callers.foreign_root_key(access_key):
         return callers.Refusal("UnrecognizedClientException", "The security token included in the request is invalid.")
     if callers.is_root(access_key):
         return await callers.root_signature_refusal(request)
+    if callers.caller_of(access_key)[0] == "anonymous":
+        code = "InvalidAccessKeyId" if call.service == "s3" else "UnrecognizedClientException"
+        return callers.Refusal(code, "The security token included in the request is invalid.")
     return None
 
 
 def _error(call: Call, code: str, message: str, status: int) -> Response:
     """An error in the protocol of the service that was called."""
-    if call.service not in _XML_SERVICES:
+    if call.service not in _XML_SERVICES and code != "AccessDenied":
         body = json.dumps({"__type": code, "message": message})
         return Response(body, status, {**_headers(_JSON), "x-amzn-errortype": code})
     inner = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"

@@ -7,6 +7,7 @@ image's.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import site
@@ -40,6 +41,7 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
     """Replace this process by the program in `arguments`, or the replica; `package` is the zip file that runs this."""
     base = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     try:
+        _check(Path(package))
         _become(base, Path(package), arguments, variables)
     except (DeliveryError, OSError) as error:
         print(f"muster: {error}", file=sys.stderr)
@@ -47,6 +49,14 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
         failure.parent.mkdir(parents=True, exist_ok=True)
         failure.write_text(failure_text(with_exit_word(ReplicaExit.BAD_INPUT, str(error))))
         sys.exit(ReplicaExit.BAD_INPUT)
+
+
+def _check(package: Path) -> None:
+    """The plan names the package by its SHA-256: a damaged one must not train."""
+    found = hashlib.sha256(package.read_bytes()).hexdigest()
+    if package.stem != found:
+        message = f"Muster's replica package {package.name} is damaged: its SHA-256 is {found}."
+        raise DeliveryError(message)
 
 
 def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:

@@ -19,7 +19,15 @@ from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, checkpoint_uri, manifest_of
 from muster.replica.entry.trainer import call_trainer, load_trainer
-from muster.replica.errors import FencedError, InputError, OutOfMemoryError, RendezvousError, StoppedError, TrainerError
+from muster.replica.errors import (
+    FencedError,
+    HistoryGoneError,
+    InputError,
+    OutOfMemoryError,
+    RendezvousError,
+    StoppedError,
+    TrainerError,
+)
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -30,6 +38,7 @@ from muster.replica.store.transport import StoreDeniedError, StoreUnavailableErr
 _EXITS: dict[type[MusterError], ReplicaExit] = {
     InputError: ReplicaExit.BAD_INPUT,
     StoreDeniedError: ReplicaExit.BAD_INPUT,
+    HistoryGoneError: ReplicaExit.BAD_INPUT,  # no rerun brings it back
     RendezvousError: ReplicaExit.RENDEZVOUS,
     StoreUnavailableError: ReplicaExit.RENDEZVOUS,
     FencedError: ReplicaExit.FENCED,
@@ -109,6 +118,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         document.timeout_seconds,
         stop,
         snapshot_rounds=document.snapshot_rounds,
+        rounds_before=document.rounds_before,
         checkpoint_rounds=document.checkpoint_rounds,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)

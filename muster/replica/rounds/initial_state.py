@@ -6,9 +6,10 @@ import numpy as np
 
 from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.errors import RendezvousError
+from muster.replica.errors import HistoryGoneError, RendezvousError
 from muster.replica.rounds.claims import Claim, is_superseded
 from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
@@ -26,11 +27,16 @@ def ensure_initial_state(snapshots: Snapshots, claim: Claim, parameters: Floats)
     first one makes no progress, the others upload as well, and the first manifest decides.
 
     Raises:
+        HistoryGoneError: rounds are committed already, so there was another initial state.
         StoppedError, RendezvousError
     """
     if snapshots.is_sealed(0):
         return
     context = snapshots.context
+    # In this order: the first round is committed after the initial state is complete.
+    if (last := last_committed(context.store)) and not snapshots.is_sealed(0):
+        found = f"{last} rounds are committed, and there is no state from which they can be applied"
+        raise HistoryGoneError(context.store.uri(keys.manifest(0)), found)
     first = _uploader(context, claim)
     if (first.rank, first.epoch) != (claim.rank, claim.epoch) and _arrived(snapshots, first, context.polling()):
         return

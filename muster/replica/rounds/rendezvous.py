@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from muster.contract.run.commit import Commit
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
-from muster.replica.errors import ParametersError
+from muster.replica.errors import HistoryGoneError, ParametersError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.background import Background
@@ -22,6 +22,7 @@ from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
+from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
 
 
@@ -57,8 +58,13 @@ class Rendezvous:
 
         Raises:
             FencedError: a newer attempt holds it.
+            HistoryGoneError: the rounds that this run continues are no longer stored.
         """
         last = last_committed(context.store)
+        if last < context.rounds_before:
+            # Its claims may be gone, too: a claim now would not fence the processes before.
+            found = f"the run continues round {context.rounds_before}, and the last commit is that of round {last}"
+            raise HistoryGoneError(context.store.uri(keys.COMMITS), found)
         commit = read_commit(context, last) if last else None
         known = 0 if commit is None else commit.epochs[rank]
         claim = claim_rank(context.store, context.run, rank, attempt, known)

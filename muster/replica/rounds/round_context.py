@@ -57,7 +57,10 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """One run's rendezvous as one process sees it."""
+    """One run's rendezvous as one process sees it.
+
+    `rounds_before` are the rounds that earlier runs of the lineage have committed, as far as is known.
+    """
 
     store: Store
     run: str
@@ -70,6 +73,7 @@ class RoundContext:
     snapshot_rounds: int = SNAPSHOT_ROUNDS
     checkpoint_rounds: int = 1
     buffers: Buffers = field(default_factory=Buffers)
+    rounds_before: int = 0
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster.contract.run.commit import last_round
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
 from muster.replica.rounds.round_context import log
@@ -14,15 +15,8 @@ LOADS_MAX = 8
 
 
 def last_committed(store: Store) -> int:
-    """The last committed round, 0 if there is none. Commits have no gaps, so 2 log2(rounds) HEAD requests find it."""
-    high = 1
-    while store.exists(keys.commit(high)):
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if store.exists(keys.commit(middle)) else (low, middle)
-    return low
+    """The last committed round, 0 if there is none; each question is a HEAD request."""
+    return last_round(lambda round_: store.exists(keys.commit(round_)))
 
 
 def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:

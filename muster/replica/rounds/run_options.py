@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.rounds.round_context import RoundContext, log
@@ -14,7 +14,7 @@ from muster.replica.wire import keys
 Setting = bool | int | float | str
 
 
-class RunOptions(Document):
+class RunOptions(StoredDocument):
     """How a run trains, and the codec of its values."""
 
     run: str

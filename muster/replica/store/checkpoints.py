@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 
 # The newest may be one round ahead of the run's last committed round; the third is a spare if a file is damaged.
@@ -33,7 +33,7 @@ _DAMAGED = -1
 log = logging.getLogger("muster.replica")
 
 
-class _Header(Document):
+class _Header(StoredDocument):
     round: int = Field(ge=0)
     bytes: int = Field(ge=0)
     sha256: str

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import (
@@ -55,7 +55,7 @@ __all__ = [
     "object_bytes",
 ]
 
-H = TypeVar("H", bound=Document)
+H = TypeVar("H", bound=StoredDocument)
 
 MAGIC = b"\x93MUSTER\n"
 VERSION = 1
@@ -86,7 +86,7 @@ _PLAIN = Encoding()
 
 
 def encode(
-    key: str, values: Floats | None, header_of: Callable[[str], Document], encoding: Encoding = _PLAIN
+    key: str, values: Floats | None, header_of: Callable[[str], StoredDocument], encoding: Encoding = _PLAIN
 ) -> memoryview:
     """An object ready to be stored under `key`.
 

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from muster.contract.document import Document, digest
+from muster.contract.document import StoredDocument, digest
 from muster.contract.run.commit import ROUND_MAX, Commit, Exclusion, Member
 
 Round = Annotated[int, Field(ge=0, le=ROUND_MAX)]
 
 
-class ClaimDocument(Document):
+class ClaimDocument(StoredDocument):
     """A process's claim of a rank."""
 
     run: str
@@ -22,7 +22,7 @@ class ClaimDocument(Document):
     nonce: str = Field(description="identifies a process's own claim when the store's answer was lost")
 
 
-class ContributionHeader(Document):
+class ContributionHeader(StoredDocument):
     """A pseudo-gradient of one process for one round; without values if the process declined."""
 
     kind: Literal["contribution"] = "contribution"
@@ -34,7 +34,7 @@ class ContributionHeader(Document):
     declined: str | None = Field(default=None, max_length=200)
 
 
-class ReducedHeader(Document):
+class ReducedHeader(StoredDocument):
     """A shard of a round's mean, or the statement that it cannot be made from these members."""
 
     kind: Literal["reduced"] = "reduced"
@@ -47,7 +47,7 @@ class ReducedHeader(Document):
     rejected: tuple[Exclusion, ...] = ()
 
 
-class InitialStateSource(Document):
+class InitialStateSource(StoredDocument):
     """The process that uploads the initial state."""
 
     run: str
@@ -55,7 +55,7 @@ class InitialStateSource(Document):
     epoch: int = Field(ge=1)
 
 
-class SnapshotHeader(Document):
+class SnapshotHeader(StoredDocument):
     """A shard of the global state after a round: of the parameters followed by the outer momentum."""
 
     kind: Literal["snapshot"] = "snapshot"
@@ -65,7 +65,7 @@ class SnapshotHeader(Document):
     layout: str = Field(description="digest of the parameters' names and shapes")
 
 
-class SnapshotManifest(Document):
+class SnapshotManifest(StoredDocument):
     """States that a snapshot is complete, and where its shards lie."""
 
     run: str
@@ -77,5 +77,8 @@ class SnapshotManifest(Document):
 
 
 def roster_digest(commit: Commit) -> str:
-    """Names a list of members: a shard belongs to exactly one such list."""
-    return digest([member.model_dump(mode="json") for member in commit.members])
+    """Names a list of members: a shard belongs to exactly one such list.
+
+    Without defaults, so that every version of Muster computes the same digest, whichever fields it has added.
+    """
+    return digest([member.model_dump(mode="json", exclude_defaults=True) for member in commit.members])

@@ -10,6 +10,7 @@ CONTRIBUTIONS = "contributions/"
 REDUCED = "reduced/"
 SNAPSHOTS = "snapshots/"
 TORCHFT = "torchft/"
+COMMITS = "commits/"
 
 # The process that uploads the initial state.
 INITIAL_STATE_SOURCE = "initial_state.json"
@@ -34,7 +35,7 @@ def contribution(round_: int, rank: int, epoch: int) -> str:
 
 def commit(round_: int, revision: int = 0) -> str:
     """The list of a round's members, or an amendment of it."""
-    return f"commits/{round_:08d}.json" if revision == 0 else f"amendments/{round_:08d}-{revision:03d}.json"
+    return f"{COMMITS}{round_:08d}.json" if revision == 0 else f"amendments/{round_:08d}-{revision:03d}.json"
 
 
 def reduced_of(shard: int) -> str:

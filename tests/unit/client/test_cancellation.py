@@ -11,7 +11,7 @@ import pytest
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.deployed_stack import Stack
-from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.errors import UnknownRunError
 from muster.client.runs.cancellation import cancel
 from muster.contract import timestamps
@@ -22,6 +22,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import Result, Verdict
+from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.spec.spec_reader import parse_spec
 
 PLACE = Place(bucket="bucket", role_arn="role", job_prefix="muster", package_uri="s3://bucket/package")
@@ -34,7 +35,7 @@ class Account:
 
     running: dict[str, Execution] = field(default_factory=dict)
     stored: dict[str, bytes] = field(default_factory=dict)
-    jobs_of: dict[str, list[Job]] = field(default_factory=dict)
+    entries: dict[str, ReplicaEntry] = field(default_factory=dict)
     at_stop: Callable[[str], None] = lambda _: None
     stack = Stack("Muster", "machine", "bucket", "muster")
 
@@ -46,7 +47,7 @@ class Account:
     def executions(self) -> Account:
         return self
 
-    jobs = objects = executions
+    objects = roll_ups = executions
 
     def describe(self, name: str) -> Execution:
         if name not in self.running:
@@ -60,8 +61,8 @@ class Account:
         self.end(name, ExecutionStatus.ABORTED)
         return True
 
-    def of_run(self, run: str) -> list[Job]:
-        return self.jobs_of.get(run, [])
+    def of_run(self, run: str) -> dict[int, ReplicaEntry]:
+        return {0: self.entries[run]} if run in self.entries else {}
 
     def read(self, key: str) -> bytes | None:
         return self.stored.get(key)
@@ -78,7 +79,8 @@ class Account:
             name, ExecutionStatus.RUNNING, now, None, 1, "", "", parent=parent, reruns=reruns
         )
         job = str(JobName("muster", name, 0, 1))
-        self.jobs_of[name] = [Job(0, Attempt(attempt=1, job=job, status="Completed", secondary="Completed"))]
+        attempt = Attempt(attempt=1, job=job, status="Completed", secondary="Completed")
+        self.entries[name] = ReplicaEntry(rank=0, revision=1, attempts=(attempt,))
 
     def end(self, name: str, status: ExecutionStatus = ExecutionStatus.FAILED) -> None:
         changes = {"status": status, "ended_at": datetime.now(UTC)}

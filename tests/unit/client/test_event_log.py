@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.event_log import EventKind, Traces, event_log
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Attempt, Transition
-from muster.contract.run.waiting import Waiting
+from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
+from muster.contract.run.record import Decision, Next
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
@@ -21,31 +22,30 @@ def at(seconds: int) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def job(rank: int, attempt: int, status: str, ended: int | None = None) -> Job:
-    name = JobName("muster", "digits", rank, attempt)
-    times = {
-        "launched_at": timestamps.text(at(attempt * 10)),
-        "ended_at": None if ended is None else timestamps.text(at(ended)),
-    }
-    return Job(rank, Attempt(attempt=attempt, job=str(name), status=status, secondary=status, **times))
+def job(rank: int, attempt: int, status: str, ended: int | None = None, **fields: Any) -> Attempt:
+    return Attempt(
+        attempt=attempt,
+        job=str(JobName("muster", "digits", rank, attempt)),
+        launched_at=timestamps.text(at(attempt * 10)),
+        ended_at=None if ended is None else timestamps.text(at(ended)),
+        status=status,
+        **{"secondary": status, **fields},
+    )
+
+
+def refused(rank: int, attempt: int, ended: int) -> Attempt:
+    return job(rank, attempt, "Failed", ended, secondary=NOT_CREATED, failure_class=FailureClass.QUOTA)
 
 
 def test_waits_interruptions_reruns_and_the_run_that_follows_are_in_order() -> None:
     execution = Execution("digits", ExecutionStatus.FAILED, START, at(60), 2, "Muster.Failed", "")
-    lost = "muster-digits-r1-a1"
-    history = [
-        ("Training", 12),
-        ("Interrupted", 13),
-        ("Restarting", 14),
-        ("Training", 15),
-    ]
+    steps = [("Training", 12), ("Interrupted", 13), ("Restarting", 14), ("Training", 15)]
+    history = tuple(Transition(at=timestamps.text(at(when)), secondary=step) for step, when in steps)
+    lost = job(1, 1, "Failed", 16, history=history, failure_class=FailureClass.USER_CODE)
     entries = event_log(
         Traces(
             execution=execution,
-            jobs=[job(1, 1, "Failed", ended=16), job(1, 2, "Completed", ended=50), job(0, 2, "InProgress")],
-            failures={lost: FailureClass.USER_CODE},
-            histories={lost: [Transition(at=at(when).isoformat(), secondary=step) for step, when in history]},
-            waits=[(Waiting(0, 2, FailureClass.QUOTA), at(5))],
+            attempts={0: [refused(0, 1, 5), job(0, 2, "InProgress")], 1: [lost, job(1, 2, "Completed", 50)]},
             rounds=[(1, at(30))],
             continued_by=("digits-x2", at(61)),
         )
@@ -73,18 +73,15 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_in_order() -> N
     assert entries[-1].text == "the run is continued by digits-x2"
 
 
-@pytest.mark.parametrize(
-    ("document", "restarts"),
-    [
-        ("{}", False),
-        ('{"spot": true}', True),
-        ('{"overrides": {"0-3": {"spot": true}}}', True),
-        ('{"overrides": {"0-3": {"spot": false}}, "spot": false}', False),
-        ('{"retry_strategy": {"maximum_retry_attempts": 3}}', True),
-        ('{"overrides": ["nonsense"]}', False),
-        ("nonsense", False),
-    ],
-)
-def test_jobs_are_asked_for_interruptions_where_there_can_be_some(document: str, restarts: bool) -> None:
-    answer = {"name": "a", "status": "RUNNING", "startDate": START, "input": document}
-    assert Execution.from_description(answer).restarts is restarts
+@pytest.mark.parametrize(("follows", "count"), [(Next.RERUN, 1), (Next.FAIL, 0), (None, 0)])
+def test_a_replica_waits_after_a_refusal_only_where_it_is_rerun(follows: Next | None, count: int) -> None:
+    execution = Execution("digits", ExecutionStatus.RUNNING, START, None, 1, "", "")
+    decision = None if follows is None else Decision(next=follows, attempt=2)
+    entries = event_log(Traces(execution=execution, attempts={0: [refused(0, 1, 5)]}, decisions={0: decision}))
+    assert [item.kind for item in entries].count(EventKind.REPLICA_WAITS) == count
+
+
+def test_an_attempt_that_sagemaker_has_not_reported_yet_is_not_launched() -> None:
+    execution = Execution("digits", ExecutionStatus.RUNNING, START, None, 1, "", "")
+    entries = event_log(Traces(execution=execution, attempts={0: [job(0, 1, "")]}))
+    assert [item.kind for item in entries] == [EventKind.RUN_STARTED]

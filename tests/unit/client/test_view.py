@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pytest
 
-from muster.client.aws.reported import Execution, ExecutionStatus, Job
+from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.cli.status_table import HEADINGS, lay_out
 from muster.client.runs.progress import advance
-from muster.client.runs.run_status import Observation, Progress, RunState, RunStatus, run_status
+from muster.client.runs.run_status import Observation, Progress, ReplicaState, RunState, RunStatus, run_status
 from muster.client.runs.status_text import Row, changes, elapsed, headline, select
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Attempt
+from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Member
-from muster.contract.run.result import Result, Verdict
-from muster.contract.run.waiting import Waiting
+from muster.contract.run.record import Decision, Next
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.roll_up import ReplicaEntry
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 NO_PROGRESS = Progress()
 
 
-def job(rank: int, attempt: int = 1, status: str = "InProgress", secondary: str = "Training") -> Job:
-    name = JobName("muster", "digits", rank, attempt)
-    return Job(rank, Attempt(attempt=attempt, job=str(name), status=status, secondary=secondary))
+class Job(NamedTuple):
+    """An attempt of a replica in the roll-up."""
+
+    rank: int
+    attempt: Attempt
+
+
+def job(
+    rank: int,
+    attempt: int = 1,
+    status: str = "InProgress",
+    secondary: str = "Training",
+    failure: FailureClass | None = None,
+) -> Job:
+    name = str(JobName("muster", "digits", rank, attempt))
+    return Job(rank, Attempt(attempt=attempt, job=name, status=status, secondary=secondary, failure_class=failure))
+
+
+def refused(rank: int, attempt: int = 1, failure: FailureClass = FailureClass.QUOTA) -> Job:
+    return job(rank, attempt, "Failed", NOT_CREATED, failure)
+
+
+def rerun(attempt: int) -> Decision:
+    return Decision(next=Next.RERUN, attempt=attempt)
 
 
 def look(
@@ -34,30 +56,34 @@ def look(
     execution: str = "RUNNING",
     ended_after: float | None = None,
     now_after: float = 60.0,
-    failures: dict[str, FailureClass | None] | None = None,
+    decisions: dict[int, Decision] | None = None,
     progress: Progress = NO_PROGRESS,
     result: Result | None = None,
     cause: str = "",
-    waiting: tuple[Waiting, ...] = (),
 ) -> RunStatus:
     ended_at = None if ended_after is None else START + timedelta(seconds=ended_after)
+    attempts: dict[int, list[Attempt]] = {}
+    for rank, attempt in sorted(jobs, key=lambda one: one.attempt.attempt):
+        attempts.setdefault(rank, []).append(attempt)
+    entries = {
+        rank: ReplicaEntry(rank=rank, revision=1, attempts=tuple(found), decision=(decisions or {}).get(rank))
+        for rank, found in attempts.items()
+    }
     return run_status(
         Observation(
             run="digits",
             execution=Execution("digits", ExecutionStatus(execution), START, ended_at, replicas, "", cause),
-            jobs=jobs,
+            entries=entries,
             now=START + timedelta(seconds=now_after),
-            failures=failures or {},
             progress=progress,
             result=result,
-            waiting=waiting,
         )
     )
 
 
-def settled(verdict: Verdict, reason: str = "") -> Result:
+def settled(verdict: Verdict, *replicas: ReplicaResult, reason: str = "") -> Result:
     return Result(
-        run="digits", verdict=verdict, reason=reason, settled_at="2026-11-21T09:01:00Z", replicas=(), reruns=0
+        run="digits", verdict=verdict, reason=reason, settled_at="2026-11-21T09:01:00Z", replicas=replicas, reruns=0
     )
 
 
@@ -73,8 +99,8 @@ def test_every_rank_has_a_row_before_anything_is_launched() -> None:
 
 
 def test_the_latest_attempt_stands_in_the_row_and_the_note_says_why_it_is_a_rerun() -> None:
-    first, second = job(1, 1, "Failed", "Failed"), job(1, 2)
-    status = look(job(0), second, first, failures={first.name: FailureClass.INFRASTRUCTURE})
+    first, second = job(1, 1, "Failed", "Failed", FailureClass.INFRASTRUCTURE), job(1, 2)
+    status = look(job(0), second, first)
     row = rows(status)[1]
     assert (row.attempt, row.status, row.note) == ("2", "Training", "rerun: infrastructure")
     assert status.reruns == 1
@@ -87,24 +113,59 @@ def test_the_headline_counts_what_was_excluded() -> None:
     assert "3 contributions excluded" in headline(look().model_copy(update={"excluded": 3}))
 
 
-def test_a_failed_attempt_whose_replacement_is_not_there_yet_is_being_decided() -> None:
-    failed = job(0, 1, "Failed", "Failed")
-    row = rows(look(failed, failures={failed.name: FailureClass.CAPACITY}))[0]
-    assert (row.status, row.note, row.alert) == ("Failed", "capacity: deciding", True)
+@pytest.mark.parametrize(
+    ("follows", "note"), [(Next.RERUN, "capacity: to be rerun"), (Next.FAIL, "capacity: no rerun"), (None, "capacity")]
+)
+def test_a_failed_attempt_says_what_follows(follows: Next | None, note: str) -> None:
+    decisions = {0: Decision(next=follows, attempt=2)} if follows else {}
+    row = rows(look(job(0, 1, "Failed", "Failed", FailureClass.CAPACITY), decisions=decisions))[0]
+    assert (row.status, row.note, row.alert) == ("Failed", note, True)
 
 
-def test_a_replica_without_quota_is_shown_as_waiting_for_it_until_it_has_a_job() -> None:
-    second, third = Waiting(1, 2, FailureClass.QUOTA), Waiting(1, 3, FailureClass.QUOTA)
-    before, waits = look(job(0)), look(job(0), waiting=(third, second))
+def test_a_replica_without_quota_is_shown_as_waiting_for_it_until_it_is_launched() -> None:
+    before, waits = look(job(0)), look(job(0), refused(1), decisions={1: rerun(2)})
     row = rows(waits)[1]
-    assert (row.status, row.note, row.alert) == ("waiting for quota", "", True)
+    assert (row.attempt, row.status, row.note, row.alert) == ("1", "waiting for quota", "", True)
+    assert waits.replicas[1].job is None
     assert list(changes(before, waits)) == ["replica 1 waiting for quota"]
-    assert list(changes(waits, look(job(0), waiting=(third, second)))) == []
-    after = look(job(0), job(1, 3), waiting=(third, second))
-    assert rows(after)[1].status == "Training"
+    assert list(changes(waits, look(job(0), refused(1), refused(1, 2), decisions={1: rerun(3)}))) == []
+    after = look(job(0), refused(1), refused(1, 2), job(1, 3))
+    assert (rows(after)[1].status, rows(after)[1].note) == ("Training", "rerun: quota ×2")
     # Another instance was lost, and there is no quota for the next one.
-    failed = job(1, 1, "Failed", "Failed")
-    assert rows(look(job(0), failed, waiting=(second,)))[1].status == "waiting for quota"
+    failed = job(1, 1, "Failed", "Failed", FailureClass.INFRASTRUCTURE)
+    assert rows(look(job(0), failed, refused(1, 2), decisions={1: rerun(3)}))[1].status == "waiting for quota"
+
+
+def test_a_replica_that_got_no_quota_until_the_end_has_failed() -> None:
+    lost = Decision(next=Next.FAIL, attempt=1, lost=True)
+    status = look(job(0, status="Completed"), refused(1), decisions={1: lost}, execution="FAILED", ended_after=50)
+    assert rows(status)[1].status == "Failed"
+    assert status.replicas[1].state_in(RunState.FAILED) is ReplicaState.FAILED
+
+
+def test_a_run_that_ended_waits_for_nothing() -> None:
+    status = look(refused(0), decisions={0: rerun(2)}, execution="ABORTED", ended_after=50)
+    assert rows(status)[0].status == "Failed"
+
+
+def test_an_attempt_is_launching_until_sagemaker_reports_its_job() -> None:
+    status = look(job(0, status="", secondary=""))
+    assert (rows(status)[0].attempt, rows(status)[0].status) == ("1", "launching")
+    assert status.replicas[0].state_in(RunState.RUNNING) is ReplicaState.PENDING
+    # Stop may still find a job of it, which the settlement reports.
+    ended = look(job(0, status="", secondary=""), execution="ABORTED", ended_after=50)
+    assert (ended.state, rows(ended)[0].status) == (RunState.STOPPING, "launching")
+    after = look(job(0, status="", secondary=""), execution="ABORTED", ended_after=50, result=settled(Verdict.STOPPED))
+    assert (after.state, rows(after)[0].status) == (RunState.STOPPED, "not launched")
+
+
+def test_a_status_says_since_when() -> None:
+    begun = [Transition(at=f"2026-11-21T09:00:0{second}Z", secondary="Training") for second in (1, 2)]
+    one = job(0)
+    running = Job(0, one.attempt.model_copy(update={"history": tuple(begun), "launched_at": "2026-11-21T09:00:00Z"}))
+    assert look(running).replicas[0].since == "2026-11-21T09:00:02Z"
+    ended = Job(0, running.attempt.model_copy(update={"ended_at": "2026-11-21T09:00:03Z", "status": "Completed"}))
+    assert look(ended).replicas[0].since == "2026-11-21T09:00:03Z"
 
 
 def test_a_run_that_waits_for_its_turn_names_the_runs_ahead() -> None:
@@ -112,16 +173,6 @@ def test_a_run_that_waits_for_its_turn_names_the_runs_ahead() -> None:
     assert "queued behind b, c, d and 1 more" in headline(waits)
     assert "run digits queued behind b, c, d and 1 more" in list(changes(look(), waits))
     assert list(changes(waits, look())) == []
-
-
-def test_a_mark_of_waiting_is_read_from_its_key_alone() -> None:
-    mark = Waiting(9_999, 999, FailureClass.QUOTA)
-    key = mark.key(RunLayout("run"))
-    assert key == "control/run/waiting/9999-999-quota"
-    assert Waiting.from_key(key) == mark
-    assert [Waiting.from_key(f"control/run/waiting/{name}") for name in ("", "1-2", "1-2-nonsense", "x-1-quota")] == [
-        None
-    ] * 4
 
 
 def test_a_spot_interruption_is_shown_as_the_same_job() -> None:
@@ -159,6 +210,32 @@ def test_a_settlement_that_never_comes_does_not_keep_a_watch_for_ever() -> None:
     assert status.state is RunState.STOPPED
 
 
+def test_an_end_whose_event_was_lost_does_not_keep_a_watch_for_ever() -> None:
+    """The settlement looked at the job; without one, nothing watches it after an hour."""
+    stopped = job(0, status="Stopped", secondary="Stopped").attempt
+    seen = ReplicaResult(rank=0, outcome=ReplicaOutcome.STOPPED, attempts=(stopped,))
+    status = look(job(0), execution="ABORTED", ended_after=50, result=settled(Verdict.STOPPED, seen))
+    assert (status.state, rows(status)[0].status) == (RunState.STOPPED, "Stopped")
+    later = look(job(0), execution="ABORTED", ended_after=0, now_after=3_600, result=settled(Verdict.STOPPED))
+    assert later.state is RunState.STOPPED
+
+
+def test_an_end_that_came_after_the_settlement_is_shown() -> None:
+    stopping = job(0, status="Stopping", secondary="Stopping").attempt
+    seen = ReplicaResult(rank=0, outcome=ReplicaOutcome.STOPPED, attempts=(stopping,))
+    result = settled(Verdict.STOPPED, seen)
+    before = look(job(0), execution="ABORTED", ended_after=50, result=result)
+    after = look(job(0, status="Stopped"), execution="ABORTED", ended_after=50, result=result)
+    assert (before.state, after.state) == (RunState.STOPPING, RunState.STOPPED)
+
+
+def test_a_settled_run_of_an_older_version_has_its_attempts_from_the_result() -> None:
+    attempts = (job(0, 1, "Failed", "Failed", FailureClass.CAPACITY).attempt, job(0, 2, "Completed").attempt)
+    result = settled(Verdict.SUCCEEDED, ReplicaResult(rank=0, outcome=ReplicaOutcome.SUCCEEDED, attempts=attempts))
+    status = look(execution="SUCCEEDED", ended_after=50, result=result, replicas=1)
+    assert (status.state, rows(status)[0].attempt, rows(status)[0].status) == (RunState.SUCCEEDED, "2", "Completed")
+
+
 def commit(round_: int, losses: dict[int, float]) -> Commit:
     members = tuple(
         Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics={"loss": loss})
@@ -175,9 +252,9 @@ def test_progress_keeps_the_round_of_a_replica_that_was_left_out() -> None:
 
 def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:
     before = look(job(0), job(1))
-    failed = job(1, 1, "Failed", "Failed")
+    failed = job(1, 1, "Failed", "Failed", FailureClass.INFRASTRUCTURE)
     progress = Progress(round=5, rounds={0: 5}, metrics={0: {"accuracy": 0.75}})
-    after = look(job(0), failed, failures={failed.name: FailureClass.INFRASTRUCTURE}, progress=progress)
+    after = look(job(0), failed, decisions={1: rerun(2)}, progress=progress)
     assert list(changes(None, before)) == [
         "replica 0 attempt 1 Training",
         "replica 1 attempt 1 Training",
@@ -185,7 +262,7 @@ def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:
     ]
     assert list(changes(before, before)) == []
     assert list(changes(before, after)) == [
-        "replica 1 attempt 1 Failed (infrastructure: deciding)",
+        "replica 1 attempt 1 Failed (infrastructure: to be rerun)",
         "round 5: 1 of 2 replicas, mean accuracy 0.75",
     ]
 
@@ -219,9 +296,9 @@ def test_a_run_that_goes_on_says_where_and_from_what() -> None:
 
 
 def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:
-    failed = job(1, 1, "Failed", "Failed")
+    failed = job(1, 1, "Failed", "Failed", FailureClass.INFRASTRUCTURE)
     progress = Progress(round=9, rounds={0: 9}, metrics={0: {"accuracy": 0.9482, "loss": 0.1543}})
-    status = look(job(0), failed, job(1, 2), failures={failed.name: FailureClass.INFRASTRUCTURE}, progress=progress)
+    status = look(job(0), failed, job(1, 2), progress=progress)
     assert lay_out([HEADINGS, *rows(status)], 81) == [
         "rank  attempt  status        round  metrics                 note",
         "   0        1  Training          9  accuracy 0.9482, loss…",

@@ -40,7 +40,7 @@ def test_a_plan_survives_its_own_json():
     assert Plan.from_json(plan.to_json(), "plan") == plan
 
 
-@pytest.mark.parametrize("damage", [{"version": 2}, {"digest": "short"}, {"surprise": 1}])
+@pytest.mark.parametrize("damage", [{"version": 2}, {"digest": "short"}])
 def test_a_plan_that_is_not_ours_is_refused_by_its_place(damage):
     body = json.dumps({**json.loads(make_plan().to_json()), **damage})
     with pytest.raises(DocumentError, match="s3://bucket/plan cannot be read"):

@@ -59,7 +59,7 @@ def test_a_spec_survives_its_own_json():
     spec = parse_spec(
         {**GOOD, "reruns": {"user-code": {"max_reruns": 1}}, "on_replica_failure": "continue", "min_replicas": 2}
     )
-    assert Spec.from_json(spec.to_json(), "spec") == spec
+    assert Spec.model_validate_json(spec.to_json()) == spec
 
 
 def test_all_problems_are_reported_at_once_also_those_between_fields():
@@ -189,7 +189,7 @@ def nested(depth: int) -> dict:
 
 def test_nesting_is_bounded_where_a_plan_can_still_be_read_back():
     spec = parse_spec({**GOOD, "kwargs": nested(DEPTH_MAX)})
-    assert Spec.from_json(spec.to_json(), "spec") == spec
+    assert Spec.model_validate_json(spec.to_json()) == spec
     assert problems(kwargs=nested(DEPTH_MAX + 1)) == {
         "kwargs": f"more than {DEPTH_MAX} levels of nesting; flatten the value, or keep it in S3"
     }

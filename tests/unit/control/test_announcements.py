@@ -36,9 +36,9 @@ def test_a_refusal_says_all_that_is_wrong_within_the_size_of_an_event(harness: C
 def test_only_a_rerun_that_was_decided_is_announced(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    announce_rerun(harness.plane.bus, harness.record())
+    announce_rerun(harness.plane.bus, harness.record(), job_prefix="muster")
     end_attempt(harness.plane, run.replica(0), harness.record().current.model_copy(update={"status": "Completed"}))
-    announce_rerun(harness.plane.bus, harness.record())
+    announce_rerun(harness.plane.bus, harness.record(), job_prefix="muster")
     assert "Replica Rerun" not in harness.emitted()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -162,6 +163,26 @@ def test_an_end_that_was_decided_is_announced_to_the_new_token(harness: ControlH
     assert harness.emitted().count("Replica Rerun") == 1
 
 
+def test_a_record_keeps_what_a_newer_version_has_added_until_its_replica_ends(harness: ControlHarness) -> None:
+    run = harness.plan()
+    assert harness.arm() is Launch.CREATED
+    key = run.documents.layout.record(0)
+    found = harness.plane.store.get(key)
+    assert found is not None
+    fields = json.loads(found.body) | {"added_later": {"by": "a newer version"}}
+    harness.plane.store.replace(key, json.dumps(fields).encode(), found.etag)
+    harness.cloud.training.fail(harness.job(), "InternalServerError: again")
+    harness.deliver()
+    assert harness.arm(attempt=2) is Launch.CREATED
+    harness.cloud.training.complete(harness.job(attempt=2))
+    harness.deliver()
+    found = harness.plane.store.get(key)
+    assert found is not None
+    after = json.loads(found.body)
+    assert (len(after["attempts"]), after["decision"]["next"]) == (2, "done")
+    assert after["added_later"] == fields["added_later"]
+
+
 def test_a_rerun_is_launched_with_the_next_fallback_type_after_a_shortage(harness: ControlHarness) -> None:
     harness.plan(fallback_instance_types=["ml.g5.4xlarge"])
     harness.cloud.calls.inject(refusal("ResourceLimitExceeded"))
@@ -207,9 +228,7 @@ def test_a_refused_launch_ends_the_attempt_in_the_class_of_its_code(
     answer = harness.answer()
     assert answer is not None
     assert answer["next"] == follows
-    waiting = [f"0-2-{failure_class}"] if follows == "rerun" else []
-    assert harness.keys(f"{CONTROL}waiting/") == waiting
-    assert harness.keys(f"{CONTROL}lost/") == ([] if waiting else ["0"])
+    assert harness.keys(f"{CONTROL}lost/") == ([] if follows == "rerun" else ["0"])
 
 
 def test_a_foreign_job_under_our_name_is_left_alone(harness: ControlHarness) -> None:

@@ -23,7 +23,7 @@ from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import metrics
 from tests.memory import throttle
 from tests.memory.cloud import ACCOUNT, REGION
-from tests.memory.harness import PACKAGE, ROLE, RUN, SPEC, ControlHarness, MemoryClients
+from tests.memory.harness import ROLE, RUN, SPEC, ControlHarness, MemoryClients
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publis
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
 ENVIRONMENT = {
     "MUSTER_REPLICA_ROLE_ARN": ROLE,
-    "MUSTER_PACKAGE_URI": PACKAGE,
     "MUSTER_DEFAULTS": '{"tags": {"team": "a"}}',
     "MUSTER_LAUNCHES_PER_SECOND": "10",
     "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",

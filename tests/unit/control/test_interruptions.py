@@ -14,14 +14,17 @@ from botocore.exceptions import ClientError
 
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
+from muster.contract.run.roll_up import ReplicaEntry
 from muster.control.admission import AdmitRequest, admit
 from muster.control.attempt import Launch
 from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.documents import RunDocuments
 from muster.control.finish import finish_run
 from muster.control.react import JobStateChange
 from muster.control.stop import StopRequest, stop_run
 from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
+from tests.support.roll_ups import entries
 
 BROKEN, AGAIN = "AlgorithmError: ExitCode 1", "InternalServerError: again"
 POLICY = {"on": ["failed"], "max": 3}
@@ -144,6 +147,14 @@ def second_waits(harness: ControlHarness, token: str) -> None:
     assert harness.output(token) == {}
 
 
+def assert_roll_ups_are_current(harness: ControlHarness) -> None:
+    found = entries(harness.cloud, RUN)
+    for rank in (0, 1):
+        record = RunDocuments(harness.plane.store, RUN).record(rank).record
+        assert (rank in found) == (record is not None)
+        assert record is None or found[rank].says_the_same(ReplicaEntry.of(record))
+
+
 STEPS = {
     "attempt": Step(plan, lambda harness, _: harness.arm(), has_one_job),
     "react to a rerun": ended_by(AGAIN, "rerun"),
@@ -185,6 +196,7 @@ def is_completed(step: Step, fault: Fault) -> bool:
         # Also where the step came through: an event may fail without a loss.
         step.call(harness, given)
         step.holds(harness, given)
+        assert_roll_ups_are_current(harness)
         return bool(fault.fired)
 
 

@@ -58,8 +58,8 @@ def test_a_repeated_event_gathers_no_facts_again(harness: ControlHarness) -> Non
     before = harness.cloud.calls.counts()
     assert harness.react(event).what == "announced again: the decision was already recorded"
     again = harness.cloud.calls.counts() - before
-    # The run's record is read once; the marks and the token are repeated, the fence, the bill and the sum are not.
-    assert again["GetObject"] == 1
+    # The record is read once. Roll-up, marks and token are repeated; the fence, the bill and the sum are not.
+    assert again["GetObject"] == 2
     assert again["DescribeTrainingJob"] == again["ListObjectsV2"] == 0
     assert again["SendTaskSuccess"] == 1
 
@@ -200,17 +200,8 @@ def test_a_success_leaves_no_mark_and_no_event(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
     end_attempt(harness.plane, run.replica(0), ended(harness))
-    assert (
-        harness.keys(f"{CONTROL}lost/") == harness.keys(f"{CONTROL}waiting/") == harness.keys(f"{CONTROL}spent/") == []
-    )
+    assert harness.keys(f"{CONTROL}lost/") == harness.keys(f"{CONTROL}spent/") == []
     assert harness.emitted() == ["Replica Launched"]
-
-
-def test_a_rerun_of_a_job_that_existed_waits_for_nothing(harness: ControlHarness) -> None:
-    run = harness.plan()
-    harness.arm()
-    end_attempt(harness.plane, run.replica(0), ended(harness, "CapacityError: none"))
-    assert harness.keys(f"{CONTROL}waiting/") == []
 
 
 def test_a_lost_replica_without_which_the_run_continues_only_fails(harness: ControlHarness) -> None:

@@ -190,6 +190,48 @@ def test_what_a_stop_missed_is_stopped_again(harness: ControlHarness) -> None:
     assert len(harness.cloud.training.names("Stopped")) == 2
 
 
+def test_while_the_records_show_jobs_that_stop_sagemaker_is_not_asked(harness: ControlHarness) -> None:
+    """ListTrainingJobs: an account has about two calls a second, and a listing of 1,000 jobs takes ten."""
+    run = launched(harness, 150)
+    harness.deliver()
+    raise_fence_and_stop(run, FENCE)
+    harness.cloud.calls.reset()
+    verify_stopped(run, budget(300))
+    assert len(harness.cloud.training.names("Stopped")) == 150
+    seconds = harness.cloud.clock.monotonic()
+    assert 120 <= seconds < 200
+    counts = harness.cloud.calls.counts()
+    assert counts["ListTrainingJobs"] / seconds < 0.2
+    assert counts["ListTags"] == 0
+
+
+def test_a_job_that_no_record_shows_is_found_by_a_listing_before_the_others_have_ended(
+    harness: ControlHarness,
+) -> None:
+    run = launched(harness, 2)
+    harness.cloud.training.stop_seconds = 600
+    harness.deliver()
+    run.jobs.stop(harness.job(0))
+    verify = Fault("ListTrainingJobs", skip=3, action=lambda: ended.append(harness.cloud.clock.monotonic()))
+    ended: list[float] = []
+    harness.cloud.calls.inject(verify)
+    with pytest.raises(StillRunningError):
+        verify_stopped(run, budget(100))
+    assert harness.cloud.training.names("Stopping") == [harness.job(0), harness.job(1)]
+    assert ended[0] <= 70
+
+
+def test_minutes_of_throttling_leave_no_job_behind(harness: ControlHarness) -> None:
+    run = launched(harness)
+    harness.deliver()
+    run.jobs.patience = budget(800)
+    for operation in ("StopTrainingJob", "ListTrainingJobs"):
+        harness.cloud.calls.inject(throttle(operation, 20))
+    raise_fence_and_stop(run, FENCE)
+    verify_stopped(run, budget(800))
+    assert harness.cloud.training.names("Stopped") == [harness.job(0), harness.job(1)]
+
+
 def test_jobs_that_outlast_the_budget_are_an_error(harness: ControlHarness) -> None:
     run = launched(harness)
     harness.cloud.training.stop_seconds = 3_600

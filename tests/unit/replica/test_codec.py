@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.replica.codecs.base import MAGNITUDE_MAX
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
@@ -28,7 +28,7 @@ BOUND = float(MAGNITUDE_MAX)
 values_of = arrays(np.float32, st.integers(1, 3000), elements=st.floats(-BOUND, BOUND, width=32))
 
 
-class Header(Document):
+class Header(StoredDocument):
     text: str
 
 

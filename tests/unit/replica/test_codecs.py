@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither
 from muster.replica.codecs.error_feedback import ErrorFeedback
@@ -39,7 +39,7 @@ examples = settings(max_examples=50)
 seeds = st.integers(0, 2**32 - 1)
 
 
-class Header(Document):
+class Header(StoredDocument):
     text: str = ""
 
 

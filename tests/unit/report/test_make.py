@@ -43,6 +43,9 @@ def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
     now = "2026-05-04T04:00:00Z"
     assert usd_so_far(attempt(), 1, now, PRICES) == pytest.approx(0.6)
     assert usd_so_far(attempt(), 2, now, PRICES) == pytest.approx(1.2)
+    # Before SageMaker reports a status there may be no job.
+    assert usd_so_far(attempt(ended_at=None), 1, now, PRICES) == 0
+    assert usd_so_far(attempt(ended_at=None, status="InProgress"), 1, now, PRICES) == pytest.approx(3.6)
     history = tuple(
         Transition(at=f"2026-05-04T03:0{minute}:00Z", secondary=name)
         for minute, name in ((0, "Starting"), (4, "Downloading"), (5, "Training"))

@@ -68,14 +68,16 @@ def test_no_update_is_lost_between_writers(store):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(add_one, range(12)))
     assert documents.record(0).record.token == "12"
+    assert documents.record(0).record.revision == 13
 
 
 def test_a_change_that_changes_nothing_writes_nothing(store):
     documents = RunDocuments(store, "run")
-    assert documents.update_record(0, lambda _: record("a")) == Updated(record("a"), written=True)
+    first = record("a").model_copy(update={"revision": 1})
+    assert documents.update_record(0, lambda _: record("a")) == Updated(first, written=True)
     etag = store.get(documents.layout.record(0)).etag
-    assert documents.update_record(0, lambda found: found) == Updated(record("a"), written=False)
-    assert documents.update_record(0, lambda _: None) == Updated(record("a"), written=False)
+    assert documents.update_record(0, lambda found: found) == Updated(first, written=False)
+    assert documents.update_record(0, lambda _: None) == Updated(first, written=False)
     assert store.get(documents.layout.record(0)).etag == etag
 
 

@@ -10,7 +10,6 @@ ROLE = {
     "MUSTER_LAUNCHES_PER_SECOND": "10",
     "MUSTER_TIMER_FUNCTION_ARN": "arn:aws:lambda:us-east-1:000000000000:function:timer",
     "MUSTER_TIMER_ROLE_ARN": "arn:aws:iam::000000000000:role/timer",
-    "MUSTER_PACKAGE_URI": "s3://assets/package.zip",
     "MUSTER_DEFAULTS": "{}",
 }
 

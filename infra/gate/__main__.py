@@ -1,0 +1,81 @@
+"""`python -m infra.gate`: the static gate of `make check`. Findings that no exception accepts fail it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from infra.deploy.cdk_tools import ROOT
+from infra.gate.finding import AcceptedPlace, Finding, judge, read_exceptions
+from infra.gate.policy_checks import check_policies
+from infra.gate.source_checks import find_unused, scan_security
+from infra.gate.synthesis import nag_findings, synthesize, template_file
+from infra.gate.template_checks import lint, scan
+from infra.gate.variants import PLACES, VARIANTS, Resolved
+from infra.gate.workflow_checks import check_definition
+from muster.contract.errors import ConfigurationError
+
+EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
+
+_Check = Callable[[], list[Finding]]
+
+
+def checks(folder: Path) -> list[_Check]:
+    """Every check; what they write goes below `folder`."""
+    stacks = [partial(_check_variant, variant, folder / variant) for variant in VARIANTS]
+    return [*stacks, partial(scan_security, ROOT), partial(find_unused, ROOT)]
+
+
+def _check_variant(variant: str, folder: Path) -> list[Finding]:
+    template = synthesize(variant, folder)
+    found = [*nag_findings(folder), *lint(template_file(folder)), *scan(template_file(folder))]
+    for place in PLACES:
+        resolved = Resolved(template, place)
+        found += check_policies(resolved, folder / f"policies-{place.partition}")
+        found += check_definition(resolved, place.partition, folder)
+    return found
+
+
+def all_findings(folder: Path) -> list[Finding]:
+    """What every check finds. As many run at once as there are processors.
+
+    Raises:
+        GateError: a checker could not run.
+    """
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        running = [pool.submit(check) for check in checks(folder)]
+        return [finding for check in running for finding in check.result()]
+
+
+def report(still_open: Iterable[Finding], unused: Iterable[AcceptedPlace], exceptions: Path) -> list[str]:
+    """The lines that the gate prints; none if it holds."""
+    lines = [str(finding) for finding in still_open]
+    if lines:
+        lines.append(
+            f"{len(lines)} findings. Mend them; what is right as it is gets a row with a reason in {exceptions}."
+        )
+    stale = [f"{exceptions}: {place} matches nothing any more: remove it" for place in unused]
+    return [*lines, *stale]
+
+
+def main() -> int:
+    """Run every check: 0 if nothing is open, otherwise 1."""
+    try:
+        accepted = read_exceptions(EXCEPTIONS)
+        with tempfile.TemporaryDirectory(prefix="muster-gate-") as folder:
+            found = all_findings(Path(folder))
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    lines = report(*judge(found, accepted), EXCEPTIONS.relative_to(ROOT))
+    print("\n".join(lines) or f"The static gate holds: {len(set(found))} findings are accepted with a reason.")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

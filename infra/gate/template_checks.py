@@ -1,0 +1,61 @@
+"""cfn-lint and checkov, which read a template."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from infra.gate.finding import Finding, GateError
+from infra.gate.tools import own_program, run_for_json, venv_program
+
+REGIONS = ("us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1")
+"""The regions whose resource types and limits cfn-lint checks: two of the partition aws, one of each of the others."""
+
+# The CDK ends a logical id with a digest of the construct's path.
+_DIGEST = re.compile(r"(?<=[a-z0-9])[0-9A-F]{8}$")
+
+
+def lint(template: Path) -> list[Finding]:
+    """What cfn-lint finds in all `REGIONS`: resource types, properties, values, and the workflow's definition.
+
+    Raises:
+        GateError: cfn-lint could not run.
+    """
+    command = [venv_program("cfn-lint"), "--format", "json", "--regions", *REGIONS, "--template", str(template)]
+    # Its exit code counts the severities: 2 errors, 4 warnings, 8 information.
+    return [
+        Finding("cfn-lint", item["Rule"]["Id"], _place(item["Location"]["Path"] or []), item["Message"])
+        for item in run_for_json(command, expected=range(16))
+    ]
+
+
+def scan(template: Path) -> list[Finding]:
+    """What checkov finds: encryption, access, logging of resources.
+
+    Raises:
+        GateError: checkov could not run or could not read the template.
+    """
+    command = [
+        *(own_program("checkov"), "--file", str(template), "--framework", "cloudformation"),
+        # Without a download of rules: the pinned version's own.
+        *("--skip-download", "--compact", "--quiet", "--output", "json"),
+    ]
+    report = run_for_json(command, expected=(0, 1))
+    # Where it could read nothing at all, it prints a summary alone.
+    if "results" not in report or report["summary"]["parsing_errors"]:
+        message = f"checkov cannot read {template}."
+        raise GateError(message)
+    return [
+        Finding("checkov", check["check_id"], without_digest(check["resource"]), check["check_name"])
+        for check in report["results"]["failed_checks"]
+    ]
+
+
+def _place(path: list[str | int]) -> str:
+    """`Resources`, the logical id and so on as one path."""
+    return "/".join(without_digest(str(part)) for part in path)
+
+
+def without_digest(logical_id: str) -> str:
+    """A logical id as the construct's path alone makes it."""
+    return _DIGEST.sub("", logical_id)

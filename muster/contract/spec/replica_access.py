@@ -1,0 +1,121 @@
+"""What the replicas of a stack may reach, as its settings say. Decides what a spec needs beyond that. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from pydantic import Field
+
+from muster.contract.document import Document
+from muster.contract.errors import Problem
+from muster.contract.layout import s3_uri, split_s3_uri
+from muster.contract.spec.spec import Spec
+from muster.contract.training.values import RoleArn
+
+_SHELL = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
+
+
+class ReplicaAccess(Document):
+    """The rights of the stack's replica role outside of the stack's bucket, and the roles that a spec may name."""
+
+    data: list[str] | None = Field(
+        default=None, description="the prefixes that the role may read (s3://bucket/prefix/); none: not known"
+    )
+    roles: list[RoleArn] = Field(default_factory=list, description="the other roles that a spec may name")
+
+    def role_problems(self, spec: Spec, replica_role: str) -> Iterator[Problem]:
+        """The spec's role, if Muster may not pass it to SageMaker: every launch would be refused."""
+        allowed = [replica_role, *self.roles]
+        if spec.role_arn is not None and spec.role_arn not in allowed:
+            line = f"further_role_arns = {json.dumps([*self.roles, spec.role_arn])}"
+            yield Problem(
+                "role_arn",
+                repr(spec.role_arn),
+                f"leave it out, or write {line} in the table [replicas] of muster.toml and deploy",
+                "Muster may pass only the replica role and the roles of replicas.further_role_arns to SageMaker",
+            )
+
+    def remarks(self, spec: Spec, bucket: str) -> list[str]:
+        """What the replicas of `spec` cannot reach, each with the setting to add. None where the rights are not known.
+
+        `bucket` is the stack's own. A bucket policy of the same account may allow a read nevertheless, so these are no
+        errors.
+        """
+        if self.data is None or spec.role_arn is not None:
+            return []
+        ranks = [spec.of_rank(rank) for rank in range(spec.replicas)]
+        read = dict.fromkeys(uri for one in ranks for uri in _read(one))
+        written = dict.fromkeys(uri for one in ranks for uri in _written(one) if split_s3_uri(uri)[0] != bucket)
+        return [
+            *(remark for uri in read if (remark := self._unreadable(uri)) is not None),
+            *(
+                f"the replica role may not write to {uri}: leave it out, so that the stack's bucket is used, or allow "
+                "it by a policy in replicas.policy_arns"
+                for uri in written
+            ),
+            *(
+                f"{field} needs a right that the replica role does not have. Name a policy with this statement in "
+                f"replicas.policy_arns of muster.toml and deploy: {json.dumps(statement)}"
+                for field, statement in _needed(spec)
+            ),
+        ]
+
+    def _unreadable(self, uri: str) -> str | None:
+        known = self.data or []
+        uri = uri if split_s3_uri(uri)[1] else f"{uri.rstrip('/')}/"  # the whole bucket, however it is written
+        folder = _folder(uri)
+        slash = f"end the channel's s3_uri with a slash ({folder})"
+        if any(uri.startswith(prefix) for prefix in known):
+            return None
+        if any(folder.startswith(prefix) for prefix in known):
+            return f"the replica role may read below {folder} only, and not list {uri}: {slash}"
+        line = f"data = {json.dumps([*known, folder])}"
+        return (
+            f"the replica role may not read {uri}: write {line} in the table [replicas] of muster.toml and deploy"
+            + (f", and {slash}" if folder == f"{uri}/" else "")
+        )
+
+
+def _folder(uri: str) -> str:
+    """The prefix to allow for a channel: a folder as it is, and for an object (its name has a dot) its folder."""
+    bucket, key = split_s3_uri(uri)
+    parents, slash, name = key.rpartition("/")
+    return s3_uri(bucket, f"{parents}{slash}" if "." in name or not name else f"{key}/")
+
+
+def _read(spec: Spec) -> Iterable[str]:
+    sources = (channel.data_source.s3_data_source for channel in spec.input_data_config)
+    return [source.s3_uri for source in sources if source is not None]
+
+
+def _written(spec: Spec) -> Iterator[str]:
+    """Where the platform writes for a job, with the job's role."""
+    sections = (
+        spec.output_data_config,
+        spec.debug_hook_config,
+        spec.profiler_config,
+        spec.tensor_board_output_config,
+        *spec.debug_rule_configurations,
+        *spec.profiler_rule_configurations,
+    )
+    uris = [section.s3_output_path for section in sections if section is not None]
+    yield from (uri for uri in [*uris, spec.checkpoint_config.s3_uri] if uri is not None)
+
+
+def _needed(spec: Spec) -> Iterator[tuple[str, dict[str, object]]]:
+    """The fields that need rights of their own, with the statement."""
+    if spec.remote_debug_config is not None and spec.remote_debug_config.enable_remote_debug:
+        # These actions have no resource level.
+        yield "remote_debug_config", _statement([f"ssmmessages:{action}" for action in _SHELL], "*")
+    if spec.mlflow_config is not None:
+        yield "mlflow_config", _statement(["sagemaker-mlflow:*"], spec.mlflow_config.mlflow_resource_arn)
+    image = spec.training_image_config
+    login = None if image is None else image.training_repository_auth_config
+    if login is not None:
+        arn = login.training_repository_credentials_provider_arn
+        yield "training_repository_auth_config", _statement(["lambda:InvokeFunction"], arn)
+
+
+def _statement(actions: list[str], resource: str) -> dict[str, object]:
+    return {"Effect": "Allow", "Action": actions, "Resource": resource}

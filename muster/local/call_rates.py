@@ -1,0 +1,61 @@
+"""How often an account may make a call: one token bucket for each operation, as AWS has them.
+
+A rate that is not known is assumed, and says so. Rates of AWS differ by region; these are the lower ones where the
+documentation gives two.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class CallRate(BaseModel):
+    """A token bucket: `burst` calls at once, then `per_second`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    service: str
+    """The signing name."""
+    operation: str
+    """`*` for every operation of the service that has no row of its own, each with a bucket of its own."""
+    per_second: float = Field(gt=0)
+    burst: int = Field(ge=1)
+    source: str = "set by hand"
+
+
+CALL_RATES: TypeAdapter[list[CallRate]] = TypeAdapter(list[CallRate])
+
+_STATES = "*Step Functions quotas*, API action throttling"
+_LOGS = "*CloudWatch Logs quotas*"
+_ASSUMED = "not known: assumed"
+DEFAULT_RATES = tuple(
+    CallRate(service=service, operation=operation, per_second=per_second, burst=burst, source=source)
+    for service, operation, per_second, burst, source in (
+        (
+            "sagemaker",
+            "ListTrainingJobs",
+            2,
+            4,
+            "deepracer-on-aws#87; burst assumed",
+        ),
+        ("sagemaker", "*", 10, 20, _ASSUMED),
+        ("states", "StartExecution", 150, 800, _STATES),
+        ("states", "StopExecution", 25, 500, _STATES),
+        ("states", "DescribeExecution", 10, 250, _STATES),
+        ("states", "ListExecutions", 2, 100, _STATES),
+        ("states", "GetExecutionHistory", 5, 400, _STATES),
+        ("states", "DescribeStateMachine", 5, 200, _STATES),
+        ("states", "SendTaskSuccess", 500, 3000, _STATES),
+        ("states", "SendTaskFailure", 500, 3000, _STATES),
+        ("states", "SendTaskHeartbeat", 500, 3000, _STATES),
+        ("logs", "FilterLogEvents", 5, 5, _LOGS),
+        ("logs", "GetLogEvents", 10, 10, _LOGS),
+        ("logs", "DescribeLogStreams", 5, 5, _LOGS),
+        ("logs", "DescribeLogGroups", 10, 10, _LOGS),
+        ("lambda", "GetFunction", 100, 100, "*Lambda quotas*"),
+        ("scheduler", "CreateSchedule", 50, 50, "*Quotas for EventBridge Scheduler*"),
+        ("scheduler", "DeleteSchedule", 50, 50, "*Quotas for EventBridge Scheduler*"),
+        ("scheduler", "GetSchedule", 50, 50, "*Quotas for EventBridge Scheduler*"),
+        ("cloudformation", "DescribeStacks", 10, 20, _ASSUMED),
+    )
+)

@@ -1,0 +1,113 @@
+"""The data, policies and roles that a deployment gives its replicas beyond the stack's bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.settings.settings_file import SettingsError, parse_settings, parse_tables
+from infra.settings.stack_settings import Platform
+from tests.support.template import Template, synthesized
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/data"
+ROLE = "arn:aws:iam::123456789012:role/team/training"
+POLICY = "arn:aws:iam::123456789012:policy/team/mlflow"
+
+
+@pytest.fixture(scope="module")
+def with_data(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    return synthesized(
+        tmp_path_factory.mktemp("data"),
+        replicas={
+            "data": ["s3://team-data/sets/", "s3://team-data/labels/", "s3://public/"],
+            "data_kms_key_arns": [KEY],
+            "further_role_arns": [ROLE],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "readable"),
+    [
+        ("team-data/sets/train/0.parquet", True),
+        ("team-data/labels/0.csv", True),
+        ("public/anything", True),
+        ("team-data/sets2/0.parquet", False),
+        ("team-data/secrets", False),
+        ("other/sets/train", False),
+    ],
+)
+def test_a_replica_reads_what_lies_under_the_prefixes_and_changes_nothing(
+    with_data: Template, key: str, readable: bool
+) -> None:
+    arn = f"arn:aws:s3:::{key}"
+    assert with_data.allows("Replica", "s3:GetObject", arn) == readable
+    for action in ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"):
+        assert not with_data.allows("Replica", action, arn)
+
+
+def test_a_replica_lists_the_prefixes_only(with_data: Template) -> None:
+    def lists(bucket: str, prefix: str) -> bool:
+        return with_data.allows("Replica", "s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": prefix})
+
+    assert lists("team-data", "sets/")
+    assert lists("team-data", "labels/new/")
+    assert lists("public", "")
+    assert not lists("team-data", "")
+    assert not lists("team-data", "sets")
+    assert not lists("other", "sets/")
+    assert not with_data.allows("Replica", "s3:ListBucket", "arn:aws:s3:::team-data")
+
+
+def test_a_replica_decrypts_with_the_keys_of_the_data_and_does_no_more_with_them(with_data: Template) -> None:
+    actions = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:CreateGrant")
+    assert [action for action in actions if with_data.allows("Replica", action, KEY)] == ["kms:Decrypt"]
+
+
+def test_policies_are_attached_to_the_replica_role_alone(tmp_path: Path) -> None:
+    roles = synthesized(tmp_path, replicas={"policy_arns": [POLICY]}).of_type("AWS::IAM::Role")
+    attached = [name for name, role in roles.items() if POLICY in role["Properties"].get("ManagedPolicyArns", [])]
+    assert [name.startswith("ReplicaRole") for name in attached] == [True]
+
+
+def test_a_further_role_can_be_passed_to_sagemaker_only(with_data: Template) -> None:
+    passing = [item for item in with_data.statements if "iam:PassRole" in item.actions and ROLE in item.resources]
+    assert [item.condition for item in passing] == [
+        {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+    ]
+
+
+MANY = ", ".join(f'"s3://team/{number}/"' for number in range(21))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('data = ["s3://team/sets"]', "replicas.data.0: found 's3://team/sets'; s3://bucket/ or s3://bucket/prefix/"),
+        ('data = ["s3://team/*/"]', "without * ? $ and spaces; end the prefix with a slash"),
+        ('data = ["team/sets/"]', "replicas.data.0: found 'team/sets/'"),
+        ('data = ["s3://team/${aws:username}/"]', "without * ? $ and spaces"),
+        (f"data = [{MANY}]", "replicas.data: found 21 entries; at most 20 entries"),
+        ('data_kms_key_arns = ["alias/x"]\ndata = ["s3://team/"]', "write the key's ARN"),
+        (f'data_kms_key_arns = ["{KEY}"]', "set without replicas.data; set both"),
+        (f'data = ["s3://team/"]\nrole_arn = "{ROLE}"', "replicas.data: set together with replicas.role_arn"),
+        (f'policy_arns = ["{POLICY}"]\nrole_arn = "{ROLE}"', "replicas.policy_arns: set together with"),
+        ('further_role_arns = ["training"]', "write the role's whole ARN"),
+        ('data = ["s3://team-rendezvous/"]', "replicas.data.0: found 's3://team-rendezvous/'; not in the stack's own"),
+        ('data = ["s3://team-rendezvous/control/"]', "keep data under another prefix"),
+    ],
+)
+def test_what_the_role_cannot_have_is_refused(lines: str, said: str) -> None:
+    text = f'[bucket]\nname = "team-rendezvous"\n[replicas]\n{lines}'
+    with pytest.raises(SettingsError) as refused:
+        parse_settings(parse_tables(text), Platform.AWS, text)
+    assert said in str(refused.value)
+    assert len(refused.value.problems) == 1
+
+
+def test_data_may_lie_in_the_stacks_bucket_beside_musters_own() -> None:
+    text = '[bucket]\nname = "team-rendezvous"\n[replicas]\ndata = ["s3://team-rendezvous/data/"]'
+    access = parse_settings(parse_tables(text), Platform.AWS, text).defaults.access
+    assert access is not None
+    assert access.data == ["s3://team-rendezvous/data/"]

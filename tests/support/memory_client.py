@@ -1,0 +1,27 @@
+"""A client whose calls reach the AWS in memory."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import boto3
+
+from muster.client.aws.cloud import Cloud
+from muster.client.aws.deployed_stack import Stack
+from tests.memory.cloud import MemoryCloud
+from tests.memory.harness import PREFIX
+
+
+class _Session:
+    def __init__(self, cloud: MemoryCloud) -> None:
+        self._cloud = cloud
+
+    def client(self, service: str, **_: object) -> Any:
+        return self._cloud.client(service)
+
+
+def client_of(memory: MemoryCloud) -> Cloud:
+    """A client that has found its stack: CloudFormation is not in memory."""
+    cloud = Cloud("Muster", cast("boto3.Session", _Session(memory)))
+    vars(cloud._connection)["stack"] = Stack("Muster", memory.workflow.machine_arn, memory.bucket, PREFIX)
+    return cloud
