@@ -132,8 +132,9 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
             Target.OBJECTS,
             ("rendezvous/*", "checkpoints/*", "output/*"),
         ),
-        # Retention: replicas delete the rounds that no joiner needs any more.
-        Statement(("s3:DeleteObject",), Target.OBJECTS, ("rendezvous/*",)),
+        # Replicas delete the rounds that no joiner needs any more, and SageMaker what a trainer deletes among its
+        # checkpoints.
+        Statement(("s3:DeleteObject",), Target.OBJECTS, ("rendezvous/*", "checkpoints/*")),
         list_under("rendezvous/*", "checkpoints/*", "output/*", f"{SOURCE}*", f"{PACKAGES}*"),
     )
     arn = [bucket.bucket_arn]

@@ -24,7 +24,7 @@ from tests.support.workshop import Workshop, turn_to
 
 # The embedded cloud has no Price List API.
 NOT_THERE = {"prices"}
-TOLD = {"subscriptions", "image", "container-region", "console-links", "objects-left"}
+INFO = {"subscriptions", "image", "container-region", "console-links", "objects-left"}
 
 
 def verify(*arguments: str, stack: Deployed, code: int) -> Verification:
@@ -46,7 +46,7 @@ def test_all_of_it_holds_on_the_embedded_cloud_and_nothing_is_left(stack: Deploy
     found = verify(stack=stack, code=0)
     assert named(found, Outcome.FAILED) == {}
     assert named(found, Outcome.UNCHECKED).keys() == NOT_THERE
-    assert named(found, Outcome.TOLD).keys() == TOLD
+    assert named(found, Outcome.INFO).keys() == INFO
     assert found.promise is not None
     assert found.promise.usd is not None
     assert found.promise.usd < 0.10
@@ -87,7 +87,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     s3.put_bucket_policy(Bucket=stack.bucket, Policy=document(once))
     s3.put_public_access_block(Bucket=stack.bucket, PublicAccessBlockConfiguration={"BlockPublicAcls": True})
     s3.delete_bucket_lifecycle(Bucket=stack.bucket)
-    sqs.send_message(QueueUrl=letters, MessageBody="an event that nobody handled")
+    sqs.send_message(QueueUrl=letters, MessageBody="an event that was not handled")
     yield {
         "event-rules": rf"the rule {rule} is disabled",
         "permissions-attempt": "the role Attempt may not .*sagemaker:CreateTrainingJob on",

@@ -43,7 +43,7 @@ def needed(statements: Iterable[Statement]) -> Iterator[Case]:
 
 
 def replica_needs(role_arn: str, bucket_arn: str, tags: Mapping[str, tuple[str, ...]]) -> Iterator[Case]:
-    """What a container cannot do without, whoever wrote the role's policy."""
+    """What a container cannot do without, also with a role of the deployment's own."""
     run = RunLayout(SAMPLE)
     read, write = ("s3:GetObject",), ("s3:GetObject", "s3:PutObject")
     shared = (f"{run.rendezvous}x", f"{run.checkpoints(0)}x", f"{run.output}x")

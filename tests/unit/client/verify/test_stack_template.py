@@ -27,9 +27,7 @@ def template(*statements: dict[str, Any]) -> StackTemplate:
                 "Type": "AWS::IAM::Policy",
                 "Properties": {
                     "Roles": [{"Ref": "AttemptHandlerRole0172EDA3"}],
-                    "PolicyDocument": {
-                        "Statement": [{"Effect": "Allow", "Action": "s3:ListBucket", "Resource": bucket}]
-                    },
+                    "PolicyDocument": {"Statement": [listing]},
                 },
             },
         }
