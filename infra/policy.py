@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from aws_cdk import Stack
+from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 
@@ -24,7 +24,11 @@ class Target(Enum):
     """The KMS key of the deployment, where it has one."""
     JOBS = auto()
     """Training jobs whose names begin with the stack's job prefix."""
+    TRAINING_PLANS = auto()
+    """Training plans and what they reserve. CreateTrainingJob asks for both where a job uses a plan."""
     REPLICA_ROLE = auto()
+    LAUNCHER_ROLE = auto()
+    """The role in whose sessions attempt creates jobs."""
     TIMERS = auto()
     """The schedules of EventBridge Scheduler whose names begin with the stack's job prefix."""
     TIMER_ROLE = auto()
@@ -32,6 +36,8 @@ class Target(Enum):
     STATE_MACHINE = auto()
     EXECUTIONS = auto()
     """Executions of the state machine; the children of a Distributed Map are not among them."""
+    BUS = auto()
+    """The stack's event bus."""
     TOPIC = auto()
     """The topic to which people subscribe."""
 
@@ -91,11 +97,23 @@ def pass_role(role: Target, service: str) -> Statement:
     return Statement(("iam:PassRole",), role, conditions={"StringEquals": {"iam:PassedToService": service}})
 
 
+def in_own_account(statement: Statement) -> Mapping[str, Mapping[str, object]]:
+    """The conditions of `statement`, and that the bucket it names belongs to the stack's account.
+
+    A bucket's name is free again when the bucket is deleted. Without this condition the stack would go on to read from
+    and write to the bucket of the account that takes the name next.
+    """
+    if statement.target not in {Target.BUCKET, Target.OBJECTS}:
+        return statement.conditions
+    equals = {**statement.conditions.get("StringEquals", {}), "aws:ResourceAccount": Aws.ACCOUNT_ID}
+    return {**statement.conditions, "StringEquals": equals}
+
+
 def policy_statements(statements: Iterable[Statement], arns: Arns) -> list[iam.PolicyStatement]:
     """The statements as the CDK takes them; those on a target that the stack does without are left out."""
     return [
         iam.PolicyStatement(
-            actions=list(statement.actions), resources=resources, conditions=dict(statement.conditions) or None
+            actions=list(statement.actions), resources=resources, conditions=dict(in_own_account(statement)) or None
         )
         for statement in statements
         if (resources := statement.resources(arns))

@@ -146,7 +146,10 @@ class RendezvousBucket(Construct):
         resource.node.add_dependency(inbox)
 
     def _refuse_writes(self, sid: str, keys: Sequence[str], absent: Mapping[str, str]) -> None:
-        """Deny writes to `keys` that carry none of the headers in `absent`, to every principal."""
+        """Deny writes to `keys` that carry none of the headers in `absent`, to every principal.
+
+        The parts of a multipart upload cannot carry them: of such an upload, S3 checks the call that completes it.
+        """
         self.bucket.add_to_resource_policy(
             iam.PolicyStatement(
                 sid=sid,
@@ -154,6 +157,6 @@ class RendezvousBucket(Construct):
                 principals=[iam.AnyPrincipal()],
                 actions=["s3:PutObject"],
                 resources=[self.bucket.arn_for_objects(key) for key in keys],
-                conditions={"Null": dict(absent)},
+                conditions={"Null": dict(absent), "Bool": {"s3:ObjectCreationOperation": "true"}},
             )
         )

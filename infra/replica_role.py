@@ -1,4 +1,8 @@
-"""The role under which the replicas' containers run. It has no access to control/."""
+"""The role under which the replicas' containers run. It has no access to control/, nor to what another run wrote.
+
+All runs of a stack share the role, but not its rights: each session carries the tags of its run (launcher_role.py), and
+the policy names them. A session without the tags gets nothing in the bucket but the objects of source/ and packages/.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,18 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.encryption import use_key
-from infra.policy import Statement, Target, list_under, policy_statements, read, service_of_account
+from infra.policy import Statement, Target, policy_statements, read, service_of_account
 from infra.settings.stack_settings import ReplicasTable, StackSettings
-from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN, principal_tag
 from muster.contract.layout import split_s3_uri
-from muster.contract.names import TRAINING_LOG_GROUP
+from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 
-# SageMaker puts its metrics of training jobs under the name of their log group.
-METRIC_NAMESPACES = [NAMESPACE, TRAINING_LOG_GROUP]
+# SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.
+METRIC_NAMESPACE = TRAINING_LOG_GROUP
+# A source archive's name begins with its SHA-256, as a replica package's does: who does not know it can list nothing.
+_DIGEST = "?" * 64
 
 
 class ReplicaRole(Construct):
@@ -36,6 +42,7 @@ class ReplicaRole(Construct):
         statements = [
             *_bucket(bucket),
             *_services(stack),
+            *_logs(stack, settings.job_prefix),
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
             *use_key(settings.stack.kms_key_arn),
@@ -45,7 +52,7 @@ class ReplicaRole(Construct):
             self,
             "Role",
             description="Muster: the training containers of the replicas",
-            assumed_by=service_of_account("sagemaker.amazonaws.com", stack.account),
+            assumed_by=iam.SessionTagsPrincipal(service_of_account("sagemaker.amazonaws.com", stack.account)),
             inline_policies={"Replica": iam.PolicyDocument(statements=statements)},
             managed_policies=[
                 iam.ManagedPolicy.from_managed_policy_arn(self, f"Policy{index}", arn)
@@ -60,16 +67,15 @@ def _network(stack: Stack, defaults: StackDefaults) -> list[iam.PolicyStatement]
     if vpc is None:
         return []
 
-    def ec2(resource: str, name: str) -> str:
-        return stack.format_arn(service="ec2", resource=resource, resource_name=name)
+    def shared(resource: str, name: str) -> str:
+        # Of any account: a subnet that another account shares has that account's id in its ARN. The ids are unique.
+        return stack.format_arn(service="ec2", account="*", resource=resource, resource_name=name)
 
-    interfaces = ec2("network-interface", "*")
-    groups = [ec2("security-group", group) for group in vpc.security_group_ids]
+    interfaces = stack.format_arn(service="ec2", resource="network-interface", resource_name="*")
+    subnets = [shared("subnet", subnet) for subnet in vpc.subnets]
+    groups = [shared("security-group", group) for group in vpc.security_group_ids]
     return [
-        iam.PolicyStatement(
-            actions=["ec2:CreateNetworkInterface"],
-            resources=[interfaces, *(ec2("subnet", subnet) for subnet in vpc.subnets), *groups],
-        ),
+        iam.PolicyStatement(actions=["ec2:CreateNetworkInterface"], resources=[interfaces, *subnets, *groups]),
         iam.PolicyStatement(
             actions=["ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface"], resources=[interfaces]
         ),
@@ -94,7 +100,11 @@ def _keys(defaults: StackDefaults) -> list[iam.PolicyStatement]:
         return []
     key = [defaults.kms_key_id]
     return [
-        iam.PolicyStatement(actions=["kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"], resources=key),
+        iam.PolicyStatement(
+            # SageMaker asks for Encrypt when a job names a key for its output.
+            actions=["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey"],
+            resources=key,
+        ),
         # EC2 attaches the volume by a grant; the condition keeps the container from granting the key to others.
         iam.PolicyStatement(
             actions=["kms:CreateGrant"], resources=key, conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}}
@@ -124,37 +134,31 @@ def _data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
 
 
 def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
-    """The replicas' part of the stack's bucket."""
+    """The part of the stack's bucket that belongs to the session's run."""
+    lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
+    shared, output = (f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"), f"output/{run}/*"
+    digests = [f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)]
     statements = (
-        read("runs/*", f"{SOURCE}*", f"{PACKAGES}*"),
-        Statement(
-            ("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"),
-            Target.OBJECTS,
-            ("rendezvous/*", "checkpoints/*", "output/*"),
-        ),
+        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*"),
+        Statement(("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"), Target.OBJECTS, (*shared, output)),
         # Replicas delete the rounds that no joiner needs any more, and SageMaker what a trainer deletes among its
         # checkpoints.
-        Statement(("s3:DeleteObject",), Target.OBJECTS, ("rendezvous/*", "checkpoints/*")),
-        list_under("rendezvous/*", "checkpoints/*", "output/*", f"{SOURCE}*", f"{PACKAGES}*"),
+        Statement(("s3:DeleteObject",), Target.OBJECTS, shared),
+        # A request without a prefix, which would list the whole bucket, has no such key and is denied. So S3 answers
+        # 403 to a GET of a key that does not exist, and the replica's store finds out what that means.
+        Statement(
+            ("s3:ListBucket",),
+            Target.BUCKET,
+            conditions={"StringLike": {"s3:prefix": [*shared, output, *digests]}},
+        ),
     )
     arn = [bucket.bucket_arn]
     return policy_statements(statements, {Target.OBJECTS: arn, Target.BUCKET: arn})
 
 
 def _services(stack: Stack) -> list[iam.PolicyStatement]:
-    """Logs, images and metrics."""
-    logs = stack.format_arn(
-        service="logs",
-        resource="log-group",
-        resource_name=f"{TRAINING_LOG_GROUP}:*",
-        arn_format=ArnFormat.COLON_RESOURCE_NAME,
-    )
+    """Images and metrics."""
     return [
-        iam.PolicyStatement(
-            # SageMaker makes the group with the first job of the account.
-            actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
-            resources=[logs],
-        ),
         # `*` is forced: the token has no resource level.
         iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"]),
         # Any repository, also of other accounts, because AWS keeps its training images in its own. The repository's
@@ -163,10 +167,33 @@ def _services(stack: Stack) -> list[iam.PolicyStatement]:
             actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
             resources=[stack.format_arn(service="ecr", account="*", resource="repository", resource_name="*")],
         ),
-        # `*` is forced: PutMetricData has no resource level; the condition limits it to our namespaces.
+        # `*` is forced: PutMetricData has no resource level; the condition limits it to one namespace.
         iam.PolicyStatement(
             actions=["cloudwatch:PutMetricData"],
             resources=["*"],
-            conditions={"StringEquals": {"cloudwatch:namespace": METRIC_NAMESPACES}},
+            conditions={"StringEquals": {"cloudwatch:namespace": METRIC_NAMESPACE}},
         ),
+    ]
+
+
+def _logs(stack: Stack, job_prefix: str) -> list[iam.PolicyStatement]:
+    """The log streams of the run's own jobs: SageMaker names them `{job}/algo-{instance}-{time}`."""
+
+    def group(rest: str) -> str:
+        return stack.format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"{TRAINING_LOG_GROUP}{rest}",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+
+    own, write = run_job_prefix(job_prefix, principal_tag(TAG_RUN)), ["logs:CreateLogStream", "logs:PutLogEvents"]
+    return [
+        # SageMaker makes the group with the first job of the account.
+        iam.PolicyStatement(
+            actions=["logs:CreateLogGroup", "logs:DescribeLogStreams"], resources=[group(""), group(":*")]
+        ),
+        iam.PolicyStatement(actions=write, resources=[group(f":log-stream:{own}*")]),
+        # The streams of a run named like this one, then `-r` and more: `a` must not write to those of `a-r1`.
+        iam.PolicyStatement(effect=iam.Effect.DENY, actions=write, resources=[group(f":log-stream:{own}*-r*-a*/*")]),
     ]

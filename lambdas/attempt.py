@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from muster.contract.aws.metric_names import REPLICA_LAUNCHED
 from muster.control.attempt import AttemptRequest, Launch, attempt
+from muster.control.aws.launcher import Launcher
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import count, logger, metrics, read_event
+from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
+from muster.control.runtime.function_settings import AttemptEnvironment
 
-_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
+_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events", "sts")
+_launcher = Launcher(_plane.clients, read_environment(AttemptEnvironment).launcher_role_arn, _plane.settings.job_prefix)
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -18,7 +21,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, str]:
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:
         replica = _plane.runs.require(request.run).replica(request.rank)
-        launch = attempt(_plane, replica, request)
+        launch = attempt(_plane, _launcher, replica, request)
     except Exception as error:
         logger.exception("failed")
         count("AttemptFailed")

@@ -18,6 +18,7 @@ from infra.functions.event_delivery import EventRule
 from infra.functions.function_table import FUNCTIONS, START_RUNS, FunctionRow
 from infra.functions.handler_function import HandlerFunction, HandlerSettings
 from infra.functions.triggers import TriggerContext
+from infra.launcher_role import LauncherRole
 from infra.policy import Target, policy_statements, service_of_account
 from infra.settings.stack_settings import StackSettings
 
@@ -55,12 +56,17 @@ class ControlFunctions:
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
             Target.JOBS: _job_arns(stack, settings.job_prefix),
+            Target.TRAINING_PLANS: [
+                stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
+                for resource in ("training-plan", "reserved-capacity")
+            ],
             Target.REPLICA_ROLE: [resources.replica_role.role_arn, *settings.replicas.further_role_arns],
             Target.TIMERS: [
                 stack.format_arn(
                     service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"
                 )
             ],
+            Target.BUS: [handlers.bus.event_bus_arn],
             Target.TOPIC: [self.people.topic_arn],
         }
         self._variables = {
@@ -70,6 +76,7 @@ class ControlFunctions:
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
         }
         self._make_ready()
+        LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"])
         self._allow_timers()  # plan passes this role to EventBridge Scheduler
         self._make_ready()
 

@@ -51,7 +51,9 @@ class FunctionRow:
 
 # SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and tokens are stored under
 # control/ only.
-_COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess", "states:SendTaskFailure")
+_COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess")
+_FAIL_TASKS = allow(Target.ANY, "states:SendTaskFailure")
+_EMIT = allow(Target.BUS, "events:PutEvents")
 _WATCH_AND_STOP_JOBS = allow(
     Target.JOBS, "sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"
 )
@@ -81,6 +83,7 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
         _WATCH_AND_STOP_JOBS,
         _LIST_JOBS,
         *_LEAVE_QUEUE,
+        _EMIT,
     )
 
 
@@ -113,6 +116,7 @@ FUNCTIONS = (
             list_under("control/*", "queue/*"),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
             pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),
+            _EMIT,
         ),
     ),
     FunctionRow(
@@ -123,6 +127,7 @@ FUNCTIONS = (
         in_workflow=True,
         statements=(
             *_LEAVE_QUEUE,
+            _FAIL_TASKS,
             read("control/*/plan.json", "control/*/result.json"),
             write("control/*/queue_token.json"),
             list_under("control/*", "queue/*"),
@@ -135,14 +140,12 @@ FUNCTIONS = (
         memory_mb=1024,  # CPU grows with memory: a cold start takes half as long as with 512 MB
         in_workflow=True,
         statements=(
+            # It creates jobs under the launcher role (launcher_role.py), and looks after them under its own.
             *_KEEP_RECORDS,
-            allow(
-                Target.JOBS,
-                *("sagemaker:AddTags", "sagemaker:CreateTrainingJob", "sagemaker:DescribeTrainingJob"),
-                *("sagemaker:ListTags", "sagemaker:StopTrainingJob"),
-            ),
-            pass_role(Target.REPLICA_ROLE, "sagemaker.amazonaws.com"),
+            _WATCH_AND_STOP_JOBS,
             _COMPLETE_TASKS,
+            _FAIL_TASKS,
+            _EMIT,
         ),
     ),
     FunctionRow(
@@ -151,7 +154,7 @@ FUNCTIONS = (
         timeout_seconds=300,  # enough for calls that are throttled when thousands of jobs end at the same time
         memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
         triggers=job_events,
-        statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS),
+        statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS, _EMIT),
     ),
     FunctionRow(
         name="settle",
@@ -197,6 +200,7 @@ FUNCTIONS = (
             Statement(("s3:DeleteObject", "s3:PutObject"), Target.OBJECTS, ("inbox/*.error.txt",)),
             list_under("inbox/*"),
             *START_RUNS,
+            _EMIT,
         ),
     ),
     FunctionRow(

@@ -26,8 +26,8 @@ ASYNC_EVENT_HOURS = 6  # Lambda: the longest that it keeps one
 class ExpiringLogGroup(logs.LogGroup):
     """A log group that keeps its events for `days` (a number that CloudWatch Logs takes) and goes with the stack."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, days: int) -> None:
-        super().__init__(scope, construct_id, removal_policy=RemovalPolicy.DESTROY)
+    def __init__(self, scope: Construct, construct_id: str, *, days: int, name: str | None = None) -> None:
+        super().__init__(scope, construct_id, log_group_name=name, removal_policy=RemovalPolicy.DESTROY)
         # The construct's own parameter is an enum by name; the resource takes the number.
         cast(logs.CfnLogGroup, self.node.default_child).retention_in_days = days
 
@@ -47,7 +47,7 @@ class HandlerSettings:
 class HandlerFunction(Construct):
     """`lambdas.{row.name}.handler` under a role of its own.
 
-    The role allows what the row's statements say, writing the function's own log, its dead letters and Muster's events.
+    The role allows what the row's statements say, writing the function's own log and its dead letters.
     `environment` holds the variables that the row names.
     """
 
@@ -99,6 +99,5 @@ def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list
     return [
         iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]),
         iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
-        iam.PolicyStatement(actions=["events:PutEvents"], resources=[settings.bus.event_bus_arn]),
         *use_key(settings.kms_key_arn),
     ]

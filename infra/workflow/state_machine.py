@@ -53,7 +53,14 @@ class Workflow(Construct):
             },
             role=role.without_policy_updates(),
             logs=sfn.LogOptions(
-                destination=ExpiringLogGroup(self, "Logs", days=settings.watch.log_retention_days),
+                destination=ExpiringLogGroup(
+                    self,
+                    "Logs",
+                    days=settings.watch.log_retention_days,
+                    # Step Functions adds other groups one by one to a policy of the account that has at most 5,120
+                    # characters: in a crowded account the deployment would fail. It allows this prefix as a whole.
+                    name=f"/aws/vendedlogs/states/{stack.stack_name}",
+                ),
                 level=sfn.LogLevel.ERROR,
                 # Inputs hold specs, and specs hold the values of users' environment variables.
                 include_execution_data=False,

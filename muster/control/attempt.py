@@ -20,6 +20,7 @@ from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.aws.jobs import Job, LaunchRefusedError
+from muster.control.aws.launcher import Launcher
 from muster.control.aws.task_tokens import Token, remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
@@ -65,14 +66,14 @@ class _Armed:
     repeated: bool
 
 
-def attempt(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest) -> Launch:
+def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, request: AttemptRequest) -> Launch:
     """Launch or adopt the attempt's job. Complete the token at once where there is nothing to wait for."""
     stopping = replica.run.is_stopping
     armed = _arm(replica, request, stopping=stopping)
     record = armed.record
     if record is None or _is_settled(request, record):
         return _answer(plane, replica, request, record, stopping=stopping)
-    launched = _launch(replica, record, repeated=armed.repeated, stopping=stopping)
+    launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
     if isinstance(launched, Attempt):
         end_attempt(plane, replica, launched)
         return Launch.CONCLUDED
@@ -144,7 +145,9 @@ def _answer(
     return launch
 
 
-def _launch(replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool) -> Launch | Attempt:
+def _launch(
+    launcher: Launcher, replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool
+) -> Launch | Attempt:
     """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created."""
     jobs, current = replica.run.jobs, record.current
     # After an earlier call the job probably exists, so it is looked up first.
@@ -157,7 +160,7 @@ def _launch(replica: ActiveReplica, record: Record, *, repeated: bool, stopping:
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
     try:
-        created = jobs.create(replica.request(record.attempts))
+        created = launcher.jobs(replica.run.plan).create(replica.request(record.attempts))
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = jobs.find(current.job)

@@ -37,7 +37,8 @@ def _row(statement: Statement) -> str:
         for operator, block in sorted(statement.condition.items())
         for key, wanted in sorted(block.items())
     ]
-    cells = (statement.role, _lines(statement.actions), _lines(map(_short, statement.resources)), _lines(conditions))
+    actions = statement.actions if statement.effect == "Allow" else [f"not {action}" for action in statement.actions]
+    cells = (statement.role, _lines(actions), _lines(map(_short, statement.resources)), _lines(conditions))
     return f"| {' | '.join(cells)} |"
 
 

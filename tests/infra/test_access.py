@@ -13,7 +13,9 @@ from tests.support.template import FUNCTIONS, Template, synthesized
 BUCKET = "arn:aws:s3:::BUCKET"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
-ROLES = (*FUNCTIONS, "Workflow", "Replica", "TimerScheduler")
+ROLES = (*FUNCTIONS, "Workflow", "Replica", "TimerScheduler", "Launcher")
+SAGEMAKER = {"iam:PassedToService": "sagemaker.amazonaws.com"}
+STREAMS = "arn:aws:logs:REGION:ACCOUNT:log-group:/aws/sagemaker/TrainingJobs:log-stream:"
 CONTROL_KEYS = [
     "control/run/plan.json",
     "control/run/replicas/0.json",
@@ -45,9 +47,14 @@ def test_the_page_names_every_statement_of_every_role(template: Template) -> Non
     assert shown == access_table(template), "run `python -m tests.infra.access_table` and read the diff"
 
 
+def session(run: str, lineage: str | None = None, **more: str) -> dict[str, str]:
+    """The condition keys of a replica of `run`: its session's tags, and those that `more` names with `_` for `:`."""
+    keys = {key.replace("_", ":"): value for key, value in more.items()}
+    return {"aws:PrincipalTag/MusterRun": run, "aws:PrincipalTag/MusterLineage": lineage or run, **keys}
+
+
 def test_no_action_has_a_wildcard_and_no_resource_is_open_that_the_service_can_name(template: Template) -> None:
     for statement in template.statements:
-        assert statement.effect == "Allow"
         assert not [action for action in statement.actions if "*" in action]
         if "*" in statement.resources:
             assert set(statement.actions) <= NO_RESOURCE_LEVEL, statement
@@ -58,27 +65,97 @@ def test_no_action_has_a_wildcard_and_no_resource_is_open_that_the_service_can_n
     "action", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:GetObjectVersion", "s3:AbortMultipartUpload"]
 )
 def test_a_replica_reaches_nothing_of_the_control_plane(template: Template, action: str, key: str) -> None:
-    assert not template.allows("Replica", action, f"{BUCKET}/{key}")
+    assert not template.allows("Replica", action, f"{BUCKET}/{key}", session("run"))
 
 
 def test_a_replica_has_what_it_trains_with_and_cannot_change_its_inputs(template: Template) -> None:
-    for prefix in ("rendezvous", "checkpoints", "output"):
-        assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/run/x")
-        assert template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/run/x")
-        assert template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": f"{prefix}/run/"})
-    for prefix in ("runs", "source"):
-        assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/x")
-        assert not template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/x")
-        assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/{prefix}/x")
-    assert template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/rendezvous/run/x")
-    assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/output/run/x")
+    """A continuation works in the rendezvous and on the checkpoints of the lineage's first run."""
+    keys = session("run-x1", "run")
+    for prefix in ("rendezvous/run", "checkpoints/run", "output/run-x1"):
+        assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/x", keys)
+        assert template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/x", keys)
+        assert template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": f"{prefix}/"})
+    for prefix in ("runs/run-x1", "source"):
+        assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{prefix}/x", keys)
+        assert not template.allows("Replica", "s3:PutObject", f"{BUCKET}/{prefix}/x", keys)
+        assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/{prefix}/x", keys)
+    for prefix in ("rendezvous/run", "checkpoints/run"):
+        assert template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/{prefix}/x", keys)
+    assert not template.allows("Replica", "s3:DeleteObject", f"{BUCKET}/output/run-x1/x", keys)
 
 
-def test_a_replica_lists_its_prefixes_only_but_learns_that_a_key_is_missing(template: Template) -> None:
-    for prefix in ("control/", "control/run/", "runs/", ""):
-        assert not template.allows("Replica", "s3:ListBucket", BUCKET, {"s3:prefix": prefix})
-    # S3 asks this, without a prefix, before it answers 404 rather than 403.
-    assert template.allows("Replica", "s3:ListBucket", BUCKET)
+@pytest.mark.parametrize("keys", [session("run"), session("run-x1", "run"), session("ru"), session("r", "run2"), {}])
+@pytest.mark.parametrize("prefix", ["rendezvous/run1", "checkpoints/run1", "output/run1", "runs/run1", "runs/run1-x1"])
+def test_a_replica_reaches_nothing_of_another_run(template: Template, prefix: str, keys: dict[str, str]) -> None:
+    """Whatever the names have in common, and also without tags."""
+    for action in ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload"):
+        assert not template.allows("Replica", f"s3:{action}", f"{BUCKET}/{prefix}/x", keys)
+    for listed in (f"{prefix}/", prefix, prefix.partition("/")[0], ""):
+        assert not template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": listed})
+
+
+def test_a_replica_lists_nothing_whose_name_it_does_not_know(template: Template) -> None:
+    digest = "0123456789abcdef" * 4
+    for prefix in ("control/", "control/run/", "runs/", "source/", f"source/{digest[:63]}", ""):
+        assert not template.allows("Replica", "s3:ListBucket", BUCKET, session("run", s3_prefix=prefix))
+    assert not template.allows("Replica", "s3:ListBucket", BUCKET, session("run"))
+    # SageMaker lists a channel by its whole key.
+    archive = f"source/{digest}.tar.gz"
+    assert template.allows("Replica", "s3:ListBucket", BUCKET, session("run", s3_prefix=archive))
+
+
+def test_a_bucket_that_another_account_has_taken_over_is_left_alone(template: Template) -> None:
+    foreign = {"aws:ResourceAccount": "999999999999"}
+    named = [item for item in template.statements for resource in item.resources if resource.startswith(BUCKET)]
+    assert len(named) > 40
+    for item in named:
+        assert item.condition["StringEquals"]["aws:ResourceAccount"] == "ACCOUNT", item
+    assert not template.allows("Settle", "s3:GetObject", f"{BUCKET}/control/run/plan.json", foreign)
+    assert template.allows("Settle", "s3:GetObject", f"{BUCKET}/control/run/plan.json")
+
+
+@pytest.mark.parametrize(
+    ("run", "job", "allowed"),
+    [
+        ("a", "muster-a-r0-a1", True),
+        ("a", "muster-a-r12-a300", True),
+        ("a", "muster-b-r0-a1", False),
+        ("a", "muster-ab-r0-a1", False),
+        ("a", "muster-a-b-r0-a1", False),
+        # Names that go on as the names of the run's own jobs do.
+        ("a", "muster-a-r1-r0-a1", False),
+        ("a", "muster-a-r-r0-a1", False),
+        ("a", "muster-a-r0-a1-r0-a1", False),
+        ("a-r1", "muster-a-r1-r0-a1", True),
+        ("a-r1", "muster-a-r1-a1", False),
+        ("a-r0-a1", "muster-a-r0-a1-r0-a1", True),
+        ("a", "other-a-r0-a1", False),
+    ],
+)
+def test_a_replica_writes_the_log_streams_of_its_own_runs_jobs(
+    template: Template, run: str, job: str, allowed: bool
+) -> None:
+    stream = f"{STREAMS}{job}/algo-1-1763769600000"
+    for action in ("logs:CreateLogStream", "logs:PutLogEvents"):
+        assert template.allows("Replica", action, stream, session(run)) == allowed
+        assert not template.allows("Replica", action, stream)
+
+
+def test_a_replica_cannot_write_what_the_alarms_read(template: Template) -> None:
+    watched = {
+        metric["Namespace"]
+        for alarm in template.of_type("AWS::CloudWatch::Alarm").values()
+        for metric in [
+            alarm["Properties"],
+            *(m["MetricStat"]["Metric"] for m in alarm["Properties"].get("Metrics", [])),
+        ]
+        if "Namespace" in metric
+    }
+    assert "Muster" in watched
+    for namespace in watched:
+        assert not template.allows("Replica", "cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": namespace})
+    own = {"cloudwatch:namespace": "/aws/sagemaker/TrainingJobs"}
+    assert template.allows("Replica", "cloudwatch:PutMetricData", "*", own)
 
 
 def test_a_replica_reads_the_packages_of_all_versions_and_only_plan_writes_them(template: Template) -> None:
@@ -99,17 +176,51 @@ def test_only_sagemaker_of_this_account_takes_on_the_replica_role(template: Temp
     [trust] = template.resolve(role["Properties"]["AssumeRolePolicyDocument"])["Statement"]
     assert trust["Principal"] == {"Service": "sagemaker.amazonaws.com"}
     assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": "ACCOUNT"}}
+    assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"]
 
 
-def test_only_attempt_launches_jobs_and_only_ours_with_only_the_replica_role(template: Template) -> None:
+def test_only_the_launcher_role_creates_jobs_and_only_ours_with_only_the_replica_role(template: Template) -> None:
     create, ours, foreign = "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1", f"{JOBS}/other-run-r0-a1"
-    assert [role for role in ROLES if template.allows(role, create, ours)] == ["Attempt"]
-    assert not [role for role in ROLES if template.allows(role, create, foreign)]
-    sagemaker = {"iam:PassedToService": "sagemaker.amazonaws.com"}
+    for action in (create, "sagemaker:AddTags"):
+        assert [role for role in ROLES if template.allows(role, action, ours)] == ["Launcher"]
+        assert not [role for role in ROLES if template.allows(role, action, foreign)]
     replica = "arn:aws:iam::ACCOUNT:role/Replica"
-    assert [role for role in ROLES if template.allows(role, "iam:PassRole", replica, sagemaker)] == ["Attempt"]
-    assert not template.allows("Attempt", "iam:PassRole", replica, {"iam:PassedToService": "lambda.amazonaws.com"})
-    assert not template.allows("Attempt", "iam:PassRole", "arn:aws:iam::ACCOUNT:role/Admin", sagemaker)
+    assert [role for role in ROLES if template.allows(role, "iam:PassRole", replica, SAGEMAKER)] == ["Launcher"]
+    assert not template.allows("Launcher", "iam:PassRole", replica, {"iam:PassedToService": "lambda.amazonaws.com"})
+    assert not template.allows("Launcher", "iam:PassRole", "arn:aws:iam::ACCOUNT:role/Admin", SAGEMAKER)
+
+
+def test_a_job_can_use_a_training_plan(template: Template) -> None:
+    """CreateTrainingJob is then allowed only with rights on the plan and on what it reserves."""
+    for resource in ("training-plan/p4d-week-3", "reserved-capacity/abc"):
+        arn = f"arn:aws:sagemaker:REGION:ACCOUNT:{resource}"
+        assert [role for role in ROLES if template.allows(role, "sagemaker:CreateTrainingJob", arn)] == ["Launcher"]
+        assert not template.allows("Launcher", "sagemaker:AddTags", arn)
+
+
+def test_only_attempt_assumes_the_launcher_role_and_only_with_both_tags(template: Template) -> None:
+    launcher = "arn:aws:iam::ACCOUNT:role/Launcher"
+    for action in ("sts:AssumeRole", "sts:TagSession"):
+        assert [role for role in ROLES if template.allows(role, action, launcher)] == ["Attempt"]
+    [role] = [role for name, role in template.of_type("AWS::IAM::Role").items() if name.startswith("Launcher")]
+    [trust] = template.resolve(role["Properties"]["AssumeRolePolicyDocument"])["Statement"]
+    assert trust["Principal"] == {"AWS": "arn:aws:iam::ACCOUNT:role/Attempt"}
+    assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"]
+    assert trust["Condition"] == {
+        "ForAllValues:StringEquals": {"aws:TagKeys": ["MusterLineage", "MusterRun"]},
+        "StringLike": {"aws:RequestTag/MusterLineage": "?*", "aws:RequestTag/MusterRun": "?*"},
+    }
+
+
+def test_only_functions_that_emit_events_may_and_only_those_that_report_their_own_failure_fail_tasks(
+    template: Template,
+) -> None:
+    bus = "arn:aws:events:REGION:ACCOUNT:event-bus/Events"
+    emitting = ["Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start"]
+    assert [role for role in ROLES if template.allows(role, "events:PutEvents", bus)] == emitting
+    assert [role for role in ROLES if template.allows(role, "states:SendTaskFailure", "*")] == ["Attempt", "Admit"]
+    completing = ["Attempt", "React", "Stop", "Settle", "Sweep", "Admit"]
+    assert [role for role in ROLES if template.allows(role, "states:SendTaskSuccess", "*")] == completing
 
 
 @pytest.mark.parametrize("action", ["StopTrainingJob", "DescribeTrainingJob", "ListTags", "AddTags"])
@@ -168,10 +279,19 @@ def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(
         "security-group/sg-2": False,
     }.items():
         assert with_defaults.allows("Replica", "ec2:CreateNetworkInterface", f"{ec2}{resource}") == allowed
+    # A subnet that another account shares bears that account's id.
+    for resource, allowed in {
+        "subnet/subnet-1": True,
+        "subnet/subnet-2": False,
+        "network-interface/eni-1": False,
+    }.items():
+        arn = f"arn:aws:ec2:REGION:999999999999:{resource}"
+        assert with_defaults.allows("Replica", "ec2:CreateNetworkInterface", arn) == allowed
     assert with_defaults.allows("Replica", "ec2:DescribeSubnets", "*")
     assert [role for role in ROLES if with_defaults.allows(role, "kms:Decrypt", KEY)] == [
         *("Stop", "Settle", "Sweep", "Replica")
     ]
+    assert [role for role in ROLES if with_defaults.allows(role, "kms:Encrypt", KEY)] == ["Replica"]
     grant = {"kms:GrantIsForAWSResource": "true"}
     assert [role for role in ROLES if with_defaults.allows(role, "kms:CreateGrant", KEY, grant)] == ["Replica"]
     assert not with_defaults.allows("Replica", "kms:CreateGrant", KEY, {"kms:GrantIsForAWSResource": "false"})
@@ -180,12 +300,12 @@ def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(
     assert bucket["Properties"]["BucketName"] == "team-rendezvous"
 
 
-def test_a_role_of_the_deployments_own_is_the_only_one_that_attempt_can_give(tmp_path: Path) -> None:
+def test_a_role_of_the_deployments_own_is_the_only_one_that_a_job_can_get(tmp_path: Path) -> None:
     role = "arn:aws:iam::123456789012:role/team/training"
     template = synthesized(tmp_path, replicas={"role_arn": role})
     assert not [item for item in template.statements if item.role == "Replica"]
     passing = [item for item in template.statements if "iam:PassRole" in item.actions]
-    assert [(item.role, item.resources) for item in passing if item.role != "Plan"] == [("Attempt", (role,))]
+    assert [(item.role, item.resources) for item in passing if item.role != "Plan"] == [("Launcher", (role,))]
     # What plan passes is for timers, and to the scheduler only.
     assert not template.allows("Plan", "iam:PassRole", role, {"iam:PassedToService": "scheduler.amazonaws.com"})
     assert template.resolve(template.body["Outputs"]["ReplicaRoleArn"]["Value"]) == role
@@ -194,5 +314,5 @@ def test_a_role_of_the_deployments_own_is_the_only_one_that_attempt_can_give(tmp
 def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:
     template = synthesized(tmp_path, stack={"job_prefix": "TeamA"})
     for name in ("TeamA-run-r0-a1", "teama-run-r0-a1"):
-        assert template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/{name}")
-    assert not template.allows("Attempt", "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1")
+        assert template.allows("Launcher", "sagemaker:CreateTrainingJob", f"{JOBS}/{name}")
+    assert not template.allows("Launcher", "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1")

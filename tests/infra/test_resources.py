@@ -46,12 +46,17 @@ def test_what_a_run_leaves_in_the_rendezvous_is_kept_and_only_becomes_cheaper(te
     assert {rule["Status"] for rule in rules} == {"Enabled"}
 
 
-@pytest.mark.parametrize("kind", ["AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"])
-def test_plain_http_is_refused(template: Template, kind: str) -> None:
-    denials = [item for item in template.one(kind)["PolicyDocument"]["Statement"] if item["Effect"] == "Deny"]
-    insecure = [item for item in denials if item.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}]
-    assert insecure
-    assert insecure[0]["Principal"] == {"AWS": "*"}
+@pytest.mark.parametrize(
+    ("kind", "count"), [("AWS::S3::BucketPolicy", 1), ("AWS::SQS::QueuePolicy", 1), ("AWS::SNS::TopicPolicy", 2)]
+)
+def test_plain_http_is_refused(template: Template, kind: str, count: int) -> None:
+    policies = [template.resolve(policy["Properties"])["PolicyDocument"] for policy in template.of_type(kind).values()]
+    assert len(policies) == count
+    for policy in policies:
+        denials = [item for item in policy["Statement"] if item["Effect"] == "Deny"]
+        insecure = [item for item in denials if item.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}]
+        assert insecure
+        assert insecure[0]["Principal"] in ({"AWS": "*"}, "*")
 
 
 def test_the_bucket_refuses_to_overwrite_what_is_written_once_and_unconditional_writes_of_records(
@@ -64,8 +69,10 @@ def test_the_bucket_refuses_to_overwrite_what_is_written_once_and_unconditional_
     for statement in (once, compared):
         assert (statement["Effect"], statement["Principal"]) == ("Deny", {"AWS": "*"})
         assert statement["Action"] == "s3:PutObject"
-    assert once["Condition"] == {"Null": {"s3:if-none-match": "true"}}
-    assert compared["Condition"] == {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}}
+    # Not the parts of a multipart upload, which cannot have these headers.
+    creation = {"Bool": {"s3:ObjectCreationOperation": "true"}}
+    assert once["Condition"] == {"Null": {"s3:if-none-match": "true"}, **creation}
+    assert compared["Condition"] == {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}, **creation}
     assert "arn:aws:s3:::BUCKET/source/*" in compared["Resource"]
     # What the control plane may write is held by one of the two.
     written = [
@@ -138,6 +145,11 @@ def test_a_function_writes_into_a_log_group_that_expires(template: Template, nam
     groups = {construct_name(key): group for key, group in template.of_type("AWS::Logs::LogGroup").items()}
     assert groups[name]["Properties"]["RetentionInDays"] == 90
     assert groups["Workflow"]["Properties"]["RetentionInDays"] == 90
+
+
+def test_step_functions_may_write_the_workflow_s_log_without_a_policy_of_the_account(template: Template) -> None:
+    [group] = [g for key, g in template.of_type("AWS::Logs::LogGroup").items() if construct_name(key) == "Workflow"]
+    assert template.resolve(group["Properties"])["LogGroupName"] == "/aws/vendedlogs/states/Muster"
 
 
 def test_functions_have_the_variables_that_they_need(template: Template) -> None:

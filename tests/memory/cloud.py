@@ -17,6 +17,7 @@ from tests.memory.notifications import Notifications
 from tests.memory.s3 import S3
 from tests.memory.scheduler import Scheduler
 from tests.memory.sns import Sns
+from tests.memory.sts import Sts
 from tests.memory.training import Training
 from tests.memory.workflow import Workflow
 
@@ -42,6 +43,7 @@ class MemoryCloud:
         self.events = Events(self.clock)
         self.scheduler = Scheduler(self.clock, ACCOUNT, REGION)
         self.sns = Sns()
+        self.sts = Sts(self.clock)
         self.s3.add_bucket(bucket)
         self._operations: dict[str, dict[str, Operation]] = {
             "s3": self.s3.operations,
@@ -50,11 +52,15 @@ class MemoryCloud:
             "events": self.events.operations,
             "scheduler": self.scheduler.operations,
             "sns": self.sns.operations,
+            "sts": self.sts.operations,
         }
 
-    def client(self, service: str) -> Any:
-        """A client, as `boto3.client(service)`; of every operation that this AWS has."""
-        return MemoryClient(service, self.calls, self._operations[service])
+    def client(self, service: str, access_key: str | None = None) -> Any:
+        """A client, as `boto3.client(service)`; of every operation that this AWS has. `access_key`: of a session."""
+        operations = self._operations[service]
+        if access_key is not None:
+            operations = {name: self.sts.in_session(access_key, name, one) for name, one in operations.items()}
+        return MemoryClient(service, self.calls, operations)
 
 
 class MemoryClient:

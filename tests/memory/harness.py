@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
@@ -16,6 +16,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
+from muster.control.aws.launcher import Launcher
 from muster.control.aws.task_tokens import workflow_state
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import Deployment, PlanRequest, make_plan
@@ -28,10 +29,14 @@ from muster.control.runtime.time_budget import TimeBudget
 from tests.memory.cloud import ACCOUNT, MemoryCloud
 from tests.memory.workflow import Answer
 
+if TYPE_CHECKING:
+    from mypy_boto3_sts.type_defs import CredentialsTypeDef
+
 BUS = "muster-bus"
 PREFIX = "muster"
 RUN = "one"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/replica"
+LAUNCHER_ROLE = f"arn:aws:iam::{ACCOUNT}:role/launcher"
 PACKAGE = Path(__file__)
 """Some file in place of the replica package."""
 SPEC = {"replicas": 1, "trainer": "package.module:train", "image": "image:1", "instance_type": "ml.m5.large"}
@@ -42,7 +47,11 @@ class MemoryClients(Clients):
 
     def __init__(self, cloud: MemoryCloud, services: tuple[Service, ...] = get_args(Service)) -> None:
         # Clients keeps each client in the attribute of its name: one that is there already is not made.
-        vars(self).update({name: cloud.client(name) for name in services})
+        vars(self).update({name: cloud.client(name) for name in services}, cloud=cloud)
+
+    def sagemaker_in(self, credentials: CredentialsTypeDef) -> Any:
+        """SageMaker in a session."""
+        return self.cloud.client("sagemaker", credentials["AccessKeyId"])
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__("__dict__")
@@ -65,6 +74,7 @@ class ControlHarness:
             self.environment["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(cap)
         settings = read_environment(FunctionEnvironment, self.environment)
         self.plane = ControlPlane(settings, MemoryClients(self.cloud))
+        self.launcher = Launcher(self.plane.clients, LAUNCHER_ROLE, PREFIX)
         self.executions = Executions(self.plane.clients.stepfunctions, self.cloud.workflow.machine_arn)
         place = Place(bucket=self.cloud.bucket, role_arn=ROLE, job_prefix=PREFIX)
         self.deployment = Deployment(place, StackDefaults(), ReplicaPackage(PACKAGE))
@@ -121,7 +131,7 @@ class ControlHarness:
 
     def attempt(self, request: AttemptRequest) -> Launch:
         """Call attempt with this request."""
-        return attempt(self.plane, self.plane.runs.require(request.run).replica(request.rank), request)
+        return attempt(self.plane, self.launcher, self.plane.runs.require(request.run).replica(request.rank), request)
 
     def answer(self, rank: int = 0, run: str = RUN) -> dict[str, Any] | None:
         """With what the replica's workflow, which waits on the record's token, continues; None while it waits."""

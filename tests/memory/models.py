@@ -20,7 +20,11 @@ from muster.local.sagemaker.request_validation import violations
 _session = cache(botocore.session.get_session)
 _validator = ParamValidator()
 # The models' patterns are Java's.
-_CLASSES = {r"\p{ASCII}": r"[\x00-\x7f]"}
+_CLASSES = {
+    r"\p{ASCII}": r"[\x00-\x7f]",
+    r"\p{L}\p{Z}\p{N}_": r"\w\s",
+    r"\u{10000}-\u{10FFFF}": "\U00010000-\U0010ffff",
+}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "character": str,

@@ -59,18 +59,28 @@ class Statement:
     resources: tuple[str, ...]
     condition: Mapping[str, Mapping[str, str | Sequence[str]]]
 
-    def allows(self, action: str, resource: str, context: Mapping[str, str]) -> bool:
-        """Whether this statement allows the request; `context` are its condition keys."""
+    def applies(self, action: str, resource: str, context: Mapping[str, str]) -> bool:
+        """Whether this statement is about the request; `context` are its condition keys."""
         return (
-            self.effect == "Allow"
-            and any(matches(action, pattern, ignore_case=True) for pattern in self.actions)
-            and any(matches(resource, pattern) for pattern in self.resources)
+            any(matches(action, pattern, ignore_case=True) for pattern in self.actions)
+            and any(matches(resource, pattern) for pattern in _known(self.resources, context))
             and all(
-                _holds(operator, context.get(key), wanted)
+                _holds(operator, context.get(key), list(_known(_strings(wanted), context)))
                 for operator, block in self.condition.items()
                 for key, wanted in block.items()
             )
         )
+
+
+def _known(values: Sequence[str], context: Mapping[str, str]) -> Iterator[str]:
+    """`values` with their policy variables replaced; those with a variable that the request does not have are left out.
+
+    IAM lets nothing match a variable without a value.
+    """
+    for value in values:
+        variables = re.findall(r"\$\{([^}]+)\}", value)
+        if all(variable in context for variable in variables):
+            yield re.sub(r"\$\{([^}]+)\}", lambda found: context[found[1]], value)
 
 
 def matches(value: str, pattern: str, *, ignore_case: bool = False) -> bool:
@@ -115,7 +125,7 @@ class Template:
             return value
         if len(value) == 1:
             [(function, argument)] = value.items()
-            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub", "Fn::FindInMap"}:
+            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub", "Fn::FindInMap", "Fn::If"}:
                 return self._call(function, argument)
         return {key: self.resolve(item) for key, item in value.items()}
 
@@ -124,6 +134,10 @@ class Template:
             return _PSEUDO.get(argument) or self._physical(argument, "Ref")
         if function == "Fn::GetAtt":
             return self._physical(*argument)
+        if function == "Fn::If":
+            return str(
+                self.resolve(argument[2])
+            )  # no condition of the stack holds in the partition aws's first regions
         if function == "Fn::FindInMap":
             name, first, second = argument
             return str(self.body["Mappings"][name][self.resolve(first)][self.resolve(second)])
@@ -179,16 +193,16 @@ class Template:
             )
 
     def allows(self, role: str, action: str, resource: str, context: Mapping[str, str] | None = None) -> bool:
-        """Whether `role` may do `action` on `resource`."""
-        return any(
-            statement.allows(action, resource, context or {}) for statement in self.statements if statement.role == role
-        )
+        """Whether `role` may do `action` on `resource`, which belongs to the stack's account if `context` is silent."""
+        keys = {"aws:ResourceAccount": "ACCOUNT", **(context or {})}
+        effects = {one.effect for one in self.statements if one.role == role and one.applies(action, resource, keys)}
+        return effects == {"Allow"}
 
 
 # The constructs that infra/stack.py composes; a logical id begins with one of them.
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
-    *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit"),
+    *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit", "Launcher"),
     *("Workflow", "Health", "Dashboard"),
 )
 

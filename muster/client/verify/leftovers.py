@@ -14,7 +14,6 @@ from muster.client.verify.bucket_checks import LifecycleRule, expiry_days
 from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, info, judged, ok
 from muster.contract.layout import RunLayout
-from muster.contract.names import run_job_prefix
 
 JOBS, SCHEDULES, OBJECTS = "nothing-runs", "schedules-left", "objects-left"
 
@@ -92,10 +91,8 @@ def _kept_text(item: Kept) -> str:
 
 def _running(account: Account, run: str, poll_seconds: float) -> tuple[str, ...]:
     deadline = time.monotonic() + JOBS_END_WITHIN_SECONDS
-    name = run_job_prefix(account.cloud.stack.job_prefix, run)
     while True:
-        jobs = [job for job in account.cloud.jobs.of_run(run) if not job.has_ended]
-        running = tuple(job.name for job in jobs if job.name.startswith(name))
+        running = tuple(str(job.name) for job in account.cloud.jobs.active() if job.name.run == run)
         if not running or time.monotonic() > deadline:
             return running
         time.sleep(poll_seconds)

@@ -40,6 +40,8 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "RetryStrategy": spec.retry_strategy and spec.retry_strategy.request(),
         **spec.access_request(),
         **spec.observation_request(),
+        # The job's sessions get the tags of the session that creates it (contract.aws.session_tags).
+        "SessionChainingConfig": {"EnableSessionTagChaining": True},
         "Environment": {
             **spec.environment,
             ENV_DOCUMENT: s3_uri(place.bucket, layout.document),

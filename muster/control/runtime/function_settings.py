@@ -40,6 +40,14 @@ class PlanEnvironment(FunctionEnvironment):
     ]
 
 
+class AttemptEnvironment(FunctionEnvironment):
+    """The additional environment of the function attempt."""
+
+    launcher_role_arn: Annotated[
+        str, Field(alias="MUSTER_LAUNCHER_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ]
+
+
 class ExecutionsEnvironment(FunctionEnvironment):
     """The additional environment of sweep and start."""
 

@@ -27,7 +27,7 @@ _LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
 # Between two checks of EventBridge Scheduler's clock: MiniStack's own ten seconds would be the longest wait of a test.
 _TICK_SECONDS = 0.5
 
-_ObjectContext = Callable[[str, object, str, Mapping[str, str]], dict[str, object]]
+_ObjectContext = Callable[[str, Mapping[str, object], str, Mapping[str, str]], dict[str, object]]
 _Response = tuple[int, dict[str, str], bytes]
 
 
@@ -163,12 +163,20 @@ def _with_replayed_starts(
 
 
 def _with_write_conditions(object_context: _ObjectContext) -> _ObjectContext:
-    """Give policies the keys s3:if-none-match and s3:if-match of a write, which MiniStack does not have."""
+    """Give policies the keys of a write that MiniStack does not have.
 
-    def context(action: str, query: object, path: str, headers: Mapping[str, str]) -> dict[str, object]:
+    These are s3:if-none-match, s3:if-match, and s3:ObjectCreationOperation, which is false for a request that begins a
+    multipart upload or sends a part of it.
+    """
+
+    def context(action: str, query: Mapping[str, object], path: str, headers: Mapping[str, str]) -> dict[str, object]:
+        found = object_context(action, query, path, headers)
+        if action != "s3:PutObject":
+            return found
         conditions = {name: headers[name] for name in ("if-none-match", "if-match") if headers.get(name)}
-        written = {f"s3:{name}": value for name, value in conditions.items()} if action == "s3:PutObject" else {}
-        return {**object_context(action, query, path, headers), **written}
+        creates = "uploads" not in query and "partNumber" not in query
+        written = {f"s3:{name}": value for name, value in conditions.items()}
+        return {**found, **written, "s3:ObjectCreationOperation": str(creates).lower()}
 
     return context
 

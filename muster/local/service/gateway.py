@@ -9,6 +9,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from xml.sax.saxutils import escape
 
 from ministack.app import app as ministack_application
@@ -27,8 +28,9 @@ from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
 from muster.local.service import service_quotas
 from muster.local.service.admin_api import AdminApi, Books
+from muster.local.service.hidden_keys import HidingSend, reads_object
 from muster.local.service.http_request import EndpointRequest, break_off, discard
-from muster.local.service.recognition import recognise, resources, signed_region
+from muster.local.service.recognition import bucket_of, recognise, resources, signed_region
 
 # MiniStack answers these to every caller: its own interface, the metadata and credentials of instances and containers,
 # an image registry, the pages of user pools. Only what CloudFormation calls back stays reachable.
@@ -96,8 +98,20 @@ class Gateway:
         elif target == f"{service_quotas.TARGET}ListServiceQuotas":
             response = await self._list_quotas(request)
             await response(request.scope, request.receive, send)
+        elif reads_object(call):
+            # Read now, because the check of the caller's rights reads it when the request has been served.
+            await request.body()
+            await ministack_application(
+                request.scope, request.replay, HidingSend(send, partial(self._may_list, request))
+            )
         else:
             await ministack_application(request.scope, request.replay, send)
+
+    async def _may_list(self, request: EndpointRequest) -> bool:
+        """Whether the caller of a request for an object may list the object's bucket, without a prefix."""
+        await callers.admit(request, self.account)
+        bucket = f"arn:{self.account.partition}:s3:::{bucket_of(request)}"
+        return callers.refusal_of(request, self.account, "s3:ListBucket", bucket, {}) is None
 
     async def _train(self, request: EndpointRequest, operation: str) -> Response:
         """The answer to a call of SageMaker in the JSON 1.1 protocol."""

@@ -61,6 +61,11 @@ def _string_members(body: bytes) -> list[str]:
     return [value for value in document.values() if isinstance(value, str)] if isinstance(document, dict) else []
 
 
+def bucket_of(request: EndpointRequest) -> str:
+    """The bucket that an S3 request names."""
+    return (_bucket_prefix(request) + unquote(request.path).lstrip("/")).partition("/")[0]
+
+
 def _bucket_prefix(request: EndpointRequest) -> str:
     """`bucket/` for a virtual-hosted S3 request, nothing for path style."""
     host = request.headers.get("host", "").split(":")[0]

@@ -20,6 +20,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, Perm
 from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
+from muster.replica.store.missing_objects import MissingObjects
 from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.transport import (
     PART_BYTES,
@@ -62,6 +63,7 @@ class S3ObjectStore(Store):
         self._bucket = bucket
         self._prefix = prefix
         self.client = _client(bucket)
+        self._missing = MissingObjects(self.client)
 
     def create(self, key: str, body: Bytes) -> None:
         """PUT with If-None-Match: *. S3 answers 412 if the object exists.
@@ -81,7 +83,8 @@ class S3ObjectStore(Store):
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless the whole object is requested."""
-        return self._call(key, lambda: self._get(self._prefix + key, start, stop))
+        path = self._prefix + key
+        return self._call(key, lambda: self._missing.found(path, lambda: self._get(path, start, stop)))
 
     def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
         """GET, yielding the body while it arrives. After a broken connection a new one continues at the same place.
@@ -106,7 +109,7 @@ class S3ObjectStore(Store):
     def exists(self, key: str) -> bool:
         """HEAD."""
         try:
-            self._call(key, lambda: obstore.head(self.client, self._prefix + key))
+            self._call(key, lambda: self._head(self._prefix + key))
         except ObjectMissingError:
             return False
         return True
@@ -133,6 +136,9 @@ class S3ObjectStore(Store):
                 break
         return found
 
+    def _head(self, path: str) -> ObjectMeta:
+        return self._missing.found(path, lambda: obstore.head(self.client, path))
+
     def _get(self, path: str, start: int, stop: int | None) -> Part:
         if start == 0 and stop is None:
             result = obstore.get(self.client, path)
@@ -141,6 +147,8 @@ class S3ObjectStore(Store):
                 result = obstore.get(
                     self.client, path, options={"range": {"offset": start} if stop is None else (start, stop)}
                 )
+            except PermissionDeniedError:
+                raise
             except BaseError:
                 meta = obstore.head(self.client, path)
                 if _ends_before(meta, start):
@@ -151,8 +159,11 @@ class S3ObjectStore(Store):
     def _open(self, key: str, start: int, stop: int) -> Iterable[Buffer]:
         """The body of a ranged GET, in the pieces in which it arrives."""
         path = self._prefix + key
+        get = partial(obstore.get, self.client, path, options={"range": (start, stop)})
         try:
-            return obstore.get(self.client, path, options={"range": (start, stop)}).stream(STREAM_BYTES)
+            return self._missing.found(path, get).stream(STREAM_BYTES)
+        except PermissionDeniedError:
+            raise
         except BaseError:
             if _ends_before(obstore.head(self.client, path), start):
                 return ()
@@ -163,7 +174,7 @@ class S3ObjectStore(Store):
             obstore.put(self.client, path, body, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
             try:
-                obstore.head(self.client, path)
+                self._head(path)
             except FileNotFoundError:
                 raise GenericError(_first_line(error)) from None
             raise

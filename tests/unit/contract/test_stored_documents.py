@@ -76,6 +76,16 @@ def read(kind: type[StoredDocument], fields: dict[str, Any]) -> Any:
     return kind.from_json(json.dumps(fields), "s3://bucket/key")
 
 
+def changed(before: Any, after: Any, at: str = "") -> list[str]:
+    """The paths at which `after` does not have what `before` has; it may have more fields, with their defaults."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [path for name, item in before.items() for path in changed(item, after.get(name), f"{at}.{name}")]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [path for index, (one, other) in pairs for path in changed(one, other, f"{at}[{index}]")]
+    return [] if before == after else [at]
+
+
 def written(document: StoredDocument) -> dict[str, Any]:
     return dict(json.loads(document.to_json()))
 
@@ -86,13 +96,13 @@ def test_every_form_of_a_document_has_a_sample_that_today_s_code_reads(kind: typ
     for number in range(1, len(kind.steps) + 2):
         after = written(read(kind, sample(kind, number)))
         assert {name: after[name] for name in form} == form, "the defaults of the class are those of its form"
-    assert written(read(kind, sample(kind))) == sample(kind)
+    assert changed(sample(kind), written(read(kind, sample(kind)))) == []
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.__name__ != "StackDefaults"], ids=lambda k: k.__name__)
 def test_what_a_newer_version_has_added_is_kept_and_written_back(kind: type[StoredDocument]) -> None:
     newer = enlarged(sample(kind))
-    assert written(read(kind, newer)) == newer
+    assert changed(newer, written(read(kind, newer))) == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

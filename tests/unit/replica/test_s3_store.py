@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.replica.store import missing_objects as s3_missing
 from muster.replica.store import s3_store
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
@@ -76,11 +77,77 @@ def test_a_conflict_with_a_create_that_fails_is_tried_again(monkeypatch: pytest.
     assert [method for method, _, _ in script.requests] == ["PUT", "HEAD", "PUT"]
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_denial_is_not_tried_again(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(Answer(status)) as script, pytest.raises(StoreDeniedError):
+def test_a_denial_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(401)) as script, pytest.raises(StoreDeniedError):
         scripted_store(script, monkeypatch).read("key")
     assert len(script.requests) == 1
+
+
+# --- callers that may not list the whole bucket get 403 where there is no object -----------------------------------
+
+
+def listing(*keys: str) -> Answer:
+    """The answer to a LIST."""
+    entries = "".join(
+        f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>5</Size></Contents>"
+        for key in keys
+    )
+    body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+    return Answer(body=body.encode(), headers={"Content-Type": "application/xml"})
+
+
+DENIED = Answer(403)
+
+
+@pytest.mark.parametrize("found", [(), ("prefix/folder/keys", "prefix/folder/kez")])
+def test_a_403_for_a_key_that_a_listing_does_not_show_means_missing(
+    found: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted(DENIED, listing(*found)) as script, pytest.raises(ObjectMissingError):
+        scripted_store(script, monkeypatch).read("folder/key")
+    [_, (method, path, _)] = script.requests
+    assert (method, path.partition("?")[0]) == ("GET", "/bucket")
+    # The folder, which the role may list, and no more of it than the key needs.
+    assert "prefix=prefix%2Ffolder%2F" in path
+    assert "start-after=prefix%2Ffolder%2Fke" in path
+
+
+@pytest.mark.parametrize("answers", [(DENIED, listing("prefix/key")), (DENIED, DENIED)])
+def test_a_403_for_a_key_that_exists_or_that_may_not_be_listed_is_a_denial(
+    answers: tuple[Answer, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ask in (lambda store: store.read("key"), lambda store: store.exists("key"), lambda store: store.read("key", 3)):
+        with scripted(*answers) as script, pytest.raises(StoreDeniedError):
+            ask(scripted_store(script, monkeypatch))
+        assert len(script.requests) == 2
+
+
+def test_a_store_that_has_read_an_object_takes_a_403_for_a_missing_one_and_looks_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("muster.replica.store.missing_objects.time.monotonic", lambda: now)
+    with scripted(OK, DENIED, listing(), DENIED, DENIED, DENIED, listing("prefix/key")) as script:
+        store = scripted_store(script, monkeypatch)
+        store.read("key")
+        assert not store.exists("key")
+        now = s3_missing.TRUST_SECONDS - 1
+        assert not store.exists("key")
+        with pytest.raises(ObjectMissingError):
+            list(store.stream("key", 0, 5))
+        assert len(script.requests) == 5
+        now = s3_missing.TRUST_SECONDS + 1
+        with pytest.raises(StoreDeniedError):
+            store.read("key")
+        assert len(script.requests) == 7
+
+
+def test_a_conflict_with_a_create_that_fails_is_tried_again_where_s3_hides_that_nothing_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with scripted(Answer(409), DENIED, listing(), OK) as script:
+        scripted_store(script, monkeypatch).create("key", b"body")
+    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD", "GET", "PUT"]
 
 
 def test_a_container_roles_credentials_are_renewed_before_they_expire(

@@ -1,0 +1,76 @@
+"""The launcher role, in whose sessions jobs are created: each session carries the tags of one run.
+
+SageMaker gives these tags to the job's own sessions (muster.contract.aws.session_tags), so the function attempt, which
+launches the jobs of all runs, needs a session for each run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from botocore.exceptions import ClientError
+
+from muster.contract.aws.failure_classes import classify_request_error
+from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN
+from muster.contract.run.plan import Plan
+from muster.control.aws.aws_errors import error_code, error_message, is_transient
+from muster.control.aws.clients import Clients
+from muster.control.aws.jobs import Jobs, LaunchRefusedError
+from muster.control.runtime import clock
+
+SESSION_SECONDS = 3_600  # STS: a role that is assumed by another role's session lasts at most an hour
+# A session is replaced this long before its end: longer than a call of attempt lasts, with every retry.
+RENEWAL = timedelta(minutes=10)
+_CACHED = 32
+
+
+@dataclass(frozen=True)
+class _Session:
+    jobs: Jobs
+    ends_at: datetime
+
+
+class Launcher:
+    """Sessions of the launcher role. A warm function keeps the session of a run until shortly before its end."""
+
+    def __init__(self, clients: Clients, role_arn: str, job_prefix: str) -> None:
+        self._clients = clients
+        self._role_arn = role_arn
+        self._job_prefix = job_prefix
+        self._sessions: dict[tuple[str, str], _Session] = {}
+
+    def jobs(self, plan: Plan) -> Jobs:
+        """Training jobs as the launcher role creates them for this run.
+
+        Raises:
+            LaunchRefusedError: STS refused the session.
+            ClientError: STS throttled the call, or failed.
+        """
+        lineage, run = plan.shared_layout.run, plan.run
+        session = self._sessions.get((lineage, run))
+        if session is None or clock.utc_now() > session.ends_at - RENEWAL:
+            session = self._open(lineage, run)
+            if len(self._sessions) >= _CACHED:
+                self._sessions.clear()
+            self._sessions[lineage, run] = session
+        return session.jobs
+
+    def _open(self, lineage: str, run: str) -> _Session:
+        tags = {TAG_LINEAGE: lineage, TAG_RUN: run}
+        try:
+            answer = self._clients.sts.assume_role(
+                RoleArn=self._role_arn,
+                # As CloudTrail shows it. STS: 2 to 64 characters.
+                RoleSessionName=f"{self._job_prefix}-{run}",
+                DurationSeconds=SESSION_SECONDS,
+                Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+            )
+        except ClientError as error:
+            if is_transient(error):
+                raise
+            code = error_code(error)
+            reason = f"{code}: {error_message(error)} (the launcher role, in which jobs are created)"
+            raise LaunchRefusedError(classify_request_error(code), reason) from error
+        credentials = answer["Credentials"]
+        return _Session(Jobs(self._clients.sagemaker_in(credentials)), credentials["Expiration"])

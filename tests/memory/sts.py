@@ -1,0 +1,67 @@
+"""STS: sessions of a role. This AWS has no policies: it checks only that a session has not ended."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.memory.calls import Operation, Parameters, refuse
+from tests.memory.clock import VirtualClock
+
+_DURATION_MAX = 3_600  # role chaining
+
+
+@dataclass(frozen=True)
+class _Session:
+    role: str
+    name: str
+    tags: dict[str, str]
+    ends_at: datetime
+
+
+class Sts:
+    """The sessions of one account, by their access keys."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._sessions: dict[str, _Session] = {}
+        self.creators: dict[str, dict[str, str]] = {}
+        """The tags of the session in which each training job was created, by the job's name."""
+        self.operations = {
+            "AssumeRole": Operation(self._assume, {"RoleArn", "RoleSessionName", "DurationSeconds", "Tags"})
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all sessions, in the order in which they were made."""
+        return [session.name for session in self._sessions.values()]
+
+    def in_session(self, access_key: str, name: str, operation: Operation) -> Operation:
+        """`operation` as a client with the session's credentials calls it."""
+
+        def effect(parameters: Parameters) -> dict[str, Any]:
+            session = self._sessions[access_key]
+            if self._clock.now() >= session.ends_at:
+                refuse("ExpiredTokenException", "The security token included in the request is expired")
+            answer = operation.effect(parameters)
+            if name == "CreateTrainingJob":
+                self.creators[parameters["TrainingJobName"]] = session.tags
+            return answer
+
+        return operation._replace(effect=effect)
+
+    def _assume(self, parameters: Parameters) -> dict[str, Any]:
+        seconds = parameters.get("DurationSeconds", _DURATION_MAX)
+        if seconds > _DURATION_MAX:
+            refuse(
+                "ValidationError", "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed"
+            )
+        key = f"ASIA{next(self._numbers):016}"
+        ends_at = self._clock.now() + timedelta(seconds=seconds)
+        tags = {tag["Key"]: tag["Value"] for tag in parameters.get("Tags", [])}
+        self._sessions[key] = _Session(parameters["RoleArn"], parameters["RoleSessionName"], tags, ends_at)
+        credentials = {"AccessKeyId": key, "SecretAccessKey": "secret", "SessionToken": "token", "Expiration": ends_at}
+        return {"Credentials": credentials}
