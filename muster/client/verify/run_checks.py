@@ -25,7 +25,10 @@ Judge = Callable[[RunFacts], Check]
 def _run(facts: RunFacts) -> Check:
     problems = [] if facts.state is RunState.SUCCEEDED else [f"{facts.run} is {facts.state}: {facts.reason}"]
     seen = f"{facts.run} succeeded after {facts.seconds / 60:.1f} minutes."
-    return judged("run", problems, seen, f"See why: muster status {facts.run}; muster logs {facts.run}")
+    assumes = "SageMaker gives a job's sessions the session tags of the session that created it"
+    return judged(
+        "run", problems, seen, f"See why: muster status {facts.run}; muster logs {facts.run}", assumes=assumes
+    )
 
 
 def _rerun(facts: RunFacts) -> Check:

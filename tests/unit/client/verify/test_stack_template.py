@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.client.verify.permission_cases import needed, replica_denials, replica_tags
+from muster.client.verify.permission_cases import needed, replica_denials
 from muster.client.verify.stack_template import StackTemplate, Statement, short_name
 
 PLACE = {"Partition": "aws-us-gov", "Region": "us-gov-west-1", "AccountId": "123456789012"}
@@ -93,8 +93,15 @@ def test_a_statement_becomes_a_request_that_it_matches() -> None:
     assert case.context == {"aws:PrincipalTag/MusterLineage": ("verify",), "s3:prefix": ("x/verify",)}
 
 
-def test_the_replicas_denials_have_the_session_tags_of_their_role() -> None:
-    tags = replica_tags([statement("arn:aws:s3:::b/output/${aws:PrincipalTag/MusterRun}/*")])
-    cases = list(replica_denials(ROLE_ARN, "arn:aws:s3:::b", tags))
-    assert all(case.context == {"aws:PrincipalTag/MusterRun": ("verify",)} for case in cases)
-    assert "arn:aws:s3:::b/control/verify/plan.json" in cases[0].resources
+def test_a_replica_is_denied_another_runs_objects_where_the_role_is_the_stacks() -> None:
+    own, brought = (
+        {arn for case in replica_denials(ROLE_ARN, "arn:aws:s3:::b", own_role=own_role) for arn in case.resources}
+        for own_role in (True, False)
+    )
+    assert "arn:aws:s3:::b/control/verify/plan.json" in own & brought
+    assert own - brought == {
+        "arn:aws:s3:::b/checkpoints/another/r0/x",
+        "arn:aws:s3:::b/output/another/x",
+        "arn:aws:s3:::b/rendezvous/another/x",
+        "arn:aws:s3:::b/runs/another/document.json",
+    }
