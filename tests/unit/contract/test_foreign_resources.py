@@ -24,8 +24,8 @@ def test_aws_image_of_another_region_is_refused_with_the_one_to_use() -> None:
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.7.1"
     assert problems(GOV, image=image) == [
         (
-            f"image: found '{image}'; an image in a registry of us-gov-west-1: SageMaker pulls none from another region; "
-            "use 442386744353.dkr.ecr.us-gov-west-1.amazonaws.com/pytorch-training:2.7.1"
+            f"image: found '{image}'; an image in a registry of us-gov-west-1: SageMaker pulls none from another "
+            "region; use 442386744353.dkr.ecr.us-gov-west-1.amazonaws.com/pytorch-training:2.7.1"
         )
     ]
 
