@@ -165,7 +165,8 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
     assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
-    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{},"version":1}'
+    defaults = '{"access":{"data":[],"roles":[]},"image":"example/image:1","tags":{},"version":1}'
+    assert plan["MUSTER_DEFAULTS"] == defaults
 
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
