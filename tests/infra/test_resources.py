@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,12 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
     assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
-    defaults = '{"access":{"data":[],"roles":[]},"image":"example/image:1","tags":{},"version":1}'
-    assert plan["MUSTER_DEFAULTS"] == defaults
+    assert json.loads(plan["MUSTER_DEFAULTS"]) == {
+        "access": {"data": [], "roles": []},
+        "image": "example/image:1",
+        "tags": {},
+        "version": 1,
+    }
 
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
