@@ -197,6 +197,7 @@ class Job:
         """The answer of DescribeTrainingJob; times in epoch seconds."""
         with self._lock:
             shown = _echoed(self.request)
+            shown["ResourceConfig"] = self._resources()
             shown.update(self._state(unit=_seconds))
             shown["SecondaryStatusTransitions"] = [entry.document(_seconds) for entry in self._transitions]
             shown["ResourceConfig"] = self._resources()
@@ -229,12 +230,21 @@ class Job:
 
     def _change(self) -> Change:
         detail: dict[str, object] = {name: value for name, value in self.request.items() if name in _EVENT_FIELDS}
+        detail["ResourceConfig"] = self._resources()
         detail.update(self._state(unit=_milliseconds))
         detail["SecondaryStatusTransitions"] = [entry.document(_milliseconds) for entry in self._transitions]
         detail["ResourceConfig"] = self._resources()
         detail["ModelArtifacts"] = {"S3ModelArtifacts": self.artifacts} if self._is_stored else {}
         detail["Tags"] = [{"Key": key, "Value": value} for key, value in self.tags.items()]
         return Change(self.name, self.arn, self._status, self._transitions[-1].status, detail)
+
+    def _resources(self) -> dict[str, object]:
+        """ResourceConfig; once there is an instance, with the type that was chosen among the preferences."""
+        resources = self.request["ResourceConfig"]
+        if "InstancePreferences" not in resources or self._training_started is None:
+            return {**resources}
+        count = resources["InstancePreferences"][0].get("InstanceCount", resources.get("InstanceCount", 1))
+        return {**resources, "SelectedInstanceType": instance_type(resources), "SelectedInstanceCount": count}
 
     def _state(self, unit: Callable[[float], float]) -> dict[str, object]:
         shown: dict[str, object] = {
