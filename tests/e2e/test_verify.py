@@ -68,9 +68,9 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     """The stack with a fault in everything that a look costs nothing at; words that each check must say."""
     events, iam, s3, sqs = (stack.cloud.client(name) for name in ("events", "iam", "s3", "sqs"))
     rule = next(name for rule in events.list_rules()["Rules"] if "JobEvents" in (name := rule["Name"]))
-    attempt, replica = (role_with(iam, part) for part in ("AttemptHandlerRole", "ReplicaRole"))
-    [policy_name] = iam.list_role_policies(RoleName=attempt)["PolicyNames"]
-    policy = iam.get_role_policy(RoleName=attempt, PolicyName=policy_name)["PolicyDocument"]
+    launcher, replica = (role_with(iam, part) for part in ("LauncherRole", "ReplicaRole"))
+    [policy_name] = iam.list_role_policies(RoleName=launcher)["PolicyNames"]
+    policy = iam.get_role_policy(RoleName=launcher, PolicyName=policy_name)["PolicyDocument"]
     smaller = [item for item in policy["Statement"] if "sagemaker:CreateTrainingJob" not in item["Action"]]
     bucket_policy = s3.get_bucket_policy(Bucket=stack.bucket)["Policy"]
     lifecycle = s3.get_bucket_lifecycle_configuration(Bucket=stack.bucket)["Rules"]
@@ -82,7 +82,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
         return json.dumps({"Version": "2012-10-17", "Statement": statements})
 
     events.disable_rule(Name=rule)
-    iam.put_role_policy(RoleName=attempt, PolicyName=policy_name, PolicyDocument=document(smaller))
+    iam.put_role_policy(RoleName=launcher, PolicyName=policy_name, PolicyDocument=document(smaller))
     iam.put_role_policy(RoleName=replica, PolicyName="Mistake", PolicyDocument=document([grant]))
     s3.put_bucket_policy(Bucket=stack.bucket, Policy=document(once))
     s3.put_public_access_block(Bucket=stack.bucket, PublicAccessBlockConfiguration={"BlockPublicAcls": True})
@@ -90,7 +90,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     sqs.send_message(QueueUrl=letters, MessageBody="an event that was not handled")
     yield {
         "event-rules": rf"the rule {rule} is disabled",
-        "permissions-attempt": "the role Attempt may not .*sagemaker:CreateTrainingJob on",
+        "permissions-launcher": "the role Launcher may not .*sagemaker:CreateTrainingJob on",
         "permissions-denied-to-replicas": r"may s3:GetObject on .*/control/verify/plan.json",
         "bucket-policy": r"control/verify/plan.json can be overwritten",
         "bucket-privacy": "no BlockPublicPolicy",
@@ -99,7 +99,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
         "quota": "ml.m5.large for training job usage: 101 needed, 100 granted",
     }
     events.enable_rule(Name=rule)
-    iam.put_role_policy(RoleName=attempt, PolicyName=policy_name, PolicyDocument=json.dumps(policy))
+    iam.put_role_policy(RoleName=launcher, PolicyName=policy_name, PolicyDocument=json.dumps(policy))
     iam.delete_role_policy(RoleName=replica, PolicyName="Mistake")
     s3.put_bucket_policy(Bucket=stack.bucket, Policy=bucket_policy)
     closed = dict.fromkeys(("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"), True)
@@ -121,7 +121,8 @@ def test_what_is_broken_in_the_stack_is_found_and_named(stack: Deployed, broken:
     assert failed.keys() == broken.keys()
     for name, words in broken.items():
         assert re.search(words, failed[name].seen), failed[name].seen
-    statement = json.loads(failed["permissions-attempt"].remedy.partition(": ")[2])
+    remedy = failed["permissions-launcher"].remedy
+    statement, _ = json.JSONDecoder().raw_decode(remedy, remedy.index("{"))
     assert "sagemaker:CreateTrainingJob" in statement["Action"]
     assert found.run is None
 

@@ -114,7 +114,7 @@ def _jobs(account: Account, result: Result) -> Iterator[JobFacts]:
 
 def _rolled_up(account: Account, run: str, jobs: Iterable[JobFacts]) -> float | None:
     prefix = RunLayout(run).roll_up
-    written = max((at for _, at in account.cloud.objects.items_after(prefix, prefix)), default=None)
+    written = max((item.at for item in account.cloud.objects.items_after(prefix, prefix)), default=None)
     ended = max((job.ended_at for job in jobs if job.ended_at is not None), default=None)
     return None if written is None or ended is None else max(0.0, (written - ended).total_seconds())
 
