@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -16,7 +18,8 @@ import pytest
 from muster import Muster
 from muster.client.cli import program as cli
 from muster.client.verify.verification import Check, Outcome, Verification
-from muster.client.verify.verifier import Verifier, Wishes
+from muster.client.verify.verifier import NoImageError, Verifier, Wishes
+from tests.support import client_stack
 from tests.support.deployed import Deployed
 from tests.support.verification import BREAKAGES
 from tests.support.waiting import wait_until
@@ -24,7 +27,7 @@ from tests.support.workshop import Workshop, turn_to
 
 # The embedded cloud has no Price List API.
 NOT_THERE = {"prices"}
-INFO = {"subscriptions", "image", "container-region", "console-links", "objects-left"}
+INFO = {"subscriptions", "image", "deletion-denied", "container-region", "console-links", "objects-left"}
 
 
 def verify(*arguments: str, stack: Deployed, code: int) -> Verification:
@@ -161,7 +164,29 @@ def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed) 
     assert stack.cloud.running_jobs() == []
 
 
-def test_a_run_needs_an_image(
+def test_a_terminal_is_asked_before_the_run_is_started(stack: Deployed) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "muster.client.cli.program", "verify"]
+    try:
+        os.write(master, b"n\n")
+        ended = subprocess.run(
+            command,
+            env=stack.cloud.environment(),
+            stdin=slave,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert ended.returncode == 130, ended.stderr
+    assert re.match(r"The run costs at most \$0\.0\d: .*\nStart\?", ended.stdout), ended.stdout
+    assert "credentials" not in ended.stdout
+
+
+def test_a_run_that_cannot_be_is_refused_before_anything_is_checked(
     stack: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turn_to(monkeypatch, stack.cloud)
@@ -170,3 +195,15 @@ def test_a_run_needs_an_image(
         cli.main()
     assert ended.value.code == 2
     assert json.loads(capsys.readouterr().out)["error"]["problems"][0]["field"] == "instance_type"
+
+
+def test_a_run_needs_an_image(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn_to(monkeypatch, stack.cloud)
+    bare = Muster(client_stack.deploy(Workshop(stack.cloud)))
+    with pytest.raises(NoImageError, match="name an image that has Python, with --image"):
+        Verifier(bare, Wishes())
+    # Without the run no image is needed, and what is missing is named.
+    found = list(Verifier(bare, Wishes(run=False)).checks(lambda _: None))
+    failed = named(found, Outcome.FAILED)
+    assert "ReplicaRoleArn" in failed["stack"].seen
+    assert failed["event-rules"].seen.startswith("the stack has no rule")

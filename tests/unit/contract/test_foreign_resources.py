@@ -46,11 +46,11 @@ def test_an_image_of_this_region_or_of_no_ecr_registry_is_accepted(image: str) -
     assert problems(GOV, image=image) == []
 
 
-def test_an_image_of_some_ranks_is_looked_at() -> None:
-    other = "999999999999.dkr.ecr.us-east-1.amazonaws.com/training:7"
-    here = other.replace("us-east-1", GOV.region)
-    [problem] = problems(GOV, image=here, overrides={"1": {"image": other}})
-    assert problem.startswith("overrides.1.image: ")
+def test_what_some_ranks_have_is_looked_at() -> None:
+    [problem] = problems(
+        GOV, image="i", overrides={"1": {"instance_type": "ml.p5.48xlarge", "training_plan_arn": PLAN}}
+    )
+    assert problem.startswith("overrides.1.training_plan_arn: ")
 
 
 def test_a_key_of_another_partition_is_refused() -> None:
