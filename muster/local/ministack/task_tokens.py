@@ -1,6 +1,6 @@
 """Executions that have ended stay so, and their task tokens with them.
 
-MiniStack takes answers for executions that were stopped, goes on with the children of a stopped execution, lets a late
+MiniStack takes answers for executions that were stopped, continues the children of a stopped execution, lets a late
 error overwrite its end, and waits for a token whose function has failed. On AWS a token ends with its task.
 """
 

@@ -174,13 +174,6 @@ class Job:
         with self._lock:
             self._is_stored = True
 
-    def _resources(self) -> dict[str, object]:
-        """ResourceConfig, with the preference that was taken once there is an instance."""
-        given = self.request["ResourceConfig"]
-        if not given.get("InstancePreferences") or self._training_started is None:
-            return {**given}
-        return {**given, "SelectedInstanceType": instance_type(given)}
-
     def end(self, status: JobStatus, secondary: Secondary, reason: str | None = None) -> None:
         """End the job. A job that is stopping cannot complete: it is Stopped."""
         with self._lock:
@@ -197,7 +190,6 @@ class Job:
         """The answer of DescribeTrainingJob; times in epoch seconds."""
         with self._lock:
             shown = _echoed(self.request)
-            shown["ResourceConfig"] = self._resources()
             shown.update(self._state(unit=_seconds))
             shown["SecondaryStatusTransitions"] = [entry.document(_seconds) for entry in self._transitions]
             shown["ResourceConfig"] = self._resources()
@@ -230,7 +222,6 @@ class Job:
 
     def _change(self) -> Change:
         detail: dict[str, object] = {name: value for name, value in self.request.items() if name in _EVENT_FIELDS}
-        detail["ResourceConfig"] = self._resources()
         detail.update(self._state(unit=_milliseconds))
         detail["SecondaryStatusTransitions"] = [entry.document(_milliseconds) for entry in self._transitions]
         detail["ResourceConfig"] = self._resources()
