@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ def needed(statements: Iterable[Statement]) -> Iterator[Case]:
     """What the deployed template allows: each statement as a request that it should match."""
     for statement in statements:
         resources = tuple(_example(arn) for arn in statement.resources)
-        tags = {name: (SAMPLE,) for arn in statement.resources for name in _VARIABLE.findall(arn)}
+        named = (*statement.resources, json.dumps(statement.conditions))
+        tags = {name: (SAMPLE,) for text in named for name in _VARIABLE.findall(text)}
         context = {**tags, **_context(statement.conditions)}
         yield Case(statement.role, statement.role_arn, statement.actions, resources, context, True, statement)
 
