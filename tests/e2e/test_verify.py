@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -16,7 +18,8 @@ import pytest
 from muster import Muster
 from muster.client.cli import program as cli
 from muster.client.verify.verification import Check, Outcome, Verification
-from muster.client.verify.verifier import Verifier, Wishes
+from muster.client.verify.verifier import NoImageError, Verifier, Wishes
+from tests.support import client_stack
 from tests.support.deployed import Deployed
 from tests.support.verification import BREAKAGES
 from tests.support.waiting import wait_until
@@ -24,7 +27,7 @@ from tests.support.workshop import Workshop, turn_to
 
 # The embedded cloud has no Price List API.
 NOT_THERE = {"prices"}
-INFO = {"subscriptions", "image", "container-region", "console-links", "objects-left"}
+INFO = {"subscriptions", "image", "deletion-denied", "container-region", "console-links", "objects-left"}
 
 
 def verify(*arguments: str, stack: Deployed, code: int) -> Verification:
@@ -68,9 +71,9 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     """The stack with a fault in everything that a look costs nothing at; words that each check must say."""
     events, iam, s3, sqs = (stack.cloud.client(name) for name in ("events", "iam", "s3", "sqs"))
     rule = next(name for rule in events.list_rules()["Rules"] if "JobEvents" in (name := rule["Name"]))
-    attempt, replica = (role_with(iam, part) for part in ("AttemptHandlerRole", "ReplicaRole"))
-    [policy_name] = iam.list_role_policies(RoleName=attempt)["PolicyNames"]
-    policy = iam.get_role_policy(RoleName=attempt, PolicyName=policy_name)["PolicyDocument"]
+    launcher, replica = (role_with(iam, part) for part in ("LauncherRole", "ReplicaRole"))
+    [policy_name] = iam.list_role_policies(RoleName=launcher)["PolicyNames"]
+    policy = iam.get_role_policy(RoleName=launcher, PolicyName=policy_name)["PolicyDocument"]
     smaller = [item for item in policy["Statement"] if "sagemaker:CreateTrainingJob" not in item["Action"]]
     bucket_policy = s3.get_bucket_policy(Bucket=stack.bucket)["Policy"]
     lifecycle = s3.get_bucket_lifecycle_configuration(Bucket=stack.bucket)["Rules"]
@@ -82,7 +85,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
         return json.dumps({"Version": "2012-10-17", "Statement": statements})
 
     events.disable_rule(Name=rule)
-    iam.put_role_policy(RoleName=attempt, PolicyName=policy_name, PolicyDocument=document(smaller))
+    iam.put_role_policy(RoleName=launcher, PolicyName=policy_name, PolicyDocument=document(smaller))
     iam.put_role_policy(RoleName=replica, PolicyName="Mistake", PolicyDocument=document([grant]))
     s3.put_bucket_policy(Bucket=stack.bucket, Policy=document(once))
     s3.put_public_access_block(Bucket=stack.bucket, PublicAccessBlockConfiguration={"BlockPublicAcls": True})
@@ -90,7 +93,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     sqs.send_message(QueueUrl=letters, MessageBody="an event that was not handled")
     yield {
         "event-rules": rf"the rule {rule} is disabled",
-        "permissions-attempt": "the role Attempt may not .*sagemaker:CreateTrainingJob on",
+        "permissions-launcher": "the role Launcher may not .*sagemaker:CreateTrainingJob on",
         "permissions-denied-to-replicas": r"may s3:GetObject on .*/control/verify/plan.json",
         "bucket-policy": r"control/verify/plan.json can be overwritten",
         "bucket-privacy": "no BlockPublicPolicy",
@@ -99,7 +102,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
         "quota": "ml.m5.large for training job usage: 101 needed, 100 granted",
     }
     events.enable_rule(Name=rule)
-    iam.put_role_policy(RoleName=attempt, PolicyName=policy_name, PolicyDocument=json.dumps(policy))
+    iam.put_role_policy(RoleName=launcher, PolicyName=policy_name, PolicyDocument=json.dumps(policy))
     iam.delete_role_policy(RoleName=replica, PolicyName="Mistake")
     s3.put_bucket_policy(Bucket=stack.bucket, Policy=bucket_policy)
     closed = dict.fromkeys(("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"), True)
@@ -121,7 +124,8 @@ def test_what_is_broken_in_the_stack_is_found_and_named(stack: Deployed, broken:
     assert failed.keys() == broken.keys()
     for name, words in broken.items():
         assert re.search(words, failed[name].seen), failed[name].seen
-    statement = json.loads(failed["permissions-attempt"].remedy.partition(": ")[2])
+    remedy = failed["permissions-launcher"].remedy
+    statement, _ = json.JSONDecoder().raw_decode(remedy, remedy.index("{"))
     assert "sagemaker:CreateTrainingJob" in statement["Action"]
     assert found.run is None
 
@@ -160,7 +164,29 @@ def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed) 
     assert stack.cloud.running_jobs() == []
 
 
-def test_a_run_needs_an_image(
+def test_a_terminal_is_asked_before_the_run_is_started(stack: Deployed) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "muster.client.cli.program", "verify"]
+    try:
+        os.write(master, b"n\n")
+        ended = subprocess.run(
+            command,
+            env=stack.cloud.environment(),
+            stdin=slave,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert ended.returncode == 130, ended.stderr
+    assert re.match(r"The run costs at most \$0\.0\d: .*\nStart\?", ended.stdout), ended.stdout
+    assert "credentials" not in ended.stdout
+
+
+def test_a_run_that_cannot_be_is_refused_before_anything_is_checked(
     stack: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turn_to(monkeypatch, stack.cloud)
@@ -169,3 +195,15 @@ def test_a_run_needs_an_image(
         cli.main()
     assert ended.value.code == 2
     assert json.loads(capsys.readouterr().out)["error"]["problems"][0]["field"] == "instance_type"
+
+
+def test_a_run_needs_an_image(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn_to(monkeypatch, stack.cloud)
+    bare = Muster(client_stack.deploy(Workshop(stack.cloud)))
+    with pytest.raises(NoImageError, match="name an image that has Python, with --image"):
+        Verifier(bare, Wishes())
+    # Without the run no image is needed, and what is missing is named.
+    found = list(Verifier(bare, Wishes(run=False)).checks(lambda _: None))
+    failed = named(found, Outcome.FAILED)
+    assert "ReplicaRoleArn" in failed["stack"].seen
+    assert failed["event-rules"].seen.startswith("the stack has no rule")

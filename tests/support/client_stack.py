@@ -15,15 +15,20 @@ NOTHING = {"Effect": "Deny", "Action": ["*"], "Resource": "*"}
 def deploy(workshop: Workshop, *, prefix: str = "muster") -> str:
     """A stack with a client's outputs; its name."""
     name = workshop.name("Stack")
+    cloudformation = workshop.cloud.client("cloudformation")
     machine = workshop.cloud.client("stepfunctions").create_state_machine(
         name=f"{name}-runs", definition=json.dumps(MACHINE), roleArn=workshop.make_role([NOTHING], TRUST)
     )
-    outputs = {"StateMachineArn": machine["stateMachineArn"], "BucketName": workshop.bucket, "JobPrefix": prefix}
+    outputs = {
+        "StateMachineArn": machine["stateMachineArn"],
+        "BucketName": workshop.bucket,
+        "JobPrefix": prefix,
+        "Region": cloudformation.meta.region_name,
+    }
     template = {
         "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
         "Outputs": {key: {"Value": value} for key, value in outputs.items() if value},
     }
-    cloudformation = workshop.cloud.client("cloudformation")
     cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
     cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 0.05})
     return name

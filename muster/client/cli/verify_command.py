@@ -48,8 +48,8 @@ def verify(
         verifier = Verifier(stack.muster(), wishes)
     if verifier.promise is not None:
         typer.echo(promise_line(verifier.promise), err=json)
-        if not yes and sys.stdin.isatty():
-            typer.confirm("Start?", default=True, abort=True, err=json)
+        if sys.stdin.isatty() and not (yes or json) and not typer.confirm("Start?", default=True):
+            raise typer.Exit(ExitCode.INTERRUPTED)
     checks: list[Check] = []
     interrupted = _collect(verifier, checks, quiet=json)
     document = verifier.document(checks)

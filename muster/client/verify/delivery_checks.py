@@ -67,7 +67,7 @@ def judge_rules(rules: tuple[Rule, ...]) -> Iterator[Check]:
 
 def gather_dead_letters(account: Account) -> tuple[str, int]:
     """The queue's URL and how many messages are in it."""
-    url = account.outputs["DeadLetterQueueUrl"]
+    url = account.output("DeadLetterQueueUrl")
     with allowed("sqs:GetQueueAttributes", f"arn:*:sqs:*:*:{url.rpartition('/')[2]}"):
         answer = account.other("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
     return url, int(answer["Attributes"]["ApproximateNumberOfMessages"])
@@ -85,7 +85,7 @@ def judge_dead_letters(facts: tuple[str, int]) -> Iterator[Check]:
 
 def gather_subscriptions(account: Account) -> tuple[str, ...]:
     """The subscriptions of the topic for people: their protocols, or that they wait for a confirmation."""
-    topic = account.outputs["NotificationTopicArn"]
+    topic = account.output("NotificationTopicArn")
     with allowed("sns:ListSubscriptionsByTopic", topic):
         pages = account.sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic)
         found = [item for page in pages for item in page["Subscriptions"]]

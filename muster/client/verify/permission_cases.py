@@ -15,6 +15,8 @@ from muster.contract.run.source_delivery import package_key, source_key
 
 SAMPLE = "verify"
 """Stands for every wildcard: a simulation takes no patterns."""
+OTHER = "another"
+"""The name of another run."""
 REPLICA = "Replica"
 _TAGS = {f"aws:PrincipalTag/{tag}": (SAMPLE,) for tag in SESSION_TAGS}
 _VARIABLE = re.compile(r"\$\{(aws:[^}]+)\}")

@@ -39,7 +39,7 @@ Simulated = tuple[tuple[Case, tuple[Decision, ...]], ...]
 def gather_permissions(account: Account) -> Simulated:
     """One or more calls for each statement of each role."""
     statements = list(account.template.statements())
-    role = account.cloud.stack.role_arn
+    role = account.output("ReplicaRoleArn")
     own_role = any(statement.role == REPLICA for statement in statements)
     bucket = f"arn:{account.identity.partition}:s3:::{account.cloud.stack.bucket}"
     cases = [*needed(statements), *replica_needs(role, bucket), *replica_denials(role, bucket, own_role=own_role)]

@@ -93,6 +93,14 @@ def _deleted(facts: RunFacts) -> Check:
     return judged("checkpoint-deleted", problems, seen, remedy, assumes=assumes)
 
 
+def _deletion_denied(facts: RunFacts) -> Check:
+    name, last = "deletion-denied", _job(facts, 2)
+    assumes = "a deletion that S3 denies to SageMaker does not end the job"
+    if DELETED_FILE not in facts.checkpoints or last is None:
+        return info(name, "it was not provoked: the role of the replicas may delete.", assumes=assumes)
+    return info(name, f"{DELETED_FILE} stayed in the bucket, and its job is {last.status}.", assumes=assumes)
+
+
 def _container_region(facts: RunFacts) -> Check:
     assumes = "AWS_REGION may be missing in a container, so the region travels in the job's own environment"
     if not facts.logs.reports:
@@ -204,6 +212,7 @@ JUDGES: dict[str, Judge] = {
     "job-event-delay": _event_delay,
     "checkpoint-restored": _restored,
     "checkpoint-deleted": _deleted,
+    "deletion-denied": _deletion_denied,
     "container-region": _container_region,
     "logs": _logs,
     "status": _status,

@@ -11,7 +11,7 @@ from botocore.config import Config
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import CONFIG
-from muster.client.verify.asking import allowed
+from muster.client.verify.asking import UncheckedError, allowed
 from muster.client.verify.stack_template import StackTemplate
 
 if TYPE_CHECKING:
@@ -110,6 +110,17 @@ class Account:
     def outputs(self) -> dict[str, str]:
         """The stack's outputs."""
         return {item["OutputKey"]: item["OutputValue"] for item in self.description.get("Outputs", [])}
+
+    def output(self, name: str) -> str:
+        """One of them.
+
+        Raises:
+            UncheckedError: the stack does not have it.
+        """
+        if not self.outputs.get(name):
+            message = f"The stack has no output {name}."
+            raise UncheckedError(message, "Deploy the stack again.")
+        return self.outputs[name]
 
     @cached_property
     def identity(self) -> Identity:

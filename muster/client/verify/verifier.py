@@ -89,7 +89,7 @@ class Verifier:
     def document(self, checks: Iterable[Check]) -> Verification:
         """The verification with these checks."""
         return Verification(
-            stack=self._muster.stack,
+            stack=self._account.cloud.stack.name,
             region=self._account.session.region_name,
             version=version("muster"),
             started_at=timestamps.text(self._started_at),
@@ -225,7 +225,7 @@ class Verifier:
             return self._muster.plan(self._spec)
         except SpecError as error:
             if all(problem.field == "image" for problem in error.problems) and self._wishes.image is None:
-                raise NoImageError(self._muster.stack) from error
+                raise NoImageError(self._account.cloud.stack.name) from error
             raise
 
     def _needed(self) -> Sequence[Quota]:

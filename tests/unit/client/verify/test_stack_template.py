@@ -85,12 +85,21 @@ def statement(*resources: str, **conditions: Any) -> Statement:
 
 def test_a_statement_becomes_a_request_that_it_matches() -> None:
     arn = "arn:aws:s3:::b/rendezvous/${aws:PrincipalTag/MusterLineage}/*"
-    [case] = needed([statement(arn, "arn:aws:ecr:eu-west-1:*:repository/*", StringLike={"s3:prefix": ["x/*", "y"]})])
+    [case] = needed(
+        [
+            statement(
+                arn,
+                "arn:aws:ecr:eu-west-1:*:repository/*",
+                StringLike={"s3:prefix": ["${aws:PrincipalTag/MusterRun}/*", "y"]},
+            )
+        ]
+    )
     assert case.resources == (
         "arn:aws:s3:::b/rendezvous/verify/verify",
         "arn:aws:ecr:eu-west-1:000000000000:repository/verify",
     )
-    assert case.context == {"aws:PrincipalTag/MusterLineage": ("verify",), "s3:prefix": ("x/verify",)}
+    tags = {f"aws:PrincipalTag/{tag}": ("verify",) for tag in ("MusterLineage", "MusterRun")}
+    assert case.context == {**tags, "s3:prefix": ("verify/verify",)}
 
 
 def test_a_replica_is_denied_another_runs_objects_where_the_role_is_the_stacks() -> None:
