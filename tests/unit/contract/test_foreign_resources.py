@@ -22,12 +22,14 @@ def problems(here: Locality, **fields: Any) -> list[str]:
 
 def test_aws_image_of_another_region_is_refused_with_the_one_to_use() -> None:
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.7.1"
-    assert problems(GOV, image=image) == [
+    [problem] = problems(GOV, image=image)
+    assert problem == "; ".join(
         (
-            f"image: found '{image}'; an image in a registry of us-gov-west-1: SageMaker pulls none from another "
-            "region; use 442386744353.dkr.ecr.us-gov-west-1.amazonaws.com/pytorch-training:2.7.1"
+            f"image: found '{image}'",
+            "an image in a registry of us-gov-west-1: SageMaker pulls none from another region",
+            "use 442386744353.dkr.ecr.us-gov-west-1.amazonaws.com/pytorch-training:2.7.1",
         )
-    ]
+    )
 
 
 def test_a_users_image_of_another_partition_is_copied_to_the_domain_of_this_one() -> None:
@@ -57,12 +59,14 @@ def test_what_some_ranks_have_is_looked_at() -> None:
 
 def test_a_key_of_another_partition_is_refused() -> None:
     key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
-    assert problems(GOV, image="i", volume_kms_key_id=key) == [
+    [problem] = problems(GOV, image="i", volume_kms_key_id=key)
+    assert problem == "; ".join(
         (
-            f"volume_kms_key_id: found '{key}'; a resource of the partition aws-us-gov: the stack is in us-gov-west-1; "
-            "name one that was made there"
+            f"volume_kms_key_id: found '{key}'",
+            "a resource of the partition aws-us-gov: the stack is in us-gov-west-1",
+            "name one that was made there",
         )
-    ]
+    )
 
 
 def test_a_training_plan_of_another_region_is_refused() -> None:
