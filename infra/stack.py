@@ -85,8 +85,9 @@ class MusterStack(Stack):
         ).state_machine
         functions.connect(state_machine)
         watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
-        registry = StockRegistry(self, "StockImages").name
-        example = example_input(settings.defaults, registry, indent=2)
+        # With a default image the example needs none of AWS's.
+        registry = None if settings.defaults.image is not None else StockRegistry(self, "StockImages").name
+        example = example_input(registry, indent=2)
         self._watch(settings, watched, bucket=bucket, people=functions.people, example=example)
         self._output(
             StateMachineArn=state_machine.state_machine_arn,
@@ -98,7 +99,7 @@ class MusterStack(Stack):
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
             DeadLetterQueueUrl=dead_letters.queue_url,
-            ExampleInput=example_input(settings.defaults, registry),
+            ExampleInput=example_input(registry),
             Region=self.region,
             Version=muster.__version__,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from infra.monitoring.console_links import ConsoleLinks
-from muster.contract.spec.stack_defaults import StackDefaults
 
 # AWS's own training image, for stacks that set no default image; any image with Python would do.
 _IMAGE = "pytorch-training:2.7.1-cpu-py312-ubuntu22.04-sagemaker"
@@ -23,12 +22,12 @@ runs unchanged. To repeat an earlier run, choose *New execution* on its page: it
 ```"""
 
 
-def example_input(defaults: StackDefaults, registry: str, *, indent: int | None = None) -> str:
+def example_input(registry: str | None, *, indent: int | None = None) -> str:
     """A spec as the input of an execution: two replicas that print their rank. It needs an image with Python only.
 
-    `registry` is the one of AWS's own images in the stack's region.
+    `registry` is the one of AWS's own images in the stack's region; None if the stack has a default image.
     """
-    image = {} if defaults.image is not None else {"image": f"{registry}/{_IMAGE}"}
+    image = {} if registry is None else {"image": f"{registry}/{_IMAGE}"}
     return json.dumps({"replicas": 2, "entrypoint": ["python", "-c", _PROGRAM], **image}, indent=indent)
 
 

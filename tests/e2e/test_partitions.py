@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from infra.deploy.deployment import deploy
 from infra.settings.settings_file import parse_settings
 from infra.settings.stack_settings import Platform
 from muster import Muster, Run, SpecError
-from muster.contract.aws.partitions import CONSOLE_DOMAINS, Locality
+from muster.contract.aws.partitions import CONSOLE_DOMAINS, Locality, dns_suffix
 from muster.local import LocalCloud
 from tests.plugins.stack import ROOT
 from tests.support.workshop import IMAGE, fast_settings, turn_to
@@ -79,6 +80,18 @@ def test_every_arn_and_registry_of_the_stack_is_of_its_partition(cloud: LocalClo
     outputs = {item["OutputKey"]: item["OutputValue"] for item in stack["Outputs"]}
     assert not [value for value in outputs.values() if "arn:aws:" in value]
     assert Locality.of_arn(outputs["StateMachineArn"]) == Locality(REGIONS[region], region, cloud.state.account_id)
+
+
+def test_the_embedded_cloud_has_the_domain_of_the_partition(cloud: LocalCloud, region: str) -> None:
+    template = {
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+        "Outputs": {"Domain": {"Value": {"Ref": "AWS::URLSuffix"}}},
+    }
+    cloudformation = cloud.client("cloudformation")
+    cloudformation.create_stack(StackName="domain", TemplateBody=json.dumps(template))
+    cloudformation.get_waiter("stack_create_complete").wait(StackName="domain", WaiterConfig={"Delay": 0.05})
+    [stack] = cloudformation.describe_stacks(StackName="domain")["Stacks"]
+    assert stack["Outputs"][0]["OutputValue"] == dns_suffix(region)
 
 
 def test_what_another_partition_has_is_refused_before_anything_is_made(muster: Muster) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.source_delivery import REFRESH_DAYS
-from tests.support.template import FUNCTIONS, Template, construct_name, function, matches
+from tests.support.template import FUNCTIONS, Template, construct_name, function, matches, synthesized
 
 
 def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Template) -> None:
@@ -170,6 +172,47 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
         "tags": {},
         "version": 1,
     }
+
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+
+
+def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(tmp_path: Path) -> None:
+    template = synthesized(
+        tmp_path,
+        stack={
+            "name": "Nist",
+            "kms_key_arn": KEY,
+            "permissions_boundary": BOUNDARY,
+            "tags": {"team": "research"},
+        },
+        bucket={"access_logs_bucket": "logs", "access_logs_prefix": "muster/"},
+    )
+
+    def properties(kind: str) -> list[dict[str, Any]]:
+        return [template.resolve(item["Properties"]) for item in template.of_type(kind).values()]
+
+    for kind, name in (
+        ("AWS::Logs::LogGroup", "KmsKeyId"),
+        ("AWS::SNS::Topic", "KmsMasterKeyId"),
+        ("AWS::SQS::Queue", "KmsMasterKeyId"),
+    ):
+        assert {found.get(name) for found in properties(kind)} == {KEY}
+    [bucket] = properties("AWS::S3::Bucket")
+    [rule] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}
+    assert rule["BucketKeyEnabled"] is True
+    assert bucket["LoggingConfiguration"] == {"DestinationBucketName": "logs", "LogFilePrefix": "muster/"}
+    roles = properties("AWS::IAM::Role")
+    assert {role["PermissionsBoundary"] for role in roles} == {BOUNDARY}
+    assert all({"Key": "team", "Value": "research"} in role["Tags"] for role in roles)
+    for role in (*FUNCTIONS, "Replica"):
+        assert template.allows(role, "kms:Decrypt", KEY)
+        assert template.allows(role, "kms:GenerateDataKey", KEY)
+    # What the stack has of its own name, so that another stack's has another.
+    assert {found["AlarmName"].partition("-")[0] for found in properties("AWS::CloudWatch::Alarm")} == {"Nist"}
+    assert template.body["Metadata"]["Muster"]["stack"]["name"] == "Nist"
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:

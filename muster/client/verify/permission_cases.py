@@ -16,7 +16,7 @@ from muster.contract.run.source_delivery import package_key, source_key
 SAMPLE = "verify"
 """Stands for every wildcard: a simulation takes no patterns."""
 OTHER = "another"
-"""A run that is not the replica's own."""
+"""The name of another run."""
 REPLICA = "Replica"
 _TAGS = {f"aws:PrincipalTag/{tag}": (SAMPLE,) for tag in SESSION_TAGS}
 _VARIABLE = re.compile(r"\$\{(aws:[^}]+)\}")

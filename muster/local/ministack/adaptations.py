@@ -19,7 +19,13 @@ from typing import Any, NotRequired, TypedDict
 from ministack.core import iam_actions, lambda_runtime, responses
 from ministack.services import cloudwatch_logs, eventbridge, iam, lambda_svc, s3, scheduler, sns, stepfunctions
 
-from muster.local.ministack import arn_checks, lifecycle_resources, policy_simulation, policy_variables
+from muster.local.ministack import (
+    arn_checks,
+    function_updates,
+    lifecycle_resources,
+    policy_simulation,
+    policy_variables,
+)
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.host import Account
 from muster.local.ministack.task_tokens import TaskTokens
@@ -61,6 +67,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     policy_variables.install()
     arn_checks.install(account)
     TaskTokens().install()
+    function_updates.install()
     eventbridge._dispatch_to_lambda = _dispatch_with_retries
     sns._lambda_svc = _delivery_with_retries()
     eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)

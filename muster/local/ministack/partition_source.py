@@ -15,36 +15,37 @@ from types import CodeType, ModuleType
 _PACKAGE = "ministack"
 
 
-def read_for_partition(partition: str) -> None:
-    """Let MiniStack be imported for `partition`. Call it before its first import."""
+def read_for_partition(partition: str, domain: str) -> None:
+    """Let MiniStack be imported for `partition` with the `domain` of its endpoints. Call it before its first import."""
     if partition != "aws":
-        sys.meta_path.insert(0, _Finder(partition))
+        sys.meta_path.insert(0, _Finder(partition, domain))
 
 
-def in_partition(source: str, partition: str) -> str:
-    """MiniStack's source with the name of another partition."""
+def in_partition(source: str, partition: str, domain: str) -> str:
+    """MiniStack's source with the name and the domain of another partition."""
     return (
         source.replace("arn:aws:", f"arn:{partition}:")
         .replace('"AWS::Partition": "aws"', f'"AWS::Partition": "{partition}"')
+        .replace('"AWS::URLSuffix": "amazonaws.com"', f'"AWS::URLSuffix": "{domain}"')
         .replace('partition != "aws"', f'partition != "{partition}"')
     )
 
 
 class _Loader(SourceFileLoader):
-    def __init__(self, name: str, path: str, partition: str) -> None:
+    def __init__(self, name: str, path: str, *partition_and_domain: str) -> None:
         super().__init__(name, path)
-        self._partition = partition
+        self._place = partition_and_domain
 
     def get_code(self, fullname: str) -> CodeType:
         """Compiled anew: the cached bytecode is that of the partition `aws`."""
         path = self.get_filename(fullname)
         source = self.get_data(path).decode()
-        return compile(in_partition(source, self._partition), path, "exec", dont_inherit=True)
+        return compile(in_partition(source, *self._place), path, "exec", dont_inherit=True)
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, partition: str) -> None:
-        self._partition = partition
+    def __init__(self, partition: str, domain: str) -> None:
+        self._place = partition, domain
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,5 +54,5 @@ class _Finder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader) and spec.origin is not None:
-            spec.loader = _Loader(fullname, spec.origin, self._partition)
+            spec.loader = _Loader(fullname, spec.origin, *self._place)
         return spec

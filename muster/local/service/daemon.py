@@ -23,6 +23,7 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from starlette.types import ASGIApp
 
+from muster.contract.aws.partitions import dns_suffix
 from muster.local.calls import CallLog
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
@@ -132,7 +133,7 @@ async def _serve(
     listener: socket.socket,
 ) -> None:
     # Not before now: MiniStack reads the environment while it is imported.
-    read_for_partition(partition_of(settings.region))
+    read_for_partition(partition_of(settings.region), dns_suffix(settings.region))
     from muster.local.ministack import adaptations  # noqa: PLC0415
     from muster.local.ministack.host import Account  # noqa: PLC0415
 
