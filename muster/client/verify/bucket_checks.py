@@ -169,7 +169,12 @@ def _lifecycle(facts: BucketFacts) -> Check:
         if rule not in facts.lifecycle:
             problems.append(f"the deployed rule for {rule.prefix or 'every prefix'} is not there or was changed")
     expiring = [f"{rule.prefix} after {rule.expires_days} days" for rule in facts.lifecycle if rule.expires_days]
-    seen = f"expire: {', '.join(expiring) or 'nothing'}; nothing that a run or its continuation needs does."
+    aborts = min((rule.aborts_uploads_days for rule in facts.lifecycle if rule.aborts_uploads_days), default=None)
+    uploads = "stay" if aborts is None else f"are removed after {aborts} days"
+    seen = (
+        f"expire: {', '.join(expiring) or 'nothing'}; nothing that a run or its continuation needs does; parts of "
+        f"unfinished uploads {uploads}."
+    )
     return judged(
         LIFECYCLE, problems, seen, "Deploy the stack again, and remove rules of your own that cover its prefixes."
     )
