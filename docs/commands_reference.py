@@ -20,6 +20,7 @@ from muster import Cancellation, Diagnosis, DryRun, FailureClass, LogLine, Resul
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
+from muster.client.verify.verification import Verification
 from muster.contract.timestamps import Timestamp
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
@@ -43,6 +44,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "report": answers.PageWritten,
     "ui": answers.PageServed,
     "doctor": Diagnosis,
+    "verify": Verification,
     "local up": local_answers.CloudUp,
     "local status": local_answers.CloudUp,
     "local env": local_answers.CloudVariables,

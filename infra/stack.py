@@ -12,6 +12,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+import muster
 from infra.encryption import encrypt_with
 from infra.functions.control_functions import ControlFunctions, FunctionResources
 from infra.functions.event_delivery import DeadLetters, EventBus
@@ -94,6 +95,7 @@ class MusterStack(Stack):
             DeadLetterQueueUrl=dead_letters.queue_url,
             ExampleInput=example_input(settings.defaults, self.region),
             Region=self.region,
+            Version=muster.__version__,
         )
         if settings.stack.kms_key_arn is not None:
             encrypt_with(self, settings.stack.kms_key_arn)

@@ -72,6 +72,7 @@ def test_the_commands_of_a_stack(
     assert ask("events", "told")[0]["events"][0]["kind"] == "run-started"
     assert ask("cancel", "told") == [{"run": "told", "stopped": []}]
     assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
+    assert ask("verify", "--no-run")[0]["checks"][0]["outcome"] == "ok"
     assert ask("doctor") == [{"orphans": [], "foreign": []}]
     assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]
     assert ask("rerun --watch", "told")[-1]["state"] == "succeeded"

@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done; a run that was watched, or whose status or result was asked for, has not failed",
-    ExitCode.RUN_FAILED: "that run ended as `failed` or `stopped`",
+    ExitCode.RUN_FAILED: "that run ended as `failed` or `stopped`; or a check of `verify` has failed",
     ExitCode.BAD_INPUT: "bad input: a spec, a name or an option",
     ExitCode.TROUBLE: "AWS cannot be reached or refuses: credentials, permissions, network, no stack",
     ExitCode.INTERRUPTED: "interrupted; a run that was watched continues",

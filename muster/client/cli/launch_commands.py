@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from muster.client.cli.json_answers import SpecWritten, Started
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
 from muster.client.cli.output import busy, print_answer, print_text
+from muster.client.cli.spec_file import read_spec
 from muster.client.cli.watch import watch_run
-from muster.client.errors import SpecExistsError, SpecFileError, SpecWriteError, os_reason
-from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
-
-if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
+from muster.client.errors import SpecExistsError, SpecWriteError, os_reason
 
 Deployed = Annotated[
     bool, typer.Option("--deployed", help="Use the stack's defaults and today's AWS prices; makes no other calls.")
@@ -52,7 +48,7 @@ def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, jso
     from muster.client.cli.plain_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
 
-    checked = _read_spec(spec)
+    checked = read_spec(spec)
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
         dry = stack.muster().plan(checked) if deployed else dry_run(checked)
     if json:
@@ -73,7 +69,7 @@ def launch(
     json: Json = False,
 ) -> None:
     """Start a run."""
-    checked = _read_spec(spec, name)
+    checked = read_spec(spec, name)
     with busy("Starting the run"):
         run = stack.muster().launch(checked)
     if watch:
@@ -121,19 +117,3 @@ def _write_new(file: str, text: str) -> None:
         raise SpecExistsError(file) from None
     except OSError as error:
         raise SpecWriteError(file, os_reason(error)) from error
-
-
-def _read_spec(path: str, name: str | None = None) -> Spec:
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecFileError(path, os_reason(error)) from error
-    except UnicodeDecodeError as error:
-        raise SpecFileError(path, "it is not UTF-8 text") from error
-    spec = parse_spec_text(text)
-    if name is not None:
-        spec = parse_spec({**spec.model_dump(mode="json", exclude_unset=True), "name": name})
-    if spec.source_dir is None or spec.delivered:
-        return spec
-    beside = Path() if path == "-" else Path(path).parent
-    return spec.model_copy(update={"source_dir": str(beside / spec.source_dir)})

@@ -38,6 +38,10 @@ class Commands(LazyGroup):
         "report": Row(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
         "ui": Row(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
         "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),
+        "verify": Row(
+            "muster.client.cli.verify_command:verify",
+            "Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas.",
+        ),
         "faults": Row(
             "muster.local.commands.fault_commands:app", "Faults on demand, on the embedded cloud.", extra="local"
         ),
@@ -53,8 +57,8 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 done, 1 the run did not succeed, 2 bad input, 3 AWS cannot be reached or refuses, "
-    "130 interrupted.",
+    epilog="Exit codes: 0 done, 1 the run did not succeed or a check failed, 2 bad input, "
+    "3 AWS cannot be reached or refuses, 130 interrupted.",
 )
 
 

@@ -7,15 +7,14 @@ and for ten thousand.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Record
 
-ROLL_UP_VERSION = 1
 # A replica's entry must stay small: a shard is written again whenever one of its replicas changes.
 ATTEMPTS_KEPT = 10
 _FIRST_STEPS, _LAST_STEPS = 8, 24  # of an attempt's history; the first ones show since when it has an instance
@@ -23,7 +22,7 @@ _REPLICAS_PER_SHARD = 32
 _SHARDS_MIN = 32
 
 
-class ReplicaEntry(Document):
+class ReplicaEntry(StoredPart):
     """What a record says about its replica. Derived from the record alone."""
 
     rank: int = Field(ge=0)
@@ -48,10 +47,9 @@ class ReplicaEntry(Document):
         return self.model_copy(update={"revision": other.revision}) == other
 
 
-class RollUpShard(Document):
+class RollUpShard(StoredDocument):
     """The entries of some of the replicas of a run. Every write is a compare-and-swap on the object's ETag."""
 
-    version: Annotated[int, Field(ge=ROLL_UP_VERSION, le=ROLL_UP_VERSION)] = ROLL_UP_VERSION
     run: str
     replicas: tuple[ReplicaEntry, ...] = Field(default=(), description="by rank")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from ministack.core import iam_actions, lambda_runtime, responses
-from ministack.services import cloudwatch_logs, lambda_svc, scheduler, stepfunctions
+from ministack.services import cloudwatch_logs, iam, lambda_svc, scheduler, stepfunctions
 
-from muster.local.ministack import arn_checks, policy_variables
+from muster.local.ministack import arn_checks, lifecycle_resources, policy_simulation, policy_variables
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.host import Account
 
@@ -57,10 +57,12 @@ def adapt(code_cache: Path, account: Account) -> None:
     lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
     policy_variables.install()
     arn_checks.install(account)
+    lifecycle_resources.install()
     _let_invocations_wait()
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
+    iam._IAM_HANDLERS["SimulatePrincipalPolicy"] = policy_simulation.simulate
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
 
 

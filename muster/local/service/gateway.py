@@ -26,6 +26,7 @@ from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
+from muster.local.service import service_quotas
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.hidden_keys import HidingSend, reads_object
 from muster.local.service.http_request import EndpointRequest, break_off, discard
@@ -90,8 +91,12 @@ class Gateway:
             await _error(call, fault.code, fault.message, fault.status)(request.scope, request.receive, send)
 
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
-        if request.headers.get("x-amz-target", "").startswith("SageMaker."):
+        target = request.headers.get("x-amz-target", "")
+        if target.startswith("SageMaker."):
             response = await self._train(request, call.operation)
+            await response(request.scope, request.receive, send)
+        elif target == f"{service_quotas.TARGET}ListServiceQuotas":
+            response = await self._list_quotas(request)
             await response(request.scope, request.receive, send)
         elif reads_object(call):
             # Read now, because the check of the caller's rights reads it when the request has been served.
@@ -127,6 +132,21 @@ class Gateway:
             return _error(Call("sagemaker", operation), "SerializationException", str(error), 400)
         except ServiceError as error:
             return _error(Call("sagemaker", operation), error.code, error.message, error.status)
+        return Response(json.dumps(answer), 200, _headers(_JSON))
+
+    async def _list_quotas(self, request: EndpointRequest) -> Response:
+        """The answer to ListServiceQuotas, which MiniStack does not have."""
+        await callers.admit(request, self.account)
+        call = Call("servicequotas", "ListServiceQuotas")
+        if refusal := callers.refusal_of(request, self.account, service_quotas.ACTION, "*", {}):
+            return _error(call, refusal.code, refusal.message, 400)
+        try:
+            document = json.loads(await request.body() or b"{}")
+            answer = service_quotas.list_service_quotas(document, self.account)
+        except json.JSONDecodeError as error:
+            return _error(call, "SerializationException", str(error), 400)
+        except ServiceError as error:
+            return _error(call, error.code, error.message, error.status)
         return Response(json.dumps(answer), 200, _headers(_JSON))
 
 

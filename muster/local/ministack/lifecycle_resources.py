@@ -1,0 +1,43 @@
+"""The lifecycle rules of a bucket in a template, which MiniStack's CloudFormation leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from xml.sax.saxutils import escape
+
+from ministack.services import s3
+from ministack.services.cloudformation import provisioners
+
+_KNOWN = {"Id", "Status", "Prefix", "ExpirationInDays", "AbortIncompleteMultipartUpload"}
+
+
+def install() -> None:
+    """Let CloudFormation store the property LifecycleConfiguration of AWS::S3::Bucket."""
+    row = ("LifecycleConfiguration", _as_xml, s3._put_bucket_lifecycle, s3._delete_bucket_lifecycle)
+    provisioners._S3_BUCKET_CONFIGURATIONS = (*provisioners._S3_BUCKET_CONFIGURATIONS, row)
+
+
+def _as_xml(properties: Mapping[str, Any]) -> bytes:
+    """The body of PutBucketLifecycleConfiguration.
+
+    Raises:
+        ValueError: a rule has a property that is not translated here, so that no deployment takes it for stored.
+    """
+    rules = "".join("".join(_rule(rule)) for rule in properties.get("Rules", []))
+    return f"<LifecycleConfiguration>{rules}</LifecycleConfiguration>".encode()
+
+
+def _rule(rule: Mapping[str, Any]) -> Iterator[str]:
+    if unknown := sorted(rule.keys() - _KNOWN):
+        message = f"the embedded cloud's CloudFormation knows no {', '.join(unknown)} in a lifecycle rule"
+        raise ValueError(message)
+    yield f"<Rule><ID>{escape(str(rule.get('Id', '')))}</ID><Status>{rule['Status']}</Status>"
+    yield f"<Filter><Prefix>{escape(rule.get('Prefix', ''))}</Prefix></Filter>"
+    if "ExpirationInDays" in rule:
+        yield f"<Expiration><Days>{int(rule['ExpirationInDays'])}</Days></Expiration>"
+    if "AbortIncompleteMultipartUpload" in rule:
+        days = int(rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"])
+        yield f"<AbortIncompleteMultipartUpload><DaysAfterInitiation>{days}</DaysAfterInitiation>"
+        yield "</AbortIncompleteMultipartUpload>"
+    yield "</Rule>"

@@ -1,0 +1,65 @@
+"""Service Quotas, as far as a client looks at it: the quotas of SageMaker for training jobs, one page after another.
+
+Every quota of an instance type that botocore knows has the same value. Nothing counts against it: the fault
+`quota-error` is how a launch finds its quota used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import botocore.session
+
+from muster.local.ministack.host import Account
+from muster.local.sagemaker import service_errors
+
+TARGET = "ServiceQuotasV20190624."
+ACTION = "servicequotas:ListServiceQuotas"
+VALUE = 100.0
+_SERVICE = "sagemaker"
+_USAGES = ("training job usage", "spot training job usage", "training warm pool usage")
+_PAGE = 100  # ListServiceQuotas: MaxResults
+
+
+def list_service_quotas(request: Mapping[str, object], account: Account) -> Mapping[str, object]:
+    """The answer to ListServiceQuotas.
+
+    Raises:
+        ServiceError: another service's quotas, or a token that is not from an answer.
+    """
+    if request.get("ServiceCode") != _SERVICE:
+        code, message = "NoSuchResourceException", "The embedded cloud has quotas of SageMaker only."
+        raise service_errors.ServiceError(code, message)
+    token = str(request.get("NextToken", "0"))
+    if not token.isdecimal():
+        code, message = "InvalidPaginationTokenException", "Invalid token was provided."
+        raise service_errors.ServiceError(code, message)
+    start, size = int(token), min(int(str(request.get("MaxResults", _PAGE))), _PAGE)
+    names = _names()
+    answer: dict[str, object] = {
+        "Quotas": [_quota(number, name, account) for number, name in enumerate(names) if start <= number < start + size]
+    }
+    if start + size < len(names):
+        answer["NextToken"] = str(start + size)
+    return answer
+
+
+def _names() -> list[str]:
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    types: list[str] = model.shape_for("TrainingInstanceType").metadata["enum"]
+    return [f"{name} for {usage}" for name in types for usage in _USAGES]
+
+
+def _quota(number: int, name: str, account: Account) -> dict[str, object]:
+    code = f"L-{number:08X}"
+    return {
+        "ServiceCode": _SERVICE,
+        "ServiceName": "Amazon SageMaker",
+        "QuotaArn": account.arn("servicequotas", f"{_SERVICE}/{code}"),
+        "QuotaCode": code,
+        "QuotaName": name,
+        "Value": VALUE,
+        "Unit": "None",
+        "Adjustable": True,
+        "GlobalQuota": False,
+    }
