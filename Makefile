@@ -25,7 +25,7 @@ WORKERS ?= 4
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test bench docs screenshots deploy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and d
 unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
+upgrade-test: setup ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
+	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/e2e/test_upgrade.py
+
 test: setup $(TORCH) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -137,8 +140,8 @@ screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
 	@$(BIN)/python -m docs.screenshots build/demo/report.html
 
-deploy: setup ## Deploy to the AWS account of this shell (once before: npx cdk bootstrap), or TARGET=local; SETTINGS=other.toml
-	@$(BIN)/python -m infra.deploy $(addprefix --target ,$(TARGET)) $(addprefix --settings ,$(SETTINGS))
+deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SETTINGS=other.toml), or TARGET=local
+	@$(BIN)/muster deploy $(addprefix --target ,$(TARGET)) $(addprefix --settings ,$(SETTINGS)) $(if $(YES),--yes)
 
 # Without this machine's own builds (pip's find-links): every user must be able to install what is locked.
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml

@@ -5,15 +5,16 @@ Its context has two keys of ours: `settings`, the path of the settings file, and
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
 from infra.deploy.bundle import build_bundle, build_replica_package
-from infra.deploy.cdk_tools import JSII_ENVIRONMENT, require_node
+from infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, require_node
 from infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
 from infra.settings.stack_settings import Platform, StackSettings
-from muster.contract.errors import ConfigurationError
+from muster.contract.errors import MusterError
 
 ROOT = Path(__file__).resolve().parent
 
@@ -22,7 +23,8 @@ def main() -> None:
     """Write the cloud assembly.
 
     Raises:
-        ConfigurationError: node is missing, the settings cannot be used, or pip failed.
+        SettingsError: the settings cannot be used.
+        ConfigurationError: node is missing, or pip failed.
     """
     require_node()
     # jsii starts node when aws_cdk is imported, and reads its settings then.
@@ -30,7 +32,7 @@ def main() -> None:
         os.environ.setdefault(name, value)
     from aws_cdk import App  # noqa: PLC0415
 
-    from infra.stack import MusterStack, StackFiles  # noqa: PLC0415
+    from infra.stack import MusterStack, StackFiles, bucket_template  # noqa: PLC0415
 
     app = App(analytics_reporting=False)
     target = Platform(app.node.try_get_context("target") or Platform.AWS)
@@ -42,6 +44,10 @@ def main() -> None:
     )
     MusterStack(app, settings, files)
     app.synth()
+    if settings.bucket.existing is not None:
+        # What the bucket must have, for infra.deploy.bucket_requirements.
+        template = json.dumps(bucket_template(settings.stack.name))
+        (Path(app.outdir) / BUCKET_TEMPLATE).write_text(template, encoding="utf-8")
 
 
 def _settings(path: str | None, target: Platform) -> StackSettings:
@@ -56,5 +62,5 @@ def _settings(path: str | None, target: Platform) -> StackSettings:
 if __name__ == "__main__":
     try:
         main()
-    except ConfigurationError as error:
+    except MusterError as error:
         sys.exit(str(error))

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -21,8 +22,9 @@ from unittest.mock import patch
 
 import boto3
 
+from bench.looks import WrittenRun, watch
 from bench.table import Row
-from muster import Muster
+from muster import Muster, Run
 from muster.client.aws.cloud import Cloud
 from muster.client.logs.log_lines import LogQuery
 from muster.client.logs.log_reader import POLL_SECONDS, follow_lines
@@ -31,6 +33,9 @@ from muster.local import LocalCloud, Settings
 
 _REPETITIONS = 9
 _REPLICAS = 1_000
+_SIZES = (10, 1_000, 10_000)
+_CHANGES = 3
+_WATCH_SECONDS = 20.0
 _RANKS = 64
 _LINES = 100_000
 _WRITE_SECONDS = 60.0
@@ -44,7 +49,7 @@ def run() -> list[Row]:
         settings = Settings(port=0, end_with_parent=True, phase_seconds=3_600)
         # All AWS calls go to the embedded cloud, and none to an account that this shell is configured for.
         with LocalCloud.start(Path(folder), settings) as cloud, patch.dict(os.environ, cloud.environment(), clear=True):
-            return [*rows, _status(cloud), *_follow(cloud)]
+            return [*rows, *_looks(cloud), *_follow(cloud)]
 
 
 def _import() -> Row:
@@ -81,27 +86,39 @@ def _seconds(command: list[str]) -> float:
     return time.perf_counter() - started
 
 
-def _status(cloud: LocalCloud) -> Row:
+def _looks(cloud: LocalCloud) -> list[Row]:
+    """What a look takes after the stack is found: the first one, one without a change, one after three."""
     stack = _stack(cloud)
-    muster = Muster(stack, boto3.Session())
-    started = muster.launch({"name": "bench", "replicas": _REPLICAS, "trainer": "package.module:train"})
-    role = _role(cloud, "sagemaker")
-    sagemaker = cloud.client("sagemaker")
-    for rank in range(_REPLICAS):
-        sagemaker.create_training_job(
-            TrainingJobName=str(JobName("muster", started.name, rank, 1)),
-            RoleArn=role,
-            AlgorithmSpecification={"TrainingImage": "muster-local/python:latest", "TrainingInputMode": "File"},
-            OutputDataConfig={"S3OutputPath": f"s3://{stack.lower()}/output"},
-            ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
-            StoppingCondition={"MaxRuntimeInSeconds": 3_600},
-        )
-    cloud.calls.reset()
-    status = Muster(stack, boto3.Session()).run(started.name).status()
-    assert sum(replica.status is not None for replica in status.replicas) == _REPLICAS
-    calls = sum(call.count for call in cloud.calls.report())
-    note = "the stack, the execution, the jobs, the rounds; in a fresh process's first look"
-    return Row(f"status of {_REPLICAS:,} replicas", calls, "calls", f"<= {5 + _REPLICAS // 100}", note=note)
+    rows = []
+    for replicas in _SIZES:
+        run = WrittenRun(cloud, stack, f"looks-{replicas}", replicas)
+        muster = Muster(stack, boto3.Session())
+        assert muster.bucket
+        named = muster.run(run.name)
+        first = run.calls(partial(_all_train, named))
+        idle = run.calls(named.status)
+        for shard in range(_CHANGES):
+            run.change(shard)
+        changed = run.calls(named.status)
+        rows += [
+            Row(f"first look at {replicas:,} replicas", first.total(), "calls", note="one GET for each shard"),
+            Row(f"look at {replicas:,} replicas, nothing changed", idle.total(), "calls", "<= 3"),
+            Row(
+                f"look at {replicas:,} replicas, {_CHANGES} shards changed",
+                changed.total(),
+                "calls",
+                f"<= {3 + _CHANGES}",
+            ),
+        ]
+        assert first["sagemaker"] == idle["sagemaker"] == changed["sagemaker"] == 0
+    watched = watch(WrittenRun(cloud, stack, "watched", _REPLICAS), _WATCH_SECONDS)
+    note = f"status --watch, a page with a browser, TorchX's polling; a change in each of {_WATCH_SECONDS:.0f} s"
+    rate = watched["sagemaker"] / _WATCH_SECONDS
+    return [*rows, Row(f"three watchers of {_REPLICAS:,} replicas: SageMaker", rate, "calls/s", "< 1", note=note)]
+
+
+def _all_train(run: Run) -> None:
+    assert all(replica.secondary == "Training" for replica in run.status().replicas)
 
 
 def _stack(cloud: LocalCloud) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from bench.deployed_stack import Stack, open_stack
 from bench.launches.bill import Counts, bill_rows
 from bench.launches.pacing import Launched, launch, slots
+from bench.launches.shard_writes import end_storm, launch_storm
 from bench.launches.steps import life, step_through
 from bench.table import Row
 from infra.settings.stack_settings import RunsTable
@@ -47,6 +48,7 @@ def run() -> list[Row]:
     return [
         measured,
         *_simulated_launches(),
+        *_shard_rows(),
         *_step_rows(),
         *bill_rows(_counts(clean), _counts(rerun)),
         *payloads,
@@ -113,6 +115,28 @@ def _step_rows() -> list[Row]:
     return [
         Row("history of a replica's workflow, 28 days with 20 reruns", longest.events, "events", "< 25000", note=note),
         Row("share of the history that Step Functions allows", longest.events / HISTORY_MAX, "ratio"),
+    ]
+
+
+def _shard_rows() -> list[Row]:
+    """Writes of the roll-up that meet another one of the same shard."""
+    note = "simulated: a launch at the stack's pace, and four statuses of each job within three minutes"
+    storms = [(replicas, launch_storm(replicas, _PER_SECOND)) for replicas in (32, 1_000, 10_000)]
+    rows = [
+        Row(f"roll-up in a launch of {replicas:,}: tries beyond the first", storm.retried, "per write", note=note)
+        for replicas, storm in storms
+    ]
+    ends = end_storm(1_000, 10)
+    note = f"simulated; at most {ends.most_tries} tries of a write"
+    return [
+        *rows,
+        Row(
+            "roll-up when 1,000 jobs end within 10 s: tries beyond the first",
+            ends.retried,
+            "per write",
+            "<= 1",
+            note=note,
+        ),
     ]
 
 

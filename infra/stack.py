@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aws_cdk import CfnOutput, PermissionsBoundary, Stack, Tags
+from aws_cdk import App, CfnOutput, PermissionsBoundary, Stack, Tags
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
@@ -21,6 +23,7 @@ from infra.monitoring.console_links import ConsoleLinks
 from infra.monitoring.dashboard import Dashboard
 from infra.monitoring.health_alarms import HealthAlarms
 from infra.monitoring.introduction import example_input, introduction
+from infra.monitoring.stock_registry import StockRegistry
 from infra.monitoring.watched_resources import WatchedResources
 from infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
 from infra.replica_role import ReplicaRole
@@ -82,7 +85,9 @@ class MusterStack(Stack):
         ).state_machine
         functions.connect(state_machine)
         watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
-        self._watch(settings, watched, bucket=bucket, people=functions.people)
+        registry = StockRegistry(self, "StockImages").name
+        example = example_input(settings.defaults, registry, indent=2)
+        self._watch(settings, watched, bucket=bucket, people=functions.people, example=example)
         self._output(
             StateMachineArn=state_machine.state_machine_arn,
             BucketName=bucket.bucket_name,
@@ -93,7 +98,7 @@ class MusterStack(Stack):
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
             DeadLetterQueueUrl=dead_letters.queue_url,
-            ExampleInput=example_input(settings.defaults, self.region),
+            ExampleInput=example_input(settings.defaults, registry),
             Region=self.region,
             Version=muster.__version__,
         )
@@ -101,9 +106,9 @@ class MusterStack(Stack):
             encrypt_with(self, settings.stack.kms_key_arn)
 
     def _watch(
-        self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic
+        self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic, example: str
     ) -> None:
-        """Alarms and dashboard, unless the deployment does without them."""
+        """Alarms and dashboard, unless the deployment does without them; the dashboard shows the spec `example`."""
         alarms = HealthAlarms(self, "Health", watched, topic=people).alarms if settings.watch.health_alarms else []
         if not settings.watch.dashboard:
             return
@@ -113,7 +118,7 @@ class MusterStack(Stack):
             machine=watched.state_machine.state_machine_arn,
             bucket=bucket.bucket_name,
             stack=self.stack_name,
-            example=example_input(settings.defaults, self.region, indent=2),
+            example=example,
         )
         dashboard = Dashboard(self, watched, alarms=alarms, text=text)
         self._output(DashboardUrl=links.dashboard(dashboard.name))
@@ -121,6 +126,18 @@ class MusterStack(Stack):
     def _output(self, **values: str) -> None:
         for name, value in values.items():
             CfnOutput(self, name, value=value)
+
+
+def bucket_template(stack_name: str) -> dict[str, Any]:
+    """The template of the bucket that a stack of this name would make, by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        app = App(outdir=folder, analytics_reporting=False)
+        stack = Stack(app, "Bucket")
+        arn = stack.format_arn(service="sns", resource=inbox_topic_name(stack_name))
+        inbox = sns.Topic.from_topic_arn(stack, "Inbox", arn)
+        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable())
+        template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
+    return template
 
 
 def _digest(path: Path) -> str:

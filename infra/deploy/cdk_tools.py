@@ -13,6 +13,8 @@ from muster.contract.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
 CDK = ROOT / "node_modules" / ".bin" / "cdk"
+BUCKET_TEMPLATE = "bucket.json"
+"""The file of the cloud assembly that says what a bucket must have that the stack does not make."""
 JSII_ENVIRONMENT = {
     "JSII_RUNTIME_PACKAGE_CACHE": "enabled",  # without it every start unpacks the CDK for 3 s
     "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",

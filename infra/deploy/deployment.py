@@ -8,9 +8,10 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from infra.deploy.cdk_tools import ROOT, DeployError, cdk_command, cdk_environment, require_cdk
+from infra.deploy.cdk_tools import BUCKET_TEMPLATE, ROOT, DeployError, cdk_command, cdk_environment, require_cdk
 from infra.deploy.command_runner import CommandRunner
 from infra.settings.settings_file import SETTINGS_FILE
 from infra.settings.stack_settings import Platform, StackSettings
@@ -27,10 +28,11 @@ def deploy(
 ) -> dict[str, str]:
     """Bootstrap (the embedded cloud only), synthesize and deploy; the outputs of the stack, also written to `outputs`.
 
+    Asks nothing and keeps nothing of a stack that is there: that is for `muster deploy`.
+
     Args:
         environment: of the processes that are started; credentials, region and endpoint come from here only.
-        target: the embedded cloud is bootstrapped as part of the deployment; an AWS account must have been bootstrapped
-            once (`npx cdk bootstrap`).
+        target: the embedded cloud is bootstrapped as part of the deployment.
         settings: all settings of the stack.
         outputs: a JSON file; the cloud assembly goes to `cdk.out` beside it, and the settings to `muster.toml`.
         log: a file for the output of the CDK CLI; None leaves it in the terminal.
@@ -39,33 +41,102 @@ def deploy(
         NodeMissingError: there is no node.
         DeployError: something is missing, `environment` points to the wrong cloud, or the CDK CLI failed.
     """
-    require_cdk(environment)
-    _check_endpoint(environment, target)
-    outputs = outputs.absolute()
-    outputs.parent.mkdir(parents=True, exist_ok=True)
-    assembly = outputs.parent / "cdk.out"
-    shutil.rmtree(assembly, ignore_errors=True)  # it would accumulate the bundles of earlier deployments
-    # Not in the root, where the CLI would find cdk.json and run the app before the bootstrap, too.
-    file = outputs.parent / SETTINGS_FILE
-    file.write_text(toml_text(settings.tables), encoding="utf-8")
-    runner = CommandRunner(outputs.parent, cdk_environment(environment, target, assembly, file), log)
-    # Synthesis and bootstrap are independent: side by side they take half as long.
-    steps = [runner.start("app.py", [sys.executable, str(ROOT / "app.py")])]
+    assembly = Assembly(environment, target=target, settings=settings, outputs=outputs, log=log)
     if target is Platform.LOCAL:
-        place = f"aws://{_required(environment, 'CDK_DEFAULT_ACCOUNT')}/{_required(environment, 'AWS_REGION')}"
-        steps.append(runner.start("cdk bootstrap", cdk_command("bootstrap", place)))
-    runner.finish(steps)
-    # A change set shows what will change; the embedded cloud is always new.
-    method = "direct" if target is Platform.LOCAL else "change-set"
-    arguments = ("--app", str(assembly), "--outputs-file", str(outputs), "--method", method)
-    command = cdk_command("deploy", settings.stack.name, "--require-approval", "never", *arguments)
-    runner.finish([runner.start("cdk deploy", command)])
-    written: dict[str, dict[str, str]] = json.loads(outputs.read_text(encoding="utf-8"))
-    return written[settings.stack.name]
+        account, region = _required(environment, "CDK_DEFAULT_ACCOUNT"), _required(environment, "AWS_REGION")
+        assembly.write(bootstrap=f"aws://{account}/{region}")
+    else:
+        assembly.write()
+    return assembly.deploy()
 
 
-def _check_endpoint(environment: Mapping[str, str], target: Platform) -> None:
-    """A local deployment must not reach a real account, nor a deployment to AWS an emulator."""
+class Assembly:
+    """The stack as the CDK deploys it: written once, looked at, and deployed as it was written.
+
+    Takes the arguments of `deploy`.
+
+    Raises:
+        NodeMissingError: there is no node.
+        DeployError: the CDK CLI is missing, or `environment` points to the wrong cloud.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        target: Platform,
+        settings: StackSettings,
+        outputs: Path,
+        log: Path | None = None,
+    ) -> None:
+        require_cdk(environment)
+        check_endpoint(environment, target)
+        self._target = target
+        self._settings = settings
+        self._outputs = outputs.absolute()
+        self._outputs.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = self._outputs.parent / "cdk.out"
+        file = self._outputs.parent / SETTINGS_FILE
+        file.write_text(toml_text(settings.tables), encoding="utf-8")
+        # Not in the root, where the CLI would find cdk.json and run the app before the bootstrap, too.
+        cdk = cdk_environment(environment, target, self._folder, file)
+        self._runner = CommandRunner(self._outputs.parent, cdk, log)
+
+    def write(self, bootstrap: str | None = None) -> None:
+        """Synthesize the stack. Side by side with it, bootstrap the environment `bootstrap` (aws://account/region).
+
+        Raises:
+            DeployError: a command failed.
+        """
+        shutil.rmtree(self._folder, ignore_errors=True)  # it would accumulate the bundles of earlier deployments
+        steps = [self._runner.start("app.py", [sys.executable, str(ROOT / "app.py")])]
+        if bootstrap is not None:
+            steps.append(self._runner.start("cdk bootstrap", cdk_command("bootstrap", bootstrap)))
+        self._runner.finish(steps)
+
+    def bootstrap(self, place: str) -> None:
+        """Bootstrap the environment `place` (aws://account/region).
+
+        Raises:
+            DeployError: the command failed.
+        """
+        self._runner.finish([self._runner.start("cdk bootstrap", cdk_command("bootstrap", place))])
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """The stack's template."""
+        return self._json(f"{self._settings.stack.name}.template.json")
+
+    @property
+    def bucket_template(self) -> dict[str, Any]:
+        """What a bucket must have that the stack does not make (infra.deploy.bucket_requirements)."""
+        return self._json(BUCKET_TEMPLATE)
+
+    def deploy(self) -> dict[str, str]:
+        """Deploy what was written; the outputs of the stack.
+
+        Raises:
+            DeployError: the CDK CLI failed.
+        """
+        # A change set shows what will change; the embedded cloud is always new.
+        method = "direct" if self._target is Platform.LOCAL else "change-set"
+        arguments = ("--app", str(self._folder), "--outputs-file", str(self._outputs), "--method", method)
+        command = cdk_command("deploy", self._settings.stack.name, "--require-approval", "never", *arguments)
+        self._runner.finish([self._runner.start("cdk deploy", command)])
+        written: dict[str, dict[str, str]] = json.loads(self._outputs.read_text(encoding="utf-8"))
+        return written[self._settings.stack.name]
+
+    def _json(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self._folder / name).read_text(encoding="utf-8"))
+        return found
+
+
+def check_endpoint(environment: Mapping[str, str], target: Platform) -> None:
+    """A local deployment must not reach a real account, nor a deployment to AWS an emulator.
+
+    Raises:
+        DeployError: it would.
+    """
     endpoints = {name: url for name, url in environment.items() if name.startswith("AWS_ENDPOINT_URL") and url}
     if target is Platform.AWS:
         for name, url in endpoints.items():

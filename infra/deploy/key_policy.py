@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -50,9 +50,14 @@ def key_statements(place: Place) -> list[dict[str, Any]]:
 
 
 def missing_statements(policy: Statement, place: Place) -> list[dict[str, Any]]:
-    """The statements whose principals and actions no statement of `policy` allows; conditions are not compared."""
+    """The statements that the policy lacks."""
+    return [wanted for wanted in key_statements(place) if not statement_is_held(policy, wanted)]
+
+
+def statement_is_held(policy: Statement, wanted: Statement) -> bool:
+    """Whether `policy` allows the actions of `wanted` to its principals; conditions and resources are not compared."""
     allowed = [item for item in _list(policy.get("Statement")) if item.get("Effect") == "Allow"]
-    return [wanted for wanted in key_statements(place) if not all(map(_held(allowed), _pairs(wanted)))]
+    return all(map(_held(allowed), _pairs(wanted)))
 
 
 def _pairs(statement: Statement) -> Iterator[tuple[str, str]]:
@@ -61,7 +66,7 @@ def _pairs(statement: Statement) -> Iterator[tuple[str, str]]:
             yield principal, action
 
 
-def _held(allowed: Sequence[Statement]) -> Any:
+def _held(allowed: Sequence[Statement]) -> Callable[[tuple[str, str]], bool]:
     def held(pair: tuple[str, str]) -> bool:
         principal, action = pair
         return any(

@@ -10,7 +10,6 @@ from aws_cdk import aws_events as events
 from infra.functions.event_delivery import RuleSettings
 from infra.settings.scheduled_runs import ScheduledRun
 from infra.settings.stack_settings import StackSettings
-from muster.contract.aws.job_status import BEFORE_TRAINING
 from muster.contract.run.run_events import (
     RUN_REQUESTED,
     SOURCE,
@@ -22,9 +21,9 @@ from muster.contract.run.run_events import (
     RunSucceeded,
 )
 
-# The statuses that a job passes through before Training and after it. The event of its end repeats all of them with
-# their times, so reacting to each would only double the calls per replica.
-_PASSING_STATUSES = [*BEFORE_TRAINING, "Uploading"]
+# An attempt that was launched and of which nothing was reported yet is starting. Clients read the later statuses from
+# the roll-up, which react writes.
+_FIRST_STATUS = "Starting"
 _NOTIFIED = (QuorumLost, RunSucceeded, RunFailed, RunStopped, RunRerun, RunRefused)
 
 
@@ -38,7 +37,7 @@ class TriggerContext:
 
 
 def job_events(context: TriggerContext) -> list[RuleSettings]:
-    """React is called when a training job of the stack starts to train, is interrupted or ends."""
+    """React is called when a training job of the stack changes its status, except when it was just created."""
     pattern = events.EventPattern(
         source=["aws.sagemaker"],
         detail_type=["SageMaker Training Job State Change"],
@@ -46,7 +45,7 @@ def job_events(context: TriggerContext) -> list[RuleSettings]:
             "TrainingJobName": [{"prefix": f"{context.settings.job_prefix}-"}],
             "$or": [
                 {"TrainingJobStatus": ["Completed", "Failed", "Stopped"]},
-                {"SecondaryStatus": [{"anything-but": _PASSING_STATUSES}]},
+                {"SecondaryStatus": [{"anything-but": [_FIRST_STATUS]}]},
             ],
         },
     )

@@ -70,6 +70,7 @@ class Resolved:
     def __init__(self, template: Mapping[str, Any], place: Place) -> None:
         self.resources: Mapping[str, Mapping[str, Any]] = template["Resources"]
         self._mappings = template.get("Mappings", {})
+        self._conditions = template.get("Conditions", {})
         self._place = place
         self._pseudo = {
             "AWS::Partition": place.partition,
@@ -112,6 +113,14 @@ class Resolved:
                 return str(separator).join(map(str, self.value(parts)))
             case "Fn::Sub":
                 return re.sub(r"\$\{([^}]+)\}", lambda found: str(self._call("Ref", found[1])), argument)
+            case "Fn::If":
+                condition, chosen, otherwise = argument
+                return self.value(chosen if self.value(self._conditions[condition]) else otherwise)
+            case "Fn::Equals":
+                first, second = self.value(argument)
+                return first == second
+            case "Fn::Or":
+                return any(self.value(argument))
             case "Fn::FindInMap":
                 name, first, second = self.value(argument)
                 return self._mappings[name][first][second]

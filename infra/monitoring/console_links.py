@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import Aws, CfnMapping
 from constructs import Construct
 
-from muster.contract.aws.console_domains import CONSOLE_DOMAINS
+from muster.contract.aws.partitions import CONSOLE_DOMAINS
 
 
 class ConsoleLinks(Construct):

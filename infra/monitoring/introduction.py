@@ -7,9 +7,8 @@ import json
 from infra.monitoring.console_links import ConsoleLinks
 from muster.contract.spec.stack_defaults import StackDefaults
 
-# AWS's own training image, for stacks that set no default image; any image with Python would do. In regions that have
-# to be enabled first, and in China, AWS keeps its images in other accounts.
-_IMAGE = "763104351884.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.7.1-cpu-py312-ubuntu22.04-sagemaker"
+# AWS's own training image, for stacks that set no default image; any image with Python would do.
+_IMAGE = "pytorch-training:2.7.1-cpu-py312-ubuntu22.04-sagemaker"
 _PROGRAM = "import os; print('Hello from replica', os.environ['MUSTER_RANK'], 'of the run', os.environ['MUSTER_RUN'])"
 _TEXT = """# {stack}
 [Runs]({runs}) are executions of the state machine. The output of an execution holds the run's verdict, its figures \
@@ -24,9 +23,12 @@ runs unchanged. To repeat an earlier run, choose *New execution* on its page: it
 ```"""
 
 
-def example_input(defaults: StackDefaults, region: str, *, indent: int | None = None) -> str:
-    """A spec as the input of an execution: two replicas that print their rank. It needs an image with Python only."""
-    image = {} if defaults.image is not None else {"image": _IMAGE.format(region=region)}
+def example_input(defaults: StackDefaults, registry: str, *, indent: int | None = None) -> str:
+    """A spec as the input of an execution: two replicas that print their rank. It needs an image with Python only.
+
+    `registry` is the one of AWS's own images in the stack's region.
+    """
+    image = {} if defaults.image is not None else {"image": f"{registry}/{_IMAGE}"}
     return json.dumps({"replicas": 2, "entrypoint": ["python", "-c", _PROGRAM], **image}, indent=indent)
 
 

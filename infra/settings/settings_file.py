@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from infra.settings.scheduled_runs import schedule_problems
 from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
-from muster.contract.errors import ConfigurationError, Problem, SpecError, StatedProblem
+from muster.contract.errors import ConfigurationError, Problem, SettingsError, SpecError, StatedProblem
 from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
@@ -38,16 +38,6 @@ _OF_SPEC = {
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
 _PART = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)"""
 _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
-
-
-class SettingsError(ConfigurationError):
-    """Settings that cannot be deployed. Carries every problem at once."""
-
-    def __init__(self, problems: Sequence[Problem], text: str = "", name: str = "The settings") -> None:
-        self.problems = tuple(problems)
-        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
-        lines = "\n".join(f"  - {_placed(problem, text)}" for problem in self.problems)
-        super().__init__(f"{name}: {count}; nothing was changed.\n{lines}")
 
 
 def read_settings_file(path: Path) -> str:
@@ -77,7 +67,7 @@ def parse_tables(text: str, name: str = SETTINGS_FILE) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         problem = StatedProblem("the file", f"it is not TOML: {str(error)[:200]}", "correct this place")
-        raise SettingsError([problem], name=name) from None
+        raise SettingsError(name, [problem], [str(problem)]) from None
 
 
 def parse_settings(
@@ -97,7 +87,7 @@ def parse_settings(
         settings = StackSettings.model_validate(_without(document, faulty))
     problems += _between_keys(settings, target)
     if problems:
-        raise SettingsError(problems, text, name)
+        raise SettingsError(name, problems, [_placed(problem, text) for problem in problems])
     return settings
 
 

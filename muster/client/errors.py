@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from muster.contract.errors import MusterError
 
 
@@ -143,8 +145,18 @@ class StackNotFoundError(ClientError):
 
     def __init__(self, stack: str, region: str) -> None:
         super().__init__(
-            f"There is no stack named {stack} in {region}: deploy it with `make deploy`, "
+            f"There is no stack named {stack} in {region}: deploy it with `muster deploy`, "
             "or select another with --stack, --region or --profile."
+        )
+
+
+class SeveralStacksError(InputError):
+    """No stack is named, none has the default name, and several could be meant."""
+
+    def __init__(self, stacks: Sequence[str], region: str) -> None:
+        super().__init__(
+            f"There are several stacks of Muster in {region}: {', '.join(stacks)}. Select one with --stack, or for "
+            "this shell with MUSTER_STACK."
         )
 
 
@@ -154,7 +166,7 @@ class ForeignStackError(ClientError):
     def __init__(self, stack: str, missing: str) -> None:
         super().__init__(
             f"The stack {stack} has no output {missing}: it is not a Muster stack, or its deployment failed. "
-            "Deploy it again with `make deploy`, or name another with --stack."
+            "Deploy it again with `muster deploy`, or name another with --stack."
         )
 
 
@@ -222,8 +234,8 @@ class RefusedError(ClientError):
 class PickledSessionError(InputError):
     """A `Muster` that was given a session cannot be pickled."""
 
-    def __init__(self, stack: str) -> None:
+    def __init__(self, found: str) -> None:
         super().__init__(
-            f"Muster({stack!r}) was created with a boto3 session, which cannot be pickled. "
+            f"{found} was created with a boto3 session, which cannot be pickled. "
             "Create it with profile= and region= instead."
         )

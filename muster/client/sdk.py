@@ -16,7 +16,6 @@ import boto3
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import open_session
-from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.aws.reported import Execution, read_input
 from muster.client.errors import (
     OUTAGE_SECONDS,
@@ -60,9 +59,10 @@ _WRITES_AFTER_END = timedelta(minutes=10)
 class Muster:
     """A deployed stack, found by its CloudFormation outputs. Makes no call before its first use.
 
-    A `profile` or `region` that is left out is chosen as the AWS CLI chooses it, AWS_REGION before AWS_DEFAULT_REGION;
-    `session` replaces both. Two are equal that reach the same stack with the same profile and region. It can be
-    pickled unless it was given a session.
+    Without a `stack`, the one named Muster is meant, or else the only one in the account and region. A `profile` or
+    `region` that is left out is chosen as the AWS CLI chooses it, AWS_REGION before AWS_DEFAULT_REGION; `session`
+    replaces both. Two are equal that reach the same stack with the same profile and region. It can be pickled unless it
+    was given a session.
 
     Raises:
         CredentialsError: there is no such profile.
@@ -70,7 +70,7 @@ class Muster:
 
     def __init__(
         self,
-        stack: str = DEFAULT_STACK,
+        stack: str | None = None,
         session: boto3.Session | None = None,
         *,
         profile: str | None = None,
@@ -82,7 +82,8 @@ class Muster:
 
     def __repr__(self) -> str:
         region = self._cloud.session.region_name
-        return f"Muster({self.stack!r})" if region is None else f"Muster({self.stack!r}, region={region!r})"
+        named = [] if self.stack is None else [repr(self.stack)]
+        return f"Muster({', '.join([*named, *([] if region is None else [f'region={region!r}'])])})"
 
     def _repr_html_(self) -> str:
         """The newest runs as a table, for notebooks."""
@@ -100,7 +101,7 @@ class Muster:
 
     def __reduce__(self) -> tuple[Callable[..., Muster], tuple[str | None, ...]]:
         if self._session is not None:
-            raise PickledSessionError(self.stack)
+            raise PickledSessionError(repr(self))
         return _reopened, (self.stack, self._profile, self._region)
 
     @property

@@ -52,6 +52,16 @@ class SpecError(MusterError):
         super().__init__(f"The spec has {count}; nothing was created.\n{lines}")
 
 
+class SettingsError(MusterError):
+    """Settings with which a stack cannot be deployed. Carries every problem at once; `lines` are their texts."""
+
+    def __init__(self, name: str, problems: Sequence[Problem], lines: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
+        text = "\n".join(f"  - {line}" for line in lines)
+        super().__init__(f"{name}: {count}; nothing was changed.\n{text}")
+
+
 class RunNameTakenError(MusterError):
     """The execution's name belongs to another run, whose jobs and objects still exist."""
 

@@ -8,12 +8,14 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract import timestamps
+from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import run_name
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.source_delivery import SOURCE
+from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -69,7 +71,7 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
 
 def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
-    spec = _completed(parse_spec(request.input), deployment, request.execution_name)
+    spec = _completed(parse_spec(request.input), deployment, request)
     if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
         allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
@@ -108,15 +110,16 @@ def _created_at(request: PlanRequest) -> Timestamp:
     return timestamps.text(timestamps.parse(request.started_at))
 
 
-def _completed(spec: Spec, deployment: Deployment, execution_name: str) -> Spec:
+def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec:
     defaults, problems = deployment.defaults, []
-    if spec.name is not None and spec.name != execution_name:
-        found = f"{spec.name!r} in an execution named {execution_name!r}"
+    if spec.name is not None and spec.name != request.execution_name:
+        found = f"{spec.name!r} in an execution named {request.execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
     problems += defaults.problems(spec, deployment.place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))
+    problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(request.execution_arn))
     if problems:
         raise SpecError(problems)
     return defaults.complete(spec)

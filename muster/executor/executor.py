@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.errors import NoResultError, WaitTimeoutError
 from muster.client.runs.continued_runs import generations, latest
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
@@ -61,7 +60,7 @@ class MusterExecutor:
         *,
         run_id: str | None = None,
         spec: Fields | None = None,
-        stack: str = DEFAULT_STACK,
+        stack: str | None = None,
         region: str | None = None,
         role_arn: str | None = None,
         image_uri: str | None = None,
@@ -71,7 +70,7 @@ class MusterExecutor:
         volume_size_gb: int | None = None,
     ) -> None:
         self._muster = Muster(stack, region=region)
-        self._place = {"stack": stack, **({"region": region} if region else {})}
+        self._place = {**({"stack": stack} if stack else {}), **({"region": region} if region else {})}
         self._run_id = run_id
         self._instance_type, self._cpu_instance_type = instance_type, cpu_instance_type
         former = {"role_arn": role_arn, "image": image_uri, "volume_gb": volume_size_gb}

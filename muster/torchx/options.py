@@ -68,7 +68,7 @@ FORMER = (
 )
 
 OWN = (
-    Option("stack", str, "CloudFormation stack of Muster; default MUSTER_STACK, else Muster"),
+    Option("stack", str, "CloudFormation stack of Muster; default MUSTER_STACK, then Muster, then the only one"),
     Option("profile", str, "AWS profile; default as the AWS CLI"),
     Option("region", str, "AWS region; default as the AWS CLI"),
     Option("spec", str, "a YAML or JSON file with further fields of Muster's spec; the other options override it"),

@@ -31,7 +31,6 @@ from torchx.specs import (
 )
 from torchx.specs.finder import ComponentValidationException
 
-from muster.client.aws.deployed_stack import DEFAULT_STACK
 from muster.client.cli.output import print_error
 from muster.client.errors import UnknownRunError, os_reason
 from muster.client.runs.continued_runs import generations, latest
@@ -174,7 +173,7 @@ class MusterScheduler(Scheduler):
         # TorchX reads the log of each replica in its own thread.
         with self._lock:
             if self._muster is None:
-                stack = options.get("stack") or os.environ.get("MUSTER_STACK") or DEFAULT_STACK
+                stack = options.get("stack") or os.environ.get("MUSTER_STACK")
                 self._muster = Muster(stack, profile=options.get("profile"), region=options.get("region"))
             return self._muster
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from muster.contract.run.exits import ReplicaExit
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.entry.main import main
-from muster.replica.errors import HistoryGoneError, RendezvousError
+from muster.replica.errors import AlgorithmError, HistoryGoneError, RendezvousError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -72,3 +73,15 @@ def test_it_is_an_error_that_no_rerun_can_mend(tmp_path: Path) -> None:
     code = main({"SAGEMAKER_BASE_DIR": str(tmp_path)}, gone)  # type: ignore[arg-type]
     assert code is ReplicaExit.BAD_INPUT
     assert (tmp_path / "output" / "failure").read_text().startswith(f"[bad-input] {uri} no longer holds")
+
+
+def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_later_settings(trained: Run) -> None:
+    path = trained.root / keys.OPTIONS
+    options = json.loads(path.read_bytes())
+    del options["settings"]["alpha"], options["settings"]["eager"]
+    path.write_text(json.dumps(options))
+    assert join(trained, rounds_before=4).round == 4
+    context = replace(trained.context(), rounds_before=4)
+    rendezvous = Rendezvous.open(context, rank=1, attempt=2, metrics=Metrics())
+    with pytest.raises(AlgorithmError, match=r"eager is True here and False in the run"):
+        DiLoCo(rendezvous, np.zeros(trained.count, np.float32), Algorithm(sync_every=1, eager=True))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from infra.deploy.__main__ import main
 from infra.deploy.cdk_tools import DeployError, NodeMissingError
 from infra.deploy.deployment import deploy
 from infra.settings.stack_settings import Platform, StackSettings
@@ -147,17 +146,6 @@ def test_an_unreachable_cloud_is_a_short_error(cloud: LocalCloud, tmp_path: Path
             outputs=tmp_path / "outputs.json",
             log=tmp_path / "log",
         )
-
-
-def test_the_command_line_says_what_is_wrong_and_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    assert main(["--target", "local", "--outputs", str(tmp_path / "outputs.json")]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == 1
-    assert "muster local up" in captured.err
 
 
 def test_the_cli_runs_the_app_from_the_projects_own_environment() -> None:

@@ -33,7 +33,10 @@ def matches(template: Template, name: str, event: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(
     ("status", "secondary"),
     [
+        ("InProgress", "Pending"),
+        ("InProgress", "Downloading"),
         ("InProgress", "Training"),
+        ("InProgress", "Uploading"),
         ("InProgress", "Interrupted"),
         ("InProgress", "Restarting"),
         ("InProgress", "SomethingNew"),
@@ -44,14 +47,15 @@ def matches(template: Template, name: str, event: dict[str, Any]) -> bool:
         ("Failed", "Starting"),
     ],
 )
-def test_what_decides_about_a_job_of_ours_calls_react(template: Template, status: str, secondary: str) -> None:
+def test_what_decides_about_a_job_of_ours_or_is_shown_calls_react(
+    template: Template, status: str, secondary: str
+) -> None:
     event = sample("training_job_completed", TrainingJobStatus=status, SecondaryStatus=secondary)
     assert matches(template, "React", event)
 
 
-@pytest.mark.parametrize("secondary", ["Starting", "Pending", "Downloading", "DownloadingTrainingImage", "Uploading"])
-def test_what_a_job_passes_through_calls_nothing(template: Template, secondary: str) -> None:
-    event = sample("training_job_completed", TrainingJobStatus="InProgress", SecondaryStatus=secondary)
+def test_the_first_status_of_a_job_which_follows_from_its_launch_calls_nothing(template: Template) -> None:
+    event = sample("training_job_completed", TrainingJobStatus="InProgress", SecondaryStatus="Starting")
     assert not matches(template, "React", event)
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.settings.settings_file import SettingsError, parse_settings, parse_tables
+from infra.settings.settings_file import parse_settings, parse_tables
 from infra.settings.stack_settings import Platform, StackSettings, job_prefix_of
 from infra.settings.toml_text import toml_text
-from muster.contract.errors import ConfigurationError
+from muster.contract.errors import SettingsError
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
@@ -201,7 +201,7 @@ def test_all_problems_are_told_at_once_in_the_files_order() -> None:
 
 
 def test_what_is_no_toml_is_refused_with_its_place() -> None:
-    with pytest.raises(ConfigurationError, match="line 2") as refused:
+    with pytest.raises(SettingsError, match="line 2") as refused:
         read("[stack]\nname = \n")
     assert "it is not TOML" in str(refused.value)
 

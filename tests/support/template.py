@@ -125,7 +125,7 @@ class Template:
             return value
         if len(value) == 1:
             [(function, argument)] = value.items()
-            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub", "Fn::FindInMap"}:
+            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub", "Fn::FindInMap", "Fn::If"}:
                 return self._call(function, argument)
         return {key: self.resolve(item) for key, item in value.items()}
 
@@ -134,6 +134,10 @@ class Template:
             return _PSEUDO.get(argument) or self._physical(argument, "Ref")
         if function == "Fn::GetAtt":
             return self._physical(*argument)
+        if function == "Fn::If":
+            return str(
+                self.resolve(argument[2])
+            )  # no condition of the stack holds in the partition aws's first regions
         if function == "Fn::FindInMap":
             name, first, second = argument
             return str(self.body["Mappings"][name][self.resolve(first)][self.resolve(second)])

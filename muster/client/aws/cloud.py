@@ -20,7 +20,7 @@ class Cloud:
     Every call raises a `muster.client.errors.ClientError` when AWS cannot be reached or refuses it.
     """
 
-    def __init__(self, stack: str, session: boto3.Session, config: Config = CONFIG) -> None:
+    def __init__(self, stack: str | None, session: boto3.Session, config: Config = CONFIG) -> None:
         self.session = session
         self._connection = connection = Connection(stack, session, config)
         self.executions = WorkflowExecutions(connection)

@@ -14,12 +14,13 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as AwsError
 
-from muster.client.aws.deployed_stack import Stack
+from muster.client.aws.deployed_stack import DEFAULT_STACK, Stack
 from muster.client.aws.error_translation import error_code, translated
-from muster.client.errors import StackNotFoundError, UnreachableError
+from muster.client.errors import SeveralStacksError, StackNotFoundError, UnreachableError
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudformation.type_defs import StackTypeDef
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
@@ -49,7 +50,7 @@ def open_session(profile: str | None, region: str | None) -> boto3.Session:
 class Connection:
     """The clients of one session, each made on first use: making one costs more CPU time than most calls."""
 
-    def __init__(self, stack_name: str, session: boto3.Session, config: Config) -> None:
+    def __init__(self, stack_name: str | None, session: boto3.Session, config: Config) -> None:
         self.session = session
         self._stack_name = stack_name
         self._config = config
@@ -61,18 +62,35 @@ class Connection:
         Raises:
             StackNotFoundError: there is none of that name.
             ForeignStackError: it is not a Muster stack.
+            SeveralStacksError: none is named, and several could be meant.
         """
+        wanted = self._stack_name or DEFAULT_STACK
         with translated():
             try:
-                answer = self.cloudformation.describe_stacks(StackName=self._stack_name)
+                [found] = self.cloudformation.describe_stacks(StackName=wanted)["Stacks"]
             except AwsError as error:
                 # DescribeStacks answers a stack that does not exist with this general code.
                 if error_code(error) != "ValidationError":
                     raise
+                if self._stack_name is None and (only := self._only_stack()) is not None:
+                    return only
                 region = self.cloudformation.meta.region_name
-                raise StackNotFoundError(self._stack_name, region) from error
-        outputs = {item["OutputKey"]: item["OutputValue"] for item in answer["Stacks"][0].get("Outputs", [])}
-        return Stack.from_outputs(self._stack_name, outputs)
+                raise StackNotFoundError(wanted, region) from error
+        return Stack.from_outputs(wanted, _outputs(found))
+
+    def _only_stack(self) -> Stack | None:
+        """The only stack of Muster in the account and region; None if there is none or the caller may list none."""
+        try:
+            pages = self.cloudformation.get_paginator("describe_stacks").paginate()
+            outputs = {stack["StackName"]: _outputs(stack) for page in pages for stack in page["Stacks"]}
+        except AwsError as error:
+            if error_code(error) != "AccessDenied":
+                raise
+            return None
+        found = {name: values for name, values in sorted(outputs.items()) if Stack.is_described_by(values)}
+        if len(found) > 1:
+            raise SeveralStacksError(list(found), self.cloudformation.meta.region_name)
+        return next((Stack.from_outputs(name, values) for name, values in found.items()), None)
 
     @cached_property
     def cloudformation(self) -> CloudFormationClient:
@@ -103,6 +121,10 @@ class Connection:
         """The client of CloudWatch Logs, which retries more often."""
         with _creation():
             return self.session.client("logs", config=_PATIENT)
+
+
+def _outputs(stack: StackTypeDef) -> dict[str, str]:
+    return {item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", [])}
 
 
 # A session must not make two clients at once; the clients themselves may be used from many threads.

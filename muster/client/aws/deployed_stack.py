@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from muster.client.errors import ForeignStackError
 
 DEFAULT_STACK = "Muster"
+"""The stack that is meant where none is named. If there is none of that name, the only stack of Muster is meant."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Stack:
             package_uri=outputs.get("ReplicaPackageUri", ""),
             defaults=outputs.get("ReplicaDefaults", "{}"),
         )
+
+    @staticmethod
+    def is_described_by(outputs: Mapping[str, str]) -> bool:
+        """Whether a stack with these outputs is one of Muster."""
+        return {"StateMachineArn", "BucketName", "JobPrefix", "ReplicaRoleArn"} <= outputs.keys()
 
     def execution_arn(self, execution: str) -> str:
         """The ARN of the execution named `execution`."""

@@ -11,10 +11,13 @@ import boto3
 from botocore.config import Config
 
 from muster.client.aws.error_translation import translated
+from muster.client.errors import ClientError
 from muster.contract.aws.prices import PriceTable
 
 # The API has few endpoints; each knows the prices of all regions.
 _ENDPOINT_REGION = "us-east-1"
+# Credentials are of one partition: those of aws-us-gov are refused at this endpoint, and the API of aws-cn lists yuan.
+_PARTITION = "aws"
 _CONFIG = Config(connect_timeout=3, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 
 
@@ -38,12 +41,23 @@ class _Offer(TypedDict):
     terms: dict[str, dict[str, _Term]]
 
 
+class PricesUnknownError(ClientError):
+    """The partition has no interface that tells prices in dollars."""
+
+    def __init__(self, partition: str) -> None:
+        super().__init__(f"accounts of {partition} cannot ask for prices in dollars")
+
+
 def listed_prices(session: boto3.Session, region: str, instance_types: Iterable[str]) -> PriceTable:
     """On-demand prices of SageMaker training in `region`; types without one are left out.
 
     Raises:
+        PricesUnknownError: `region` is of another partition than `aws`; nothing was asked.
         ClientError: the API cannot be reached or refuses (`pricing:GetProducts`).
     """
+    partition = session.get_partition_for_region(region)
+    if partition != _PARTITION:
+        raise PricesUnknownError(partition)
     found: dict[str, float] = {}
     with translated():
         client = session.client("pricing", region_name=_ENDPOINT_REGION, config=_CONFIG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from muster.client.errors import InputError
-from muster.contract.errors import MusterError, RunNameTakenError, SpecError
+from muster.contract.errors import MusterError, RunNameTakenError, SettingsError, SpecError
 
 
 class ExitCode(IntEnum):
@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.OK: "done; a run that was watched, or whose status or result was asked for, has not failed",
     ExitCode.RUN_FAILED: "that run ended as `failed` or `stopped`; or a check of `verify` has failed",
-    ExitCode.BAD_INPUT: "bad input: a spec, a name or an option",
+    ExitCode.BAD_INPUT: "bad input: a spec, a settings file, a name or an option",
     ExitCode.TROUBLE: "AWS cannot be reached or refuses: credentials, permissions, network, no stack",
     ExitCode.INTERRUPTED: "interrupted; a run that was watched continues",
 }
@@ -30,6 +30,6 @@ MEANINGS = {
 
 def exit_code(error: MusterError) -> ExitCode:
     """The code of an error."""
-    if isinstance(error, InputError | SpecError | RunNameTakenError):
+    if isinstance(error, InputError | SpecError | SettingsError | RunNameTakenError):
         return ExitCode.BAD_INPUT
     return ExitCode.TROUBLE

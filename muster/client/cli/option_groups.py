@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
-from muster.client.aws.deployed_stack import DEFAULT_STACK
-
 if TYPE_CHECKING:
     from muster.client.sdk import Muster
 
@@ -35,7 +33,7 @@ def _run_names(context: typer.Context, incomplete: str) -> list[str]:
     options = context.params
     try:
         session = open_session(options.get("profile"), options.get("region"))
-        runs = list_runs(Cloud(options.get("stack") or DEFAULT_STACK, session, quick), None, _COMPLETED_MAX)
+        runs = list_runs(Cloud(options.get("stack"), session, quick), None, _COMPLETED_MAX)
     except MusterError:
         return []
     return [run.run for run in runs if run.run.startswith(incomplete)]
@@ -51,7 +49,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until 
 class StackOptions:
     """The stack that a command asks."""
 
-    stack: Annotated[str, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")] = DEFAULT_STACK
+    stack: Annotated[str | None, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")] = None
     profile: Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")] = None
     region: Annotated[
         str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
@@ -65,7 +63,7 @@ class StackOptions:
         """
         from muster.client.sdk import Muster  # noqa: PLC0415
 
-        return Muster(self.stack, profile=self.profile, region=self.region or None)
+        return Muster(self.stack or None, profile=self.profile, region=self.region or None)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from muster.contract.errors import MusterError, SpecError
+from muster.contract.errors import MusterError, SettingsError, SpecError
 
 if TYPE_CHECKING:
     from muster.contract.document import Document
@@ -57,7 +57,7 @@ def print_error(error: MusterError, *, as_json: bool) -> None:
     if as_json:
         from muster.client.cli.json_answers import ErrorDetail, Failed  # noqa: PLC0415
 
-        problems = error.problems if isinstance(error, SpecError) else ()
+        problems = error.problems if isinstance(error, SpecError | SettingsError) else ()
         print_answer(Failed(error=ErrorDetail(code=error.code, message=str(error), problems=problems)))
 
 

@@ -22,6 +22,12 @@ class Commands(LazyGroup):
     """The commands in the order of a run's life, then those of the embedded cloud."""
 
     table: ClassVar[dict[str, Row]] = {
+        "deploy": Row(
+            "infra.deploy.deploy_command:deploy",
+            "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
+            extra="deploy",
+        ),
+        "destroy": Row("infra.deploy.destroy_command:destroy", "Delete the stack. Its bucket stays.", extra="deploy"),
         "init": Row(f"{_LAUNCH}:init", "Write a spec to start with: every field, with its default and what it means."),
         "plan": Row(
             f"{_LAUNCH}:plan",

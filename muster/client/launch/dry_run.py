@@ -11,16 +11,18 @@ import botocore.session
 from pydantic import Field, JsonValue
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.price_list import listed_prices
+from muster.client.aws.price_list import PricesUnknownError, listed_prices
 from muster.client.errors import ClientError
 from muster.client.launch.estimate import Cost, Quota, cost, quotas
 from muster.client.launch.source_archive import PackedSource, pack
+from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.document import Document
 from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
+from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -105,9 +107,11 @@ class DeploymentContext:
         try:
             prices = listed_prices(cloud.session, stack.region, types)
             return cls(place, defaults, prices, stack.state_machine_arn)
+        except PricesUnknownError as error:
+            remark = f"{error}; the shipped price table is used, of {SHIPPED_PRICES.region}"
         except ClientError as error:
             remark = f"the Price List API did not answer ({error}); the shipped price table is used"
-            return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark,))
+        return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark,))
 
 
 def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
@@ -117,7 +121,10 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         SpecError: the spec contradicts the stack's defaults, or its source cannot be packed.
     """
     context = at or DeploymentContext.placeholders()
-    if problems := context.defaults.problems(spec, context.place.role_arn):
+    problems = context.defaults.problems(spec, context.place.role_arn)
+    if at is not None:
+        problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))
+    if problems:
         raise SpecError(problems)
     complete = context.defaults.complete(spec)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))

@@ -145,6 +145,11 @@ class Store:
         raise AssertionError  # attempts() ends by raising
 
 
+def pause_limit(tries: int) -> float:
+    """The longest pause after so many tries of a compare-and-swap, in seconds."""
+    return float(_PAUSE_SECONDS * 2 ** min(tries, 5))
+
+
 class _Attempts:
     """Iterates until the caller leaves the loop, or raises after the last try."""
 
@@ -160,6 +165,6 @@ class _Attempts:
             message = f"{self._what} changed during each of {_TRIES} compare-and-swap tries; the call will be retried"
             raise ConflictError(message)
         if self._count:
-            clock.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(self._count, 5)))  # noqa: S311 - jitter
+            clock.sleep(random.uniform(0, pause_limit(self._count)))  # noqa: S311 - jitter
         self._count += 1
         return self._count

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 
 Setting = bool | int | float | str
+
+# A run of an older version does not name the settings that came after it: it trains with their defaults.
+_DEFAULTS: dict[str, Setting] = asdict(Algorithm())
 
 
 class RunOptions(StoredDocument):
@@ -52,6 +57,7 @@ def _read(context: RoundContext) -> RunOptions:
 
 def _compare(own: RunOptions, run: RunOptions) -> None:
     ours, theirs = ({"codec": options.codec, **options.settings} for options in (own, run))
+    theirs |= {name: _DEFAULTS[name] for name in ours.keys() & _DEFAULTS.keys() - theirs.keys()}
     different = [
         f"{name} is {ours.get(name, 'not set')} here and {theirs.get(name, 'not set')} in the run"
         for name in sorted(ours.keys() | theirs.keys())

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from muster.contract.aws.partitions import dns_suffix
 from muster.contract.run.run_document import ENV_REGION
 
 # In every training container: arn:<partition>:sagemaker:<region>:<account>:training-job/<name>.
 _JOB_ARN = "TRAINING_JOB_ARN"
-_DOMAIN = "amazonaws.com"
-# The partitions with a domain of their own, by the beginning of their regions' names (botocore's partitions.json).
-_OTHER_DOMAINS = {
-    "cn-": "amazonaws.com.cn",
-    "eusc-": "amazonaws.eu",
-    "us-iso-": "c2s.ic.gov",
-    "us-isob-": "sc2s.sgov.gov",
-    "eu-isoe-": "cloud.adc-e.uk",
-    "us-isof-": "csp.hci.ic.gov",
-}
 
 
 def region_of(variables: Mapping[str, str]) -> str | None:
@@ -32,5 +23,4 @@ def region_of(variables: Mapping[str, str]) -> str | None:
 
 def s3_endpoint(region: str) -> str:
     """S3's address in a region, of any partition."""
-    domain = next((domain for start, domain in _OTHER_DOMAINS.items() if region.startswith(start)), _DOMAIN)
-    return f"https://s3.{region}.{domain}"
+    return f"https://s3.{region}.{dns_suffix(region)}"

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from muster.client.aws.price_list import listed_prices
+from muster.client.aws.price_list import PricesUnknownError, listed_prices
 from muster.client.errors import DeniedError, UnreachableError
 from tests.support.serving import serving
 
@@ -92,6 +92,13 @@ def test_a_refusal_is_one_error(price_list: PriceList) -> None:
     price_list.refuses = True
     with pytest.raises(DeniedError, match="pricing:GetProducts"):
         listed_prices(boto3.Session(), "us-west-2", ["ml.g5.xlarge"])
+
+
+@pytest.mark.parametrize(("region", "partition"), [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")])
+def test_accounts_of_another_partition_ask_for_no_prices(price_list: PriceList, region: str, partition: str) -> None:
+    with pytest.raises(PricesUnknownError, match=f"accounts of {partition} cannot ask for prices in dollars"):
+        listed_prices(boto3.Session(), region, ["ml.g5.xlarge"])
+    assert price_list.asked == []
 
 
 def test_no_way_to_the_api_is_an_error_of_its_own(price_list: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:

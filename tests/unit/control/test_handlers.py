@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +20,13 @@ from pydantic import ValidationError
 
 from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
+from muster.control.admission import AdmitRequest
+from muster.control.attempt import AttemptRequest
 from muster.control.aws.clients import TRIES, Clients, Service
 from muster.control.control_plane import ControlPlane
+from muster.control.planning import PlanRequest
 from muster.control.runtime.function import metrics
+from muster.control.stop import StopRequest
 from tests.memory import throttle
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.memory.harness import LAUNCHER_ROLE, ROLE, RUN, SPEC, ControlHarness, MemoryClients
@@ -293,3 +299,73 @@ def test_a_client_that_was_not_opened_is_no_silent_success(harness: ControlHarne
         clients.sagemaker.stop_training_job(TrainingJobName="one")
     with pytest.raises(ClientError, match="NoSuchKey"):
         clients.s3.get_object(Bucket="bucket", Key="key")
+
+
+# --- workflows of other versions --------------------------------------------------------------------
+
+VERSIONS = Path(__file__).parent / "workflow_versions"
+"""What the workflow and the functions of each version say to each other. Never regenerate a file: a running execution
+keeps its definition while the functions are replaced, and a rollback replaces them under newer definitions."""
+DEFINITION = Path(__file__).resolve().parents[3] / "statemachine" / "run.asl.json"
+REQUESTS = {
+    "Plan": PlanRequest,
+    "Admit": AdmitRequest,
+    "Attempt": AttemptRequest,
+    "Stop": StopRequest,
+}
+
+
+def paths(value: object) -> set[str]:
+    """The first names of all paths into the state's data, such as `run` of `$.run`."""
+    if isinstance(value, dict):
+        return {name for item in value.values() for name in paths(item)}
+    if isinstance(value, list):
+        return {name for item in value for name in paths(item)}
+    text = value if isinstance(value, str) else ""
+    return set(re.findall(r"(?:(?<!\$)\$\.|\$states\.input\.)([a-z_]+)", text))
+
+
+def spoken(harness: ControlHarness, load: Callable[..., Handler]) -> dict[str, dict[str, list[str]]]:
+    """What today's workflow sends and reads, and what today's functions need and answer, each by whom."""
+    states: dict[str, Any] = json.loads(DEFINITION.read_text(encoding="utf-8"))["States"]
+    train = states.pop("Train the replicas")
+    children = train.pop("ItemProcessor")["States"]
+    tasks = [state["Parameters"] for state in (*states.values(), *children.values()) if state["Type"] == "Task"]
+    sends = {
+        str(task["FunctionName"]).removesuffix("FunctionArn}").removeprefix("${"): {
+            name.removesuffix(".$") for name in task["Payload"]
+        }
+        for task in tasks
+    }
+    needs = {
+        name: {field for field, info in model.model_fields.items() if info.is_required()}
+        for name, model in REQUESTS.items()
+    }
+    needs["Settle"] = {"run"}  # its model is in the handler, which opens its clients when it is imported
+    refused = load("plan")(plan_event(harness, replicas=0))
+    planned = load("plan")(plan_event(harness))
+    load("attempt")(attempt_event(harness))
+    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
+    harness.deliver()
+    answers = {
+        "run": {*refused, *planned, *load("settle")({"run": RUN})},
+        # The first state of a child is the Map's item, the next ones are the answers of attempt.
+        "replica": set(harness.answer() or {}),
+    }
+    # `failure` is what a Catch writes, and `launch` is read by the first state of a child alone.
+    reads = {"run": paths([states, train]), "replica": paths(children) - {"failure", "launch"}}
+    every = {"sends": sends, "needs": needs, "answers": answers, "reads": reads}
+    return {kind: {who: sorted(names) for who, names in found.items()} for kind, found in every.items()}
+
+
+@pytest.mark.parametrize("version", sorted(path.stem for path in VERSIONS.glob("*.json")))
+def test_a_workflow_of_another_version_and_today_s_functions_understand_each_other_and_the_reverse(
+    harness: ControlHarness, load: Callable[..., Handler], version: str
+) -> None:
+    today = spoken(harness, load)
+    other = json.loads((VERSIONS / f"{version}.json").read_text(encoding="utf-8"))
+    for workflow, functions in ((other, today), (today, other)):
+        for said, heard in (("sends", "needs"), ("answers", "reads")):
+            speaker, hearer = (workflow, functions) if said == "sends" else (functions, workflow)
+            for who, names in hearer[heard].items():
+                assert set(names) <= set(speaker[said].get(who, ())), f"{who} does not get what it {heard}"

@@ -1,0 +1,172 @@
+"""What a deployment asks of the account that it deploys to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError as AwsError
+
+from infra.deploy.bucket_requirements import BucketState
+from infra.deploy.cdk_tools import DeployError
+from infra.deploy.place import Place
+from infra.settings.settings_file import Tables
+from infra.settings.stack_settings import SETTINGS_METADATA
+from muster.client.aws.connection import CONFIG
+from muster.client.aws.error_translation import error_code, translated
+
+if TYPE_CHECKING:
+    import boto3
+
+_TOOLKIT = "CDKToolkit"  # the stack that `cdk bootstrap` makes
+_GONE = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
+"""A stack with one of these statuses has no resources: the next deployment makes it."""
+
+
+@dataclass(frozen=True)
+class DeployedStack:
+    """A stack as it is deployed.
+
+    `settings` are those that its template carries; None if a version made it that recorded none.
+    """
+
+    name: str
+    status: str
+    outputs: Mapping[str, str]
+    template: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Tables | None:
+        """The settings with which it was deployed."""
+        found: Tables | None = self.template.get("Metadata", {}).get(SETTINGS_METADATA)
+        return found
+
+    @property
+    def makes_its_bucket(self) -> bool:
+        """Whether the bucket is one of its resources."""
+        return any(item["Type"] == "AWS::S3::Bucket" for item in self.template.get("Resources", {}).values())
+
+
+class Account:
+    """The account and region of a session. Every call raises a ClientError of the client when AWS refuses it."""
+
+    def __init__(self, session: boto3.Session) -> None:
+        self._session = session
+        self._made: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        """A client of `service`, made once."""
+        if service not in self._made:
+            with translated():
+                self._made[service] = self._session.client(service, config=CONFIG)  # type: ignore[call-overload]
+        return self._made[service]
+
+    def place(self) -> Place:
+        """Where the credentials lead."""
+        with translated():
+            identity = self.client("sts").get_caller_identity()
+        region = self.client("sts").meta.region_name
+        partition = identity["Arn"].split(":")[1]
+        suffix = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
+        return Place(partition, identity["Account"], region, suffix)
+
+    def stack(self, name: str) -> DeployedStack | None:
+        """The stack `name`; None if there is none, or nothing of it.
+
+        Raises:
+            DeployError: CloudFormation is changing it now.
+        """
+        client = self.client("cloudformation")
+        with translated():
+            try:
+                [found] = client.describe_stacks(StackName=name)["Stacks"]
+            except AwsError as error:
+                # DescribeStacks answers a stack that does not exist with this general code.
+                if error_code(error) != "ValidationError":
+                    raise
+                return None
+            if found["StackStatus"] in _GONE:
+                return None
+            if found["StackStatus"].endswith("_IN_PROGRESS"):
+                message = f"The stack {name} is being changed ({found['StackStatus']}): wait until that has ended."
+                raise DeployError(message)
+            body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
+        outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", [])}
+        # botocore parses the body; a template that is not JSON is not ours.
+        return DeployedStack(name, found["StackStatus"], outputs, body if isinstance(body, dict) else _json(body))
+
+    def job_prefixes(self) -> dict[str, str]:
+        """The job prefix of each of the account's stacks in the region that has one, by the stack's name."""
+        with translated():
+            pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
+            outputs = {stack["StackName"]: stack.get("Outputs", []) for page in pages for stack in page["Stacks"]}
+        return {
+            name: item["OutputValue"]
+            for name, items in outputs.items()
+            for item in items
+            if item["OutputKey"] == "JobPrefix"
+        }
+
+    def is_bootstrapped(self) -> bool:
+        """Whether the CDK's own stack is there."""
+        return self.stack(_TOOLKIT) is not None
+
+    def running_runs(self, machine: str) -> list[str]:
+        """The names of the runs that have not ended."""
+        with translated():
+            pages = self.client("stepfunctions").get_paginator("list_executions")
+            found = pages.paginate(stateMachineArn=machine, statusFilter="RUNNING")
+            return [item["name"] for page in found for item in page["executions"]]
+
+    def bucket(self, name: str, place: Place) -> BucketState | None:
+        """What `name` has of what the stack needs; None if this account has no such bucket in this region."""
+        client = self.client("s3")
+        owner = {"Bucket": name, "ExpectedBucketOwner": place.account}
+        with translated():
+            try:
+                region = client.get_bucket_location(**owner).get("LocationConstraint") or "us-east-1"
+            except AwsError as error:
+                if error_code(error) in {"NoSuchBucket", "AccessDenied", "404", "403"}:
+                    return None
+                raise
+        if region != place.region:
+            return None
+        policy = self._part(lambda: client.get_bucket_policy(**owner)["Policy"])
+        rules = self._part(lambda: client.get_bucket_lifecycle_configuration(**owner)["Rules"])
+        notifications = self._part(lambda: client.get_bucket_notification_configuration(**owner))
+        return BucketState(
+            statements=[] if policy is None else _json(policy).get("Statement", []),
+            rules=rules or [],
+            notifications={key: value for key, value in (notifications or {}).items() if key != "ResponseMetadata"},
+        )
+
+    def key_policy(self, key_arn: str) -> Mapping[str, Any]:
+        """The policy of a KMS key."""
+        with translated():
+            return _json(self.client("kms").get_key_policy(KeyId=key_arn, PolicyName="default")["Policy"])
+
+    def bucket_policy(self, name: str) -> Mapping[str, Any]:
+        """The policy of a bucket; empty if it has none."""
+        found = self._part(lambda: self.client("s3").get_bucket_policy(Bucket=name)["Policy"])
+        return {} if found is None else _json(found)
+
+    @staticmethod
+    def _part(read: Any) -> Any:
+        """What `read` returns; None where S3 answers that the bucket has no such configuration."""
+        with translated():
+            try:
+                return read()
+            except AwsError as error:
+                if error_code(error) in {"NoSuchBucketPolicy", "NoSuchLifecycleConfiguration"}:
+                    return None
+                raise
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

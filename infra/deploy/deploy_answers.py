@@ -1,0 +1,46 @@
+"""What `muster deploy` and `muster destroy` print with --json."""
+
+from __future__ import annotations
+
+from pydantic import Field, JsonValue
+
+from muster.contract.document import Document
+
+
+class SettingChange(Document):
+    """A setting that a deployment changes."""
+
+    key: str = Field(description="table.key of the settings file")
+    deployed: JsonValue = Field(description="the deployed value; null for the default")
+    new: JsonValue = Field(description="the new value; null for the default")
+
+
+class Deployment(Document):
+    """A deployment: what it changes, and where the stack's parts are afterwards."""
+
+    stack: str = Field(description="name of the CloudFormation stack")
+    account: str = Field(description="the account")
+    region: str = Field(description="the region")
+    settings: tuple[SettingChange, ...] = Field(description="the settings that change")
+    kept: tuple[str, ...] = Field(description="keys that the file leaves out and that keep their deployed values")
+    resources: tuple[str, ...] = Field(description="the resources that are created (+), changed (~) or deleted (-)")
+    commands: tuple[str, ...] = Field(description="commands that remain for you to run after the deployment")
+    deployed: bool = Field(description="false with --diff, which changes nothing")
+    outputs: dict[str, str] = Field(description="the outputs of the stack; empty with --diff")
+
+
+class SettingsWritten(Document):
+    """A settings file that was completed from the deployed stack."""
+
+    path: str = Field(description="the file")
+    keys: tuple[str, ...] = Field(description="the keys that were added")
+
+
+class Destruction(Document):
+    """A stack that was deleted."""
+
+    stack: str = Field(description="name of the CloudFormation stack")
+    region: str = Field(description="the region")
+    stopped_runs: tuple[str, ...] = Field(description="the runs that were stopped first")
+    resources: int = Field(description="how many resources the stack had")
+    kept_bucket: str | None = Field(description="the bucket that stays; null if it was deleted, too")

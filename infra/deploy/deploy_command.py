@@ -1,0 +1,289 @@
+"""`muster deploy`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from infra.deploy.account import Account, DeployedStack
+from infra.deploy.cdk_tools import ROOT
+from infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
+from infra.deploy.deployment import Assembly, check_endpoint
+from infra.deploy.place import Place
+from infra.deploy.preflight import BucketCheck, Preflight, check_bucket
+from infra.deploy.resource_changes import resource_changes
+from infra.deploy.settings_changes import Merged, merge, shown, values
+from infra.settings.completed_file import completed
+from infra.settings.settings_file import (
+    SETTINGS_FILE,
+    Tables,
+    parse_settings,
+    parse_tables,
+    read_settings_file,
+)
+from infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
+from muster.client.aws.connection import open_session
+from muster.client.cli.option_groups import Json, StackOptions, grouped
+from muster.client.cli.output import busy, print_answer, print_lines, print_text
+from muster.client.errors import UsageError
+from muster.contract.errors import Problem, SettingsError
+
+_RESOURCES_SHOWN = 20
+
+
+@grouped
+def deploy(
+    stack: StackOptions,
+    settings: Annotated[
+        Path | None, typer.Option("--settings", metavar="FILE", help=f"Settings file; default: ./{SETTINGS_FILE}.")
+    ] = None,
+    *,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what would change, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Deploy without asking.")] = False,
+    reset: Annotated[
+        list[str] | None,
+        typer.Option("--reset", metavar="KEY", help="Give a deployed setting (table.key) its default again."),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Add the deployed settings that the file lacks to it; deploy nothing.")
+    ] = False,
+    target: Annotated[
+        Platform, typer.Option("--target", help="Deploy to AWS, or to the embedded cloud without asking.")
+    ] = Platform.AWS,
+    as_json: Json = False,
+) -> None:
+    """Deploy the stack as a settings file says, from a clone of Muster. A setting that the file leaves out is kept."""
+    environment = environment_for(stack)
+    check_endpoint(environment, target)
+    file = SettingsText.read(settings)
+    named = _with_name(file.tables, stack.stack)
+    # By itself first: a mistake in the file needs no call to be found.
+    own = parse_settings(named, target, file.text, file.name)
+    account = Account(open_session(stack.profile, stack.region or own.stack.region))
+    with busy("reading the deployed stack"):
+        place = account.place()
+        deployed = account.stack(own.stack.name)
+    environment |= {"AWS_REGION": place.region, "AWS_DEFAULT_REGION": place.region}
+    merged = merge(_settings_of(deployed), named, reset or [])
+    if write:
+        _write(file, merged, settings or Path(SETTINGS_FILE), as_json=as_json)
+        return
+    if target is Platform.LOCAL:
+        merged.tables.setdefault("replicas", {}).setdefault("image", LOCAL_IMAGE)
+    new = parse_settings(merged.tables, target, file.text, file.name)
+    work = _Work(account, place, deployed, new, merged, as_json)
+    if as_json and not (yes or diff):
+        message = "--json asks nothing: add --yes to deploy, or --diff to see what would change"
+        raise UsageError(message)
+    work.check_place()
+    assembly = Assembly(
+        environment, target=target, settings=new, outputs=work.folder / "outputs.json", log=work.folder / "cdk.log"
+    )
+    with busy("synthesizing the stack"):
+        assembly.write()
+    bucket = work.check_bucket(assembly)
+    changes = resource_changes({} if deployed is None else deployed.template, assembly.template)
+    work.show(changes, bucket)
+    if diff:
+        work.answer(changes, bucket, {})
+        return
+    if not (yes or target is Platform.LOCAL):
+        _ask()
+    with busy("deploying; this takes some minutes on AWS"):
+        if not account.is_bootstrapped():
+            assembly.bootstrap(f"aws://{place.account}/{place.region}")
+        outputs = assembly.deploy()
+    work.answer(changes, bucket, outputs)
+
+
+def environment_for(stack: StackOptions) -> dict[str, str]:
+    """This process's environment with the profile and the region of the options, for the CDK."""
+    chosen = {"AWS_PROFILE": stack.profile, "AWS_REGION": stack.region, "AWS_DEFAULT_REGION": stack.region}
+    return {**os.environ, **{name: value for name, value in chosen.items() if value}}
+
+
+@dataclass(frozen=True)
+class SettingsText:
+    """A settings file as it was read."""
+
+    name: str
+    text: str
+    tables: dict[str, Mapping[str, object]]
+
+    @classmethod
+    def read(cls, path: Path | None) -> SettingsText:
+        """The file `path`; `muster.toml` of the working directory if None, which need not exist."""
+        file = path or Path(SETTINGS_FILE)
+        text = "" if path is None and not file.exists() else read_settings_file(file)
+        return cls(file.name, text, parse_tables(text, file.name))
+
+
+def _with_name(tables: Mapping[str, Mapping[str, object]], name: str | None) -> dict[str, Mapping[str, object]]:
+    """The file's tables with the stack's name from the command line."""
+    written = tables.get("stack", {})
+    found = written.get("name", name) if isinstance(written, Mapping) else name
+    if name is not None and found != name:
+        message = f"the file names the stack {found}, --stack (or MUSTER_STACK) names {name}"
+        raise UsageError(message)
+    if name is None or not isinstance(written, Mapping):
+        return dict(tables)
+    return {**tables, "stack": {**written, "name": name}}
+
+
+def _settings_of(deployed: DeployedStack | None) -> Tables | None:
+    if deployed is None:
+        return None
+    if deployed.settings is not None:
+        return deployed.settings
+    # A version that recorded no settings; its runs depend on this one.
+    return {"stack": {"job_prefix": deployed.outputs["JobPrefix"]}} if "JobPrefix" in deployed.outputs else {}
+
+
+def _write(file: SettingsText, merged: Merged, path: Path, *, as_json: bool) -> None:
+    tables: dict[str, dict[str, object]] = {}
+    for key in merged.kept:
+        table, _, name = key.partition(".")
+        tables.setdefault(table, {})[name] = merged.tables[table][name]
+    path.write_text(completed(file.text, tables), encoding="utf-8")
+    if as_json:
+        print_answer(SettingsWritten(path=str(path), keys=merged.kept))
+    else:
+        added = ", ".join(merged.kept) or "nothing; it was complete"
+        print_lines([f"Added to {path}: {added}."])
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        message = "nobody can be asked here: add --yes to deploy, or --diff to see what would change"
+        raise UsageError(message)
+    if not typer.confirm("Deploy this?", default=False):
+        print_text("Nothing was changed.")
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One call of the command, from the merged settings to its answer."""
+
+    account: Account
+    place: Place
+    deployed: DeployedStack | None
+    settings: StackSettings
+    merged: Merged
+    as_json: bool
+
+    @property
+    def folder(self) -> Path:
+        """Where the files of the deployment lie."""
+        return ROOT / "build" / "deploy" / self.settings.stack.name
+
+    def check_place(self) -> None:
+        """Refuse what cannot be deployed here, before the stack is synthesized."""
+        preflight = Preflight(self.account, self.place, self.settings, self.deployed)
+        with busy("checking the account"):
+            problems = preflight.problems()
+            if self.deployed is None:
+                problems += preflight.missing_services()
+        self._refuse(problems)
+
+    def check_bucket(self, assembly: Assembly) -> BucketCheck:
+        """Refuse a bucket that lacks what the stack needs."""
+        if self.settings.bucket.existing is None:
+            return BucketCheck()
+        with busy("checking the bucket"):
+            check = check_bucket(
+                self.account, self.place, self.settings, assembly.bucket_template, self.folder / "bucket"
+            )
+        self._refuse(check.problems)
+        return check
+
+    def _refuse(self, problems: Sequence[Problem]) -> None:
+        if problems:
+            name = f"The deployment of {self.settings.stack.name}"
+            raise SettingsError(name, problems, [str(problem) for problem in problems])
+
+    def show(self, changes: Sequence[str], bucket: BucketCheck) -> None:
+        """What the deployment changes."""
+        if not self.as_json:
+            print_lines(self._lines(changes, bucket))
+
+    def _lines(self, changes: Sequence[str], bucket: BucketCheck) -> Iterator[str]:
+        name, place = self.settings.stack.name, self.place
+        verb = "New stack" if self.deployed is None else "Stack"
+        yield f"{verb} {name} in {place.region}, account {place.account}."
+        if self.deployed is not None and self.deployed.settings is None:
+            yield "It was deployed by a version that recorded no settings: what the file leaves out gets its default."
+        yield from self._setting_lines()
+        yield f"Resources: {_summary(changes)}"
+        yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])
+        if len(changes) > _RESOURCES_SHOWN:
+            yield f"  ... and {len(changes) - _RESOURCES_SHOWN} more"
+        yield from (f"After the deployment, {command}" for command in bucket.later)
+
+    def _setting_lines(self) -> Iterator[str]:
+        """Every setting that differs from its default or from the deployed one, and how many have their defaults."""
+        changed = {change.key: change for change in self.merged.changes}
+        defaults = dict(values(StackSettings()))
+        unset = 0
+        yield "Settings:"
+        for key, value in values(self.settings):
+            if key in changed:
+                yield f"  {'+' if changed[key].deployed is None else '~'} {changed[key]}"
+            elif key in self.merged.kept:
+                yield f"    {key} = {shown(key, value)} (kept from the deployment)"
+            elif value != defaults.get(key):
+                yield f"    {key} = {shown(key, value)}"
+            else:
+                unset += 1
+        gone = [change for key, change in changed.items() if key not in dict(values(self.settings))]
+        yield from (f"  - {change}" for change in gone)
+        yield f"    {unset} others have their defaults"
+
+    def answer(self, changes: Sequence[str], bucket: BucketCheck, outputs: Mapping[str, str]) -> None:
+        """What the command prints at its end."""
+        if self.as_json:
+            print_answer(
+                Deployment(
+                    stack=self.settings.stack.name,
+                    account=self.place.account,
+                    region=self.place.region,
+                    settings=tuple(
+                        SettingChange(key=change.key, deployed=change.deployed, new=change.new)
+                        for change in self.merged.changes
+                    ),
+                    kept=self.merged.kept,
+                    resources=tuple(changes),
+                    commands=tuple(bucket.later),
+                    deployed=bool(outputs),
+                    outputs=dict(outputs),
+                )
+            )
+        elif outputs:
+            print_lines(self._outcome(outputs, bucket))
+
+    def _outcome(self, outputs: Mapping[str, str], bucket: BucketCheck) -> Iterator[str]:
+        name = self.settings.stack.name
+        yield ""
+        yield f"{name} is deployed. Its bucket is {outputs['BucketName']}."
+        if "DashboardUrl" in outputs:
+            yield f"Dashboard: {outputs['DashboardUrl']}"
+        if any(change.key == "notify.email" and change.new is not None for change in self.merged.changes):
+            yield f"A mail to {self.settings.notify.email} asks to confirm the subscription."
+        yield from (f"Still to do: {command}" for command in bucket.later)
+        if name != DEFAULT_STACK:
+            yield f"Select the stack with --stack {name}, or for this shell with: export MUSTER_STACK={name}"
+        yield "Write a spec with `muster init`, start it with `muster launch run.yaml --watch`."
+
+
+def _summary(changes: Sequence[str]) -> str:
+    counts = {word: sum(line.startswith(mark) for line in changes) for mark, word in _MARKS.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no change"
+
+
+_MARKS = {"+": "to create", "~": "to change", "-": "to delete"}

@@ -1,0 +1,156 @@
+"""`muster destroy`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from infra.deploy.account import Account
+from infra.deploy.deploy_answers import Destruction as DestructionAnswer
+from infra.deploy.deploy_command import environment_for
+from infra.deploy.deployment import check_endpoint
+from infra.deploy.destruction import Destruction
+from infra.deploy.place import Place
+from infra.settings.stack_settings import DEFAULT_STACK, Platform
+from muster.client.aws.connection import open_session
+from muster.client.cli.option_groups import Json, StackOptions, grouped
+from muster.client.cli.output import busy, print_answer, print_lines, print_text
+from muster.client.errors import ForeignStackError, InputError, StackNotFoundError, UsageError
+from muster.client.sdk import Muster
+
+_SETTLE_SECONDS = 1_800.0  # SageMaker gives a job two minutes; a run of thousands is stopped at SageMaker's rate
+_POLL_SECONDS = 2.0
+
+
+class RunsRunningError(InputError):
+    """A stack with runs that have not ended is not deleted: nothing would stop their jobs any more."""
+
+    def __init__(self, stack: str, runs: Sequence[str]) -> None:
+        names = f"{', '.join(runs[:5])}{' and others' if len(runs) > 5 else ''}"
+        super().__init__(
+            f"{stack} is not deleted: {len(runs)} of its runs or training jobs have not ended ({names}). Wait until "
+            "they end, or stop them with --stop-runs."
+        )
+
+
+class DataConfirmationError(InputError):
+    """The data of a stack is deleted only under its bucket's name, and only if the stack made the bucket."""
+
+    def __init__(self, found: str, bucket: str, *, made: bool) -> None:
+        reason = (
+            f"the bucket of the stack is {bucket}: write --delete-data {bucket}"
+            if made
+            else f"the stack did not make the bucket {bucket}: delete it yourself if nothing else needs it"
+        )
+        super().__init__(f"--delete-data: found {found!r}; {reason}. Nothing was deleted.")
+
+
+@grouped
+def destroy(
+    stack: StackOptions,
+    *,
+    stop_runs: Annotated[bool, typer.Option("--stop-runs", help="Stop the runs that have not ended first.")] = False,
+    delete_data: Annotated[
+        str | None,
+        typer.Option("--delete-data", metavar="BUCKET", help="Delete the bucket and everything in it, too; its name."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    target: Annotated[Platform, typer.Option("--target", help="Where the stack is.")] = Platform.AWS,
+    as_json: Json = False,
+) -> None:
+    """Delete the stack. Its bucket stays, with the results of all runs."""
+    check_endpoint(environment_for(stack), target)
+    account = Account(open_session(stack.profile, stack.region))
+    name = stack.stack or DEFAULT_STACK
+    with busy("reading the stack"):
+        place = account.place()
+        deployed = account.stack(name)
+    if deployed is None:
+        raise StackNotFoundError(name, place.region)
+    for output in ("BucketName", "JobPrefix", "StateMachineArn"):
+        if output not in deployed.outputs:
+            raise ForeignStackError(name, output)
+    work = Destruction(account, deployed)
+    if delete_data is not None and (delete_data != work.bucket or not deployed.makes_its_bucket):
+        raise DataConfirmationError(delete_data, work.bucket, made=deployed.makes_its_bucket)
+    running = account.running_runs(deployed.outputs["StateMachineArn"])
+    unfinished = sorted({*running, *work.running_jobs()})
+    if unfinished and not stop_runs:
+        raise RunsRunningError(name, unfinished)
+    if not as_json:
+        print_lines(_announcement(work, place, running, delete_data))
+    if not yes:
+        _ask(name, as_json=as_json)
+    if unfinished:
+        with busy("stopping the runs"):
+            _stop(work, Muster(name, profile=stack.profile, region=place.region), running)
+    with busy("deleting the stack"):
+        work.delete_timers()
+        work.delete_stack()
+    if delete_data is not None:
+        with busy("deleting the bucket"):
+            work.delete_bucket()
+    kept = None if delete_data is not None else work.bucket
+    if as_json:
+        print_answer(
+            DestructionAnswer(
+                stack=name,
+                region=place.region,
+                stopped_runs=tuple(running),
+                resources=sum(work.kinds.values()),
+                kept_bucket=kept,
+            )
+        )
+    else:
+        print_lines(_outcome(name, kept))
+
+
+def _announcement(work: Destruction, place: Place, running: Sequence[str], delete_data: str | None) -> Iterator[str]:
+    yield f"Stack {work.stack.name} in {place.region}, account {place.account}."
+    kinds = ", ".join(f"{count} {kind.removeprefix('AWS::')}" for kind, count in sorted(work.kinds.items()))
+    yield f"Deleted: {kinds}, and the timers of its runs"
+    if running:
+        yield f"Stopped first: {', '.join(running)}"
+    if delete_data is not None:
+        yield f"Deleted as well: the bucket {work.bucket} with everything in it"
+    else:
+        yield f"Stays: the bucket {work.bucket} with its policy and all results"
+    yield "Stays: the training jobs' own records and logs, and the CDK's stack CDKToolkit with its bucket"
+
+
+def _ask(name: str, *, as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty():
+        message = "nobody can be asked here: add --yes to delete the stack"
+        raise UsageError(message)
+    if typer.prompt("Type the stack's name to delete it", default="", show_default=False) != name:
+        print_text("Nothing was deleted.")
+        raise typer.Exit(1)
+
+
+def _stop(work: Destruction, muster: Muster, running: Sequence[str]) -> None:
+    """Cancel the runs and wait until they are settled and their jobs have ended.
+
+    Raises:
+        RunsRunningError: jobs have not ended in time; the stack is still there.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    for name in running:
+        muster.run(name).cancel()
+    for name in running:
+        muster.run(name).wait(_SETTLE_SECONDS)
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while jobs := list(work.running_jobs()):
+        if time.monotonic() > deadline:
+            raise RunsRunningError(work.stack.name, jobs)
+        time.sleep(_POLL_SECONDS)
+
+
+def _outcome(name: str, kept: str | None) -> Iterator[str]:
+    yield f"{name} is deleted."
+    if kept is not None:
+        yield f'To use the bucket again, write existing = "{kept}" under [bucket] in muster.toml and deploy.'
+        yield f"To delete it: aws s3 rb s3://{kept} --force"

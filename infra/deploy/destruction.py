@@ -1,0 +1,121 @@
+"""Deleting a stack, and its bucket where that is asked for."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from botocore.exceptions import ClientError as AwsError
+
+from infra.deploy.account import Account, DeployedStack
+from infra.deploy.cdk_tools import DeployError
+from muster.client.aws.error_translation import error_code, translated
+
+DELETE_SECONDS_MAX = 3_600  # CloudFormation: network interfaces of a VPC can hold a deletion up for most of an hour
+_POLL_SECONDS = 2.0
+_BATCH = 1_000  # S3: DeleteObjects takes at most 1,000 keys
+
+
+@dataclass(frozen=True)
+class Destruction:
+    """The deletion of one stack."""
+
+    account: Account
+    stack: DeployedStack
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that the stack uses."""
+        return self.stack.outputs["BucketName"]
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How many resources of each kind are deleted."""
+        resources = self.stack.template.get("Resources", {}).values()
+        return Counter(item["Type"] for item in resources if item.get("DeletionPolicy") != "Retain")
+
+    def running_jobs(self) -> Iterator[str]:
+        """The names of the stack's training jobs that have not ended."""
+        prefix = f"{self.stack.outputs['JobPrefix']}-"
+        for status in ("InProgress", "Stopping"):
+            with translated():
+                pages = self.account.client("sagemaker").get_paginator("list_training_jobs")
+                for page in pages.paginate(NameContains=prefix, StatusEquals=status):
+                    names = (item["TrainingJobName"] for item in page["TrainingJobSummaries"])
+                    yield from (name for name in names if name.startswith(prefix))
+
+    def delete_timers(self) -> None:
+        """Delete the timers of runs, which belong to no stack."""
+        client = self.account.client("scheduler")
+        prefix = f"{self.stack.outputs['JobPrefix']}-"
+        with translated():
+            pages = client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=prefix)
+            names = [item["Name"] for page in pages for item in page["Schedules"]]
+            for name in names:
+                try:
+                    client.delete_schedule(GroupName="default", Name=name)
+                except AwsError as error:
+                    if error_code(error) != "ResourceNotFoundException":
+                        raise
+
+    def delete_stack(self) -> None:
+        """Delete the stack and wait until it is gone. Safe to repeat.
+
+        Raises:
+            DeployError: CloudFormation could not delete it.
+        """
+        client = self.account.client("cloudformation")
+        with translated():
+            identity = client.describe_stacks(StackName=self.stack.name)["Stacks"][0]["StackId"]
+            client.delete_stack(StackName=self.stack.name)
+        deadline = time.monotonic() + DELETE_SECONDS_MAX
+        while (status := self._status(identity)) != "DELETE_COMPLETE":
+            if status == "DELETE_FAILED":
+                message = f"The stack {self.stack.name} was not deleted: {self._reasons(identity)}"
+                raise DeployError(message)
+            if time.monotonic() > deadline:
+                message = f"The stack {self.stack.name} is still being deleted ({status}): run the command again."
+                raise DeployError(message)
+            time.sleep(_POLL_SECONDS)
+
+    def delete_bucket(self) -> None:
+        """Delete the bucket with every object, version and unfinished upload in it."""
+        client = self.account.client("s3")
+        with translated():
+            for page in client.get_paginator("list_object_versions").paginate(Bucket=self.bucket):
+                found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                keys = [{"Key": item["Key"], "VersionId": item["VersionId"]} for item in found]
+                for start in range(0, len(keys), _BATCH):
+                    answer = client.delete_objects(
+                        Bucket=self.bucket, Delete={"Objects": keys[start : start + _BATCH], "Quiet": True}
+                    )
+                    if answer.get("Errors"):
+                        first = answer["Errors"][0]
+                        message = f"{first['Key']} in {self.bucket} was not deleted: {first.get('Message')}"
+                        raise DeployError(message)
+            for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket):
+                for upload in page.get("Uploads", []):
+                    client.abort_multipart_upload(Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+            client.delete_bucket(Bucket=self.bucket)
+
+    def _status(self, identity: str) -> str:
+        """The stack's status; a stack that cannot be found any more is deleted."""
+        with translated():
+            try:
+                found = self.account.client("cloudformation").describe_stacks(StackName=identity)["Stacks"]
+            except AwsError as error:
+                if error_code(error) != "ValidationError":
+                    raise
+                return "DELETE_COMPLETE"
+        return str(found[0]["StackStatus"]) if found else "DELETE_COMPLETE"
+
+    def _reasons(self, identity: str) -> str:
+        with translated():
+            events = self.account.client("cloudformation").describe_stack_events(StackName=identity)["StackEvents"]
+        failed = [event for event in events if event.get("ResourceStatus") == "DELETE_FAILED"]
+        reasons = [
+            f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason')}" for event in failed
+        ]
+        return "; ".join(reasons[:3]) or "CloudFormation gives no reason"

@@ -1,0 +1,188 @@
+"""What would make a deployment fail, found before it begins, with what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.deploy.account import Account, DeployedStack
+from infra.deploy.bucket_requirements import Requirements
+from infra.deploy.key_policy import missing_statements, statement_is_held
+from infra.deploy.place import Place
+from infra.settings.stack_settings import StackSettings
+from muster.client.aws.error_translation import translated
+from muster.client.errors import ClientError, DeniedError, UnreachableError
+from muster.contract.errors import Problem, StatedProblem
+
+# The services that the fewest regions have; a read-only call of each, and its name in a sentence.
+_PROBES: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
+    ("sagemaker", "Amazon SageMaker", lambda client: client.list_training_jobs(MaxResults=1)),
+    ("scheduler", "Amazon EventBridge Scheduler", lambda client: client.list_schedules(MaxResults=1)),
+    ("stepfunctions", "AWS Step Functions", lambda client: client.list_state_machines(maxResults=1)),
+)
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """One deployment before it begins. `deployed` is the stack that is there, if any."""
+
+    account: Account
+    place: Place
+    settings: StackSettings
+    deployed: DeployedStack | None
+
+    def problems(self) -> list[Problem]:
+        """Everything that forbids the deployment, except what `check_bucket` finds."""
+        found = [*self._place_problems()]
+        if found:  # it is the wrong place: what else is found there says nothing
+            return found
+        return [*self._prefix_problems(), *self._bucket_name(), *self._running(), *self._key(), *self._access_logs()]
+
+    def missing_services(self) -> Iterator[Problem]:
+        """Services that the region lacks."""
+        for service, name, call in _PROBES:
+            try:
+                with translated():
+                    call(self.account.client(service))
+            except UnreachableError:
+                statement = f"{name} does not answer in {self.place.region}"
+                remedy = "deploy to a region that has this service, or let this network reach it"
+                yield StatedProblem("stack.region", statement, remedy)
+            except ClientError:
+                continue  # it answers; whether this caller may use it is another question
+
+    def _place_problems(self) -> Iterator[Problem]:
+        for key, found in (("account", self.place.account), ("region", self.place.region)):
+            wanted = getattr(self.settings.stack, key)
+            if wanted is not None and wanted != found:
+                remedy = f"select it with --profile{' or --region' if key == 'region' else ''}, or correct the file"
+                yield StatedProblem(f"stack.{key}", f"the file says {wanted}, the credentials lead to {found}", remedy)
+        for key, arn in (
+            ("stack.kms_key_arn", self.settings.stack.kms_key_arn),
+            ("replicas.kms_key_arn", self.settings.replicas.kms_key_arn),
+        ):
+            if arn is not None and arn.split(":")[1:4:2] != [self.place.partition, self.place.region]:
+                yield Problem(key, repr(arn), "name a key of the stack's region", f"a key of {self.place.region}")
+
+    def _prefix_problems(self) -> Iterator[Problem]:
+        wanted = self.settings.job_prefix
+        for name, prefix in sorted(self.account.job_prefixes().items()):
+            # SageMaker writes names in ARNs in lower case.
+            if name != self.settings.stack.name and prefix.lower() == wanted.lower():
+                statement = f"the stack {name} in this account and region has the job prefix {prefix}, too"
+                yield StatedProblem("stack.job_prefix", statement, "choose another")
+
+    def _bucket_name(self) -> Iterator[Problem]:
+        name = self.settings.bucket.name
+        if name is None or (self.deployed is not None and self.deployed.outputs.get("BucketName") == name):
+            return
+        if self.account.bucket(name, self.place) is not None:
+            statement = f"the bucket {name} exists already"
+            remedy = f'to use it, write existing = "{name}" instead of name; or choose another name'
+            yield StatedProblem("bucket.name", statement, remedy)
+
+    def _running(self) -> Iterator[Problem]:
+        """A run's jobs are named by the prefix and meet in the bucket: neither may change under it."""
+        if self.deployed is None:
+            return
+        outputs = self.deployed.outputs
+        bucket = self.settings.bucket.existing or self.settings.bucket.name
+        moved = {
+            "stack.job_prefix": (outputs.get("JobPrefix"), self.settings.job_prefix),
+            "bucket": (outputs.get("BucketName"), bucket or outputs.get("BucketName")),
+        }
+        changed = {key: pair for key, pair in moved.items() if pair[0] and pair[0] != pair[1]}
+        if not changed:
+            return
+        running = self.account.running_runs(outputs["StateMachineArn"])
+        for key, (before, after) in changed.items():
+            if running:
+                statement = f"{before} would become {after} while {_named(running)}"
+                yield StatedProblem(key, statement, "wait until they end, or cancel them with `muster cancel RUN`")
+
+    def _key(self) -> Iterator[Problem]:
+        key = self.settings.stack.kms_key_arn
+        if key is None:
+            return
+        try:
+            policy = self.account.key_policy(key)
+        except DeniedError:
+            return  # whoever may not read the policy has to rely on docs/deploying.md
+        missing = missing_statements(policy, self.place)
+        if missing:
+            remedy = f"add these statements to the key's policy:\n{json.dumps(missing, indent=2)}"
+            yield StatedProblem("stack.kms_key_arn", "the key's policy does not let the stack use it", remedy)
+
+    def _access_logs(self) -> Iterator[Problem]:
+        target = self.settings.bucket.access_logs_bucket
+        if target is None:
+            return
+        statement = {
+            "Sid": "AccessLogsOfMuster",
+            "Effect": "Allow",
+            "Principal": {"Service": "logging.s3.amazonaws.com"},
+            "Action": "s3:PutObject",
+            "Resource": f"arn:{self.place.partition}:s3:::{target}/{self.settings.bucket.access_logs_prefix or ''}*",
+            "Condition": {"StringEquals": {"aws:SourceAccount": self.place.account}},
+        }
+        if self.account.bucket(target, self.place) is None:
+            said = f"this account has no bucket {target} in {self.place.region}"
+            yield StatedProblem("bucket.access_logs_bucket", said, "make it first, or name another")
+        elif not statement_is_held(self.account.bucket_policy(target), statement):
+            remedy = f"add this statement to the bucket's policy:\n{json.dumps(statement, indent=2)}"
+            yield StatedProblem("bucket.access_logs_bucket", "its policy does not let S3 write logs", remedy)
+
+
+@dataclass(frozen=True)
+class BucketCheck:
+    """What an existing bucket lacks. `commands` are to be pasted, `later` those that need the deployed stack."""
+
+    problems: Sequence[Problem] = ()
+    later: Sequence[str] = ()
+
+
+def check_bucket(
+    account: Account, place: Place, settings: StackSettings, template: Mapping[str, Any], folder: Path
+) -> BucketCheck:
+    """Check the bucket `bucket.existing`; what it lacks is written to `folder`, as the AWS CLI takes it."""
+    name = settings.bucket.existing
+    assert name is not None  # noqa: S101 - only called for such settings
+    state = account.bucket(name, place)
+    if state is None:
+        said = f"this account has no bucket {name} in {place.region}"
+        return BucketCheck([StatedProblem("bucket.existing", said, "make it first, or name another")])
+    wanted = Requirements.from_template(template, name, place)
+    problems = []
+    for what, call, document, option in (
+        ("policy statements", "put-bucket-policy", wanted.missing_policy(state), "policy"),
+        (
+            "lifecycle rules",
+            "put-bucket-lifecycle-configuration",
+            wanted.missing_lifecycle(state),
+            "lifecycle-configuration",
+        ),
+    ):
+        if document is not None:
+            command = _command(name, call, option, document, folder)
+            said = f"the bucket {name} lacks {what} that the stack needs"
+            problems.append(StatedProblem("bucket.existing", said, command))
+    notifications = wanted.missing_notifications(state)
+    call, option = "put-bucket-notification-configuration", "notification-configuration"
+    later = [] if notifications is None else [_command(name, call, option, notifications, folder)]
+    return BucketCheck(problems, later)
+
+
+def _command(bucket: str, call: str, option: str, document: Mapping[str, Any], folder: Path) -> str:
+    """A command of the AWS CLI; its document, with what the bucket has already, lies in a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{option}.json"
+    file.write_text(json.dumps(document, indent=2), encoding="utf-8")
+    return f"run: aws s3api {call} --bucket {bucket} --{option} file://{file}"
+
+
+def _named(runs: Sequence[str]) -> str:
+    shown = ", ".join(runs[:3])
+    return f"{shown}{' and others' if len(runs) > 3 else ''} {'is' if len(runs) == 1 else 'are'} running"

@@ -1,0 +1,116 @@
+"""Settings of a deployed stack against those of a file: what is kept, and what changes. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra.settings.settings_file import Tables, fixed_tables
+from infra.settings.stack_settings import StackSettings
+from muster.contract.document import digest
+from muster.contract.errors import Problem, SettingsError, StatedProblem
+
+_SHOWN_MAX = 60
+# Each of these excludes the other: a file that sets one replaces a deployed other.
+_EXCLUSIVE = (
+    ("bucket.name", "bucket.existing"),
+    ("bucket.access_logs_bucket", "bucket.existing"),
+    ("bucket.access_logs_prefix", "bucket.existing"),
+)
+# What identifies a stack is no choice of a deployment.
+IDENTITY = "stack.name"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting with its deployed and its new value; None stands for the default."""
+
+    key: str
+    deployed: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: {shown(self.key, self.deployed)} -> {shown(self.key, self.new)}"
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The settings of the next deployment: `kept` are the keys that only the deployed stack has."""
+
+    tables: dict[str, dict[str, Any]]
+    kept: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+def merge(deployed: Tables | None, file: Tables, reset: Sequence[str]) -> Merged:
+    """The file's settings, and those of the deployed stack that the file leaves out.
+
+    `deployed` is None where there is no stack. The keys in `reset` (`table.key`) get their defaults.
+
+    Raises:
+        SettingsError: a key of `reset` is unknown, or the file sets it.
+    """
+    before, given = _flat(deployed or {}), _flat(file)
+    _check_reset(reset, given, before)
+    replaced = {old for pair in _EXCLUSIVE for old, new in (pair, pair[::-1]) if new in given and old not in given}
+    kept = {
+        key: value
+        for key, value in before.items()
+        if key not in given and key not in replaced and key not in reset and key != IDENTITY
+    }
+    after = {**kept, **given}
+    keys = [key for key in (*before, *given) if key != IDENTITY]
+    changes = [Change(key, before.get(key), after.get(key)) for key in dict.fromkeys(keys)]
+    return Merged(_nested(after), tuple(kept), tuple(change for change in changes if change.deployed != change.new))
+
+
+def shown(key: str, value: Any) -> str:
+    """A value as a line shows it. A spec may hold the values of environment variables, so only its names are shown."""
+    if value is None:
+        return "the default"
+    if key.startswith("schedules."):
+        spec = value.get("spec")
+        what = value.get("spec_key") or f"a spec of {', '.join(sorted(spec or {}))} ({digest(spec)[:8]})"
+        return f"{value.get('at')}, {what}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({digest(value)[:8]})"
+
+
+def values(settings: StackSettings) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, defaults included; None where nothing is set."""
+    for table, model in fixed_tables().items():
+        found = getattr(settings, table).model_dump(mode="json")
+        yield from ((f"{table}.{key}", found[key]) for key in model.model_fields)
+    for name, schedule in settings.schedules.items():
+        yield f"schedules.{name}", schedule.model_dump(mode="json", exclude_none=True)
+
+
+def _check_reset(reset: Sequence[str], given: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    known = [f"{table}.{key}" for table, model in fixed_tables().items() for key in model.model_fields]
+    known = [key for key in (*known, *before) if key != IDENTITY]
+    problems: list[Problem] = []
+    for key in reset:
+        if key in given:
+            problems.append(StatedProblem(key, "the file sets it", "remove it from the file, or leave out --reset"))
+        elif key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else "write table.key, such as notify.email"
+            problems.append(StatedProblem(key, "unknown key", remedy))
+    if problems:
+        option = "--reset"
+        raise SettingsError(option, problems, [str(problem) for problem in problems])
+
+
+def _flat(tables: Tables) -> dict[str, Any]:
+    return {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in flat.items():
+        table, _, key = name.partition(".")
+        nested.setdefault(table, {})[key] = value
+    return nested

@@ -1,0 +1,90 @@
+"""Another version of Muster, made from a copy of this tree, and its deployment.
+
+The copy is changed by replacing texts, each of which must occur once: an edit that no longer applies is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+# Run in the version's folder, so that its packages are imported, and not this tree's.
+_DEPLOY = """
+import json, os, sys
+from pathlib import Path
+sys.path.insert(0, os.getcwd())
+from infra.deploy.deployment import deploy
+from infra.settings.settings_file import parse_settings
+from infra.settings.stack_settings import Platform
+settings = parse_settings(json.loads(sys.argv[1]), Platform.LOCAL)
+deploy(os.environ, target=Platform.LOCAL, settings=settings, outputs=Path(sys.argv[2]))
+"""
+_PARTS = ("muster", "lambdas", "infra", "statemachine", "app.py", "cdk.json")
+
+
+class Edit(NamedTuple):
+    """Replace `before`, which occurs once in the file `path`, by `after`."""
+
+    path: str
+    before: str
+    after: str
+
+
+class MusterVersion:
+    """A version of Muster in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of_this_tree(cls, folder: Path, edits: Sequence[Edit] = ()) -> MusterVersion:
+        """A copy of this tree in `folder`, changed by `edits`."""
+        folder.mkdir(parents=True)
+        for name in _PARTS:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, folder / name)
+        for edit in edits:
+            path = folder / edit.path
+            text = path.read_text(encoding="utf-8")
+            assert text.count(edit.before) == 1, f"{edit.path} does not have {edit.before!r} once"
+            path.write_text(text.replace(edit.before, edit.after), encoding="utf-8")
+        return cls(folder).with_tools()
+
+    @classmethod
+    def of_revision(cls, folder: Path, revision: str) -> MusterVersion:
+        """A commit of this repository."""
+        folder.mkdir(parents=True)
+        archive = subprocess.run(["git", "archive", revision, *_PARTS], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x"], cwd=folder, input=archive.stdout, check=True)
+        return cls(folder).with_tools()
+
+    def with_tools(self) -> MusterVersion:
+        """This version, with the tools and the installed dependencies of this tree."""
+        (self.folder / "node_modules").symlink_to(ROOT / "node_modules")
+        bundles = self.folder / "build" / "bundle"
+        bundles.mkdir(parents=True)
+        built = ROOT / "build" / "bundle"
+        for installed in built.iterdir() if built.is_dir() else ():
+            if installed.is_dir():
+                (bundles / installed.name).symlink_to(installed)
+        return self
+
+    def deploy(self, environment: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
+        """Deploy this version with its own code and the CDK CLI; the outputs of the stack."""
+        outputs = self.folder / "deployed" / "outputs.json"
+        command = [sys.executable, "-c", _DEPLOY, json.dumps(settings), str(outputs)]
+        outcome = subprocess.run(
+            command, cwd=self.folder, env=dict(environment), capture_output=True, text=True, check=False
+        )
+        assert outcome.returncode == 0, f"{outcome.stdout[-3_000:]}\n{outcome.stderr[-3_000:]}"
+        [written] = json.loads(outputs.read_text(encoding="utf-8")).values()
+        return dict(written)
