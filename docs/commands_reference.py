@@ -16,6 +16,7 @@ import typer
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
+from infra.deploy import deploy_answers
 from muster import Cancellation, Diagnosis, DryRun, FailureClass, LogLine, Result, RunStatus
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
@@ -28,6 +29,9 @@ from muster.local.commands.command_answers import STATE_HELP
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 
 ANSWERS: dict[str, type[BaseModel]] = {
+    "deploy": deploy_answers.Deployment,
+    "deploy --write": deploy_answers.SettingsWritten,
+    "destroy": deploy_answers.Destruction,
     "init": answers.SpecWritten,
     "plan": DryRun,
     "launch": answers.Started,
@@ -79,7 +83,7 @@ versions. Exit codes, and the names and meanings of the fields below, do not cha
 | `muster` | `--version` | print the installed version |
 | all | `--help` | print the arguments and options |
 | all except `local exec` | `--json` | print JSON |
-| all that use a stack | `--stack` | the CloudFormation stack; default: `MUSTER_STACK`, then `Muster` |
+| all that use a stack | `--stack` | the CloudFormation stack; default: `MUSTER_STACK`, `Muster`, then the only one |
 | | `--profile` | the AWS profile; default: the AWS CLI's |
 | | `--region` | the AWS region; default: `AWS_REGION`, then the AWS CLI's |
 | `local …`, `faults …` | `--state` | the folder with the state of the embedded cloud; default: `.muster` |
@@ -214,8 +218,9 @@ def _prints(path: str) -> str:
     if path == PASSES_ON:
         return "Has no `--json`: it prints the output of the program, and ends with the exit code of the program.\n"
     printed = [f"With `--json`: {_one(path)}"]
-    if f"{path} --watch" in ANSWERS:
-        printed.append(f"with `--watch` {_one(f'{path} --watch')}")
+    for option in ("--watch", "--write"):
+        if f"{path} {option}" in ANSWERS:
+            printed.append(f"with `{option}` {_one(f'{path} {option}')}")
     return f"{'; '.join(printed)}.\n"
 
 

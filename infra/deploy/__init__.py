@@ -1,1 +1,1 @@
-"""The deployment: code archives, the CDK CLI, `python -m infra.deploy`."""
+"""The deployment: code archives, the CDK CLI, `muster deploy` and `muster destroy`."""

@@ -16,6 +16,7 @@ from infra.settings.settings_file import Tables
 from infra.settings.stack_settings import SETTINGS_METADATA
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.error_translation import error_code, translated
+from muster.contract.aws.partitions import dns_suffix
 
 if TYPE_CHECKING:
     import boto3
@@ -69,8 +70,7 @@ class Account:
             identity = self.client("sts").get_caller_identity()
         region = self.client("sts").meta.region_name
         partition = identity["Arn"].split(":")[1]
-        suffix = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
-        return Place(partition, identity["Account"], region, suffix)
+        return Place(partition, identity["Account"], region, dns_suffix(region))
 
     def stack(self, name: str) -> DeployedStack | None:
         """The stack `name`; None if there is none, or nothing of it.

@@ -14,6 +14,11 @@ from typing import Any
 from infra.deploy.place import Place
 
 Json = dict[str, Any]
+# Of a lifecycle rule, in CloudFormation's form and in that of S3's calls.
+_RULE_MEMBERS = {
+    *("Id", "ID", "Status", "Prefix", "Filter", "ExpirationInDays", "Expiration", "ObjectSizeGreaterThan"),
+    *("Transitions", "AbortIncompleteMultipartUpload"),
+}
 
 
 @dataclass(frozen=True)
@@ -101,17 +106,23 @@ def _resolved(value: Any, bucket: str, place: Place) -> Any:
 
 def _rule(rule: Mapping[str, Any]) -> Json:
     """A lifecycle rule in the form of S3's call, from that form or from CloudFormation's."""
-    known = {"Id", "ID", "Status", "Prefix", "Filter", "ExpirationInDays", "Expiration"}
-    known |= {"AbortIncompleteMultipartUpload"}
-    if rule.keys() - known:  # a rule of somebody else's, with members that no rule of ours has
-        return dict(rule)
+    if rule.keys() - _RULE_MEMBERS:  # a rule of another origin: no rule of ours has these members
+        return {"ID": "", **rule}
     days = rule.get("ExpirationInDays") or rule.get("Expiration", {}).get("Days")
-    prefix = rule.get("Prefix") or rule.get("Filter", {}).get("Prefix") or ""
+    found = {**rule, **rule.get("Filter", {}), **rule.get("Filter", {}).get("And", {})}
+    narrowed: Json = {"Prefix": found.get("Prefix") or ""}
+    if "ObjectSizeGreaterThan" in found:
+        narrowed = {"And": {**narrowed, "ObjectSizeGreaterThan": int(found["ObjectSizeGreaterThan"])}}
+    transitions = [
+        {"Days": item.get("TransitionInDays") or item.get("Days"), "StorageClass": item["StorageClass"]}
+        for item in rule.get("Transitions", [])
+    ]
     return {
         "ID": rule.get("Id") or rule.get("ID", ""),
         "Status": rule["Status"],
-        "Filter": {"Prefix": prefix},
+        "Filter": narrowed,
         **({"Expiration": {"Days": days}} if days else {}),
+        **({"Transitions": transitions} if transitions else {}),
         **{key: rule[key] for key in ("AbortIncompleteMultipartUpload",) if key in rule},
     }
 

@@ -58,7 +58,7 @@ def deploy(
     ] = Platform.AWS,
     as_json: Json = False,
 ) -> None:
-    """Deploy the stack as a settings file says, from a clone of Muster. A setting that the file leaves out is kept."""
+    """Deploy the stack as a settings file says, from a clone. A setting that the file leaves out is kept."""
     environment = environment_for(stack)
     check_endpoint(environment, target)
     file = SettingsText.read(settings)
@@ -160,7 +160,7 @@ def _write(file: SettingsText, merged: Merged, path: Path, *, as_json: bool) -> 
 
 def _ask() -> None:
     if not sys.stdin.isatty():
-        message = "nobody can be asked here: add --yes to deploy, or --diff to see what would change"
+        message = "there is no terminal to ask on: add --yes to deploy, or --diff to see what would change"
         raise UsageError(message)
     if not typer.confirm("Deploy this?", default=False):
         print_text("Nothing was changed.")
@@ -181,7 +181,8 @@ class _Work:
     @property
     def folder(self) -> Path:
         """Where the files of the deployment lie."""
-        return ROOT / "build" / "deploy" / self.settings.stack.name
+        place = f"{self.place.account}-{self.place.region}"
+        return ROOT / "build" / "deploy" / place / self.settings.stack.name
 
     def check_place(self) -> None:
         """Refuse what cannot be deployed here, before the stack is synthesized."""
@@ -221,9 +222,10 @@ class _Work:
             yield "It was deployed by a version that recorded no settings: what the file leaves out gets its default."
         yield from self._setting_lines()
         yield f"Resources: {_summary(changes)}"
-        yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])
-        if len(changes) > _RESOURCES_SHOWN:
-            yield f"  ... and {len(changes) - _RESOURCES_SHOWN} more"
+        if self.deployed is not None:  # of a new stack, all are created
+            yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])
+            if len(changes) > _RESOURCES_SHOWN:
+                yield f"  ... and {len(changes) - _RESOURCES_SHOWN} more"
         yield from (f"After the deployment, {command}" for command in bucket.later)
 
     def _setting_lines(self) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _announcement(work: Destruction, place: Place, running: Sequence[str], delet
 
 def _ask(name: str, *, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
-        message = "nobody can be asked here: add --yes to delete the stack"
+        message = "there is no terminal to ask on: add --yes to delete the stack"
         raise UsageError(message)
     if typer.prompt("Type the stack's name to delete it", default="", show_default=False) != name:
         print_text("Nothing was deleted.")

@@ -11,11 +11,15 @@ from typing import Any
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import Requirements
 from infra.deploy.key_policy import missing_statements, statement_is_held
+from infra.deploy.pinned_settings import pinned_changes
 from infra.deploy.place import Place
+from infra.deploy.settings_changes import shown
 from infra.settings.stack_settings import StackSettings
 from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError, DeniedError, UnreachableError
+from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.foreign_resources import foreign_resources
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
 _PROBES: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
@@ -60,12 +64,8 @@ class Preflight:
             if wanted is not None and wanted != found:
                 remedy = f"select it with --profile{' or --region' if key == 'region' else ''}, or correct the file"
                 yield StatedProblem(f"stack.{key}", f"the file says {wanted}, the credentials lead to {found}", remedy)
-        for key, arn in (
-            ("stack.kms_key_arn", self.settings.stack.kms_key_arn),
-            ("replicas.kms_key_arn", self.settings.replicas.kms_key_arn),
-        ):
-            if arn is not None and arn.split(":")[1:4:2] != [self.place.partition, self.place.region]:
-                yield Problem(key, repr(arn), "name a key of the stack's region", f"a key of {self.place.region}")
+        here = Locality(self.place.partition, self.place.region, self.place.account)
+        yield from foreign_resources(self.settings.tables, here)
 
     def _prefix_problems(self) -> Iterator[Problem]:
         wanted = self.settings.job_prefix
@@ -85,7 +85,7 @@ class Preflight:
             yield StatedProblem("bucket.name", statement, remedy)
 
     def _running(self) -> Iterator[Problem]:
-        """A run's jobs are named by the prefix and meet in the bucket: neither may change under it."""
+        """What running runs depend on: their jobs' prefix, the bucket, and what their plans name of the settings."""
         if self.deployed is None:
             return
         outputs = self.deployed.outputs
@@ -95,6 +95,9 @@ class Preflight:
             "bucket": (outputs.get("BucketName"), bucket or outputs.get("BucketName")),
         }
         changed = {key: pair for key, pair in moved.items() if pair[0] and pair[0] != pair[1]}
+        recorded = self.deployed.settings
+        pinned = [] if recorded is None else pinned_changes(recorded, self.settings.tables)
+        changed |= {item.key: (shown(item.key, item.deployed), shown(item.key, item.new)) for item in pinned}
         if not changed:
             return
         running = self.account.running_runs(outputs["StateMachineArn"])
@@ -110,7 +113,7 @@ class Preflight:
         try:
             policy = self.account.key_policy(key)
         except DeniedError:
-            return  # whoever may not read the policy has to rely on docs/deploying.md
+            return  # a caller that may not read the policy has docs/deploying.md
         missing = missing_statements(policy, self.place)
         if missing:
             remedy = f"add these statements to the key's policy:\n{json.dumps(missing, indent=2)}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 from infra.deploy.place import Place
@@ -103,30 +105,20 @@ class Resolved:
         return {key: self.value(item) for key, item in value.items()}
 
     def _call(self, function: str, argument: Any) -> Any:
-        match function:
-            case "Ref":
-                return self._pseudo.get(argument) or self._physical(argument, "Ref")
-            case "Fn::GetAtt":
-                return self._physical(*argument)
-            case "Fn::Join":
-                separator, parts = argument
-                return str(separator).join(map(str, self.value(parts)))
-            case "Fn::Sub":
-                return re.sub(r"\$\{([^}]+)\}", lambda found: str(self._call("Ref", found[1])), argument)
-            case "Fn::If":
-                condition, chosen, otherwise = argument
-                return self.value(chosen if self.value(self._conditions[condition]) else otherwise)
-            case "Fn::Equals":
-                first, second = self.value(argument)
-                return first == second
-            case "Fn::Or":
-                return any(self.value(argument))
-            case "Fn::FindInMap":
-                name, first, second = self.value(argument)
-                return self._mappings[name][first][second]
-            case _:
-                message = f"the gate does not evaluate {function} yet"
-                raise NotImplementedError(message)
+        functions: Mapping[str, Callable[[Any], Any]] = {
+            "Ref": lambda name: self._pseudo.get(name) or self._physical(name, "Ref"),
+            "Fn::GetAtt": lambda pair: self._physical(*pair),
+            "Fn::Join": lambda pair: str(pair[0]).join(map(str, self.value(pair[1]))),
+            "Fn::Sub": lambda text: re.sub(r"\$\{([^}]+)\}", lambda found: str(self._call("Ref", found[1])), text),
+            "Fn::If": lambda three: self.value(three[1] if self.value(self._conditions[three[0]]) else three[2]),
+            "Fn::Equals": lambda pair: operator.eq(*self.value(pair)),
+            "Fn::Or": lambda several: any(self.value(several)),
+            "Fn::FindInMap": lambda keys: reduce(operator.getitem, self.value(keys), self._mappings),
+        }
+        if function not in functions:
+            message = f"the gate does not evaluate {function} yet"
+            raise NotImplementedError(message)
+        return functions[function](argument)
 
     def _physical(self, logical_id: str, attribute: str) -> str:
         kind = self.resources[logical_id]["Type"]

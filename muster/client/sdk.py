@@ -76,13 +76,13 @@ class Muster:
         profile: str | None = None,
         region: str | None = None,
     ) -> None:
-        self.stack = stack
+        self._named = stack
         self._session, self._profile, self._region = session, profile, region
         self._cloud = Cloud(stack, session or open_session(profile, region))
 
     def __repr__(self) -> str:
         region = self._cloud.session.region_name
-        named = [] if self.stack is None else [repr(self.stack)]
+        named = [] if self._named is None else [repr(self._named)]
         return f"Muster({', '.join([*named, *([] if region is None else [f'region={region!r}'])])})"
 
     def _repr_html_(self) -> str:
@@ -93,16 +93,25 @@ class Muster:
         return isinstance(other, Muster) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self.stack)
+        return hash(self._named)
 
     def _identity(self) -> tuple[object, ...]:
         session = self._cloud.session
-        return self.stack, self._session, session.profile_name, session.region_name
+        return self._named, self._session, session.profile_name, session.region_name
 
     def __reduce__(self) -> tuple[Callable[..., Muster], tuple[str | None, ...]]:
         if self._session is not None:
             raise PickledSessionError(repr(self))
-        return _reopened, (self.stack, self._profile, self._region)
+        return _reopened, (self._named, self._profile, self._region)
+
+    @property
+    def stack(self) -> str:
+        """The name of the stack.
+
+        Raises:
+            ClientError: none was named, and none can be found.
+        """
+        return self._named or self._cloud.stack.name
 
     @property
     def bucket(self) -> str:
@@ -193,7 +202,7 @@ class Run:
         self._observer = Observer(self._cloud, name)
 
     def __repr__(self) -> str:
-        return f"Run({self.name!r}, stack={self.muster.stack!r})"
+        return f"Run({self.name!r}, {self.muster!r})"
 
     def _repr_html_(self) -> str:
         """The run's status as a table, for notebooks."""

@@ -55,7 +55,6 @@ def test_an_execution_ends_with_what_its_token_brings(backend: Backend, answered
     assert refusal(client.send_task_failure, taskToken=token) in GONE
 
 
-@pytest.mark.local_differs("a token outlives its execution: the answer is taken and lost")
 def test_a_token_of_a_stopped_execution_is_gone(backend: Backend) -> None:
     client = backend.client("stepfunctions")
     name, arn = backend.start_execution()
@@ -71,13 +70,11 @@ def test_a_token_that_was_never_given_is_refused(backend: Backend, token: str) -
     assert refusal(client.send_task_failure, taskToken=token, error="E", cause="c") in GONE
 
 
-@pytest.mark.local_differs("TaskDoesNotExist")
 def test_a_token_that_is_none_has_a_code_of_its_own(backend: Backend) -> None:
     call = backend.client("stepfunctions").send_task_success
     assert refusal(call, taskToken="none", output="{}") == ("InvalidToken", 400)
 
 
-@pytest.mark.local_differs("TaskDoesNotExist")
 def test_a_token_that_was_used_has_timed_out(backend: Backend) -> None:
     client = backend.client("stepfunctions")
     name, _ = backend.start_execution()
@@ -87,7 +84,6 @@ def test_a_token_that_was_used_has_timed_out(backend: Backend) -> None:
     assert refusal(client.send_task_success, taskToken=token, output="{}") == ("TaskTimedOut", 400)
 
 
-@pytest.mark.local_differs("any text is taken")
 def test_an_output_is_json(backend: Backend) -> None:
     client = backend.client("stepfunctions")
     name, arn = backend.start_execution()
@@ -143,33 +139,28 @@ def test_what_does_not_exist(backend: Backend) -> None:
 @pytest.mark.parametrize(
     ("name", "code"), [("a b", "InvalidName"), ("a/b", "InvalidName"), ("n" * 81, "ValidationException")]
 )
-@pytest.mark.local_differs("any name is taken")
 def test_a_name_is_checked(backend: Backend, name: str, code: str) -> None:
     start = backend.client("stepfunctions").start_execution
     assert refusal(start, stateMachineArn=backend.machine_arn, name=name) == (code, 400)
 
 
-@pytest.mark.local_differs("any text is taken")
 def test_an_input_is_json(backend: Backend) -> None:
     start, name = backend.client("stepfunctions").start_execution, backend.name("run")
     refused = refusal(start, stateMachineArn=backend.machine_arn, name=name, input="no JSON")
     assert refused == ("InvalidExecutionInput", 400)
 
 
-@pytest.mark.local_differs("ExecutionDoesNotExist")
 def test_an_arn_is_checked(backend: Backend) -> None:
     call = backend.client("stepfunctions").describe_execution
     assert refusal(call, executionArn="no ARN") == ("InvalidArn", 400)
 
 
-@pytest.mark.local_differs("an input of any length is taken")
 def test_an_input_has_an_end(backend: Backend) -> None:
     start, document = backend.client("stepfunctions").start_execution, json.dumps("x" * 262_144)
     refused = refusal(start, stateMachineArn=backend.machine_arn, name=backend.name("run"), input=document)
     assert refused == ("ValidationException", 400)
 
 
-@pytest.mark.local_differs("the token is looked at first")
 def test_an_error_has_an_end(backend: Backend) -> None:
     call = backend.client("stepfunctions").send_task_failure
     assert refusal(call, taskToken="none", error="e" * 257) == ("ValidationException", 400)

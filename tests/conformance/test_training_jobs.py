@@ -190,7 +190,6 @@ def test_a_listing_has_at_most_a_hundred_rows_and_ten_by_default(backend: Backen
     assert "NextToken" in answer
 
 
-@pytest.mark.local_differs("SortOrder is Descending by default")
 def test_a_listing_has_the_oldest_first_by_default(backend: Backend) -> None:
     stem = backend.name("ordered")
     names = [backend.start_job(Fate.COMPLETES, TrainingJobName=f"{stem}-{number}") for number in (2, 1, 3)]
@@ -198,7 +197,6 @@ def test_a_listing_has_the_oldest_first_by_default(backend: Backend) -> None:
     assert [row["TrainingJobName"] for row in rows] == names
 
 
-@pytest.mark.local_differs("ModelArtifacts comes with the upload")
 def test_a_description_has_what_the_model_requires_from_the_beginning(backend: Backend) -> None:
     """ModelArtifacts among it: that a job names them is no proof of a success."""
     sagemaker, job = backend.client("sagemaker"), backend.start_job(Fate.TRAINS_ON)
@@ -212,7 +210,6 @@ def test_a_description_has_what_the_model_requires_from_the_beginning(backend: B
 PREFERENCES = [{"InstanceType": kind, "InstanceCount": 1} for kind in ("ml.g5.2xlarge", "ml.g6.2xlarge")]
 
 
-@pytest.mark.local_differs("SelectedInstanceType is never sent")
 def test_a_description_names_the_preference_that_was_taken(backend: Backend) -> None:
     job = backend.start_job(Fate.COMPLETES, ResourceConfig={"InstancePreferences": PREFERENCES, "VolumeSizeInGB": 1})
     resources = backend.end_job(job)["ResourceConfig"]

@@ -85,7 +85,7 @@ def test_a_lost_instance_fails_the_job_as_an_internal_error(workshop: Workshop, 
     assert fault.fired == 1
     assert shown["TrainingJobStatus"] == "Failed"
     assert shown["FailureReason"] == "InternalServerError: We encountered an internal error. Please try again."
-    assert "ModelArtifacts" not in shown
+    assert workshop.keys(f"output/{job}/") == []
 
 
 def test_a_lost_instance_restarts_within_the_job_while_attempts_remain(workshop: Workshop, faults: Any) -> None:

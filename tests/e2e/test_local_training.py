@@ -423,7 +423,8 @@ def test_listing_filters_sorts_and_pages(workshop: Workshop) -> None:
         )
         return [row["TrainingJobName"] for page in pages for row in page["TrainingJobSummaries"]]
 
-    assert listed() == list(reversed(names))
+    assert listed() == names
+    assert listed(SortOrder="Descending") == list(reversed(names))
     assert listed(SortBy="Name", SortOrder="Ascending") == sorted(names)
     assert listed(StatusEquals="Failed") == [f"{stem}-b"]
     assert listed(StatusEquals="InProgress") == []

@@ -206,7 +206,7 @@ def test_runs_and_stacks_are_equal_by_name_and_survive_pickle(house: House) -> N
     }
     assert Muster(house.stack, region="eu-west-1") != house.muster
     assert (repr(run), repr(house.muster)) == (
-        f"Run({house.run!r}, stack={house.stack!r})",
+        f"Run({house.run!r}, Muster({house.stack!r}, region='us-east-1'))",
         f"Muster({house.stack!r}, region='us-east-1')",
     )
     given = Muster(house.stack, boto3.Session())

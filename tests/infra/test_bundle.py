@@ -111,6 +111,7 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
         "MUSTER_JOB_PREFIX": "muster",
         "MUSTER_BUS": "bus",
         "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/replica",
+        "MUSTER_LAUNCHER_ROLE_ARN": "arn:aws:iam::123456789012:role/launcher",
         "MUSTER_DEFAULTS": "{}",
         "MUSTER_LAUNCHES_PER_SECOND": "10",
         "MUSTER_TIMER_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:alarm",

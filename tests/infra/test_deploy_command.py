@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from muster.client.sdk import Muster
+from muster.contract.run.result import Verdict
 from muster.local import LocalCloud
+from tests.support.deployed import Deployed
 from tests.support.template import ROOT
 from tests.support.workshop import fast_settings
-
-HELD = "import time; time.sleep(600)"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Shell:
         """What `muster ARGUMENTS` prints; an error is on its last lines."""
         outcome = subprocess.run(
             [sys.executable, "-m", "muster.client.cli.program", *arguments, "--target", "local"],
-            env={**self.cloud.environment(), "PYTHONPATH": str(ROOT)},
+            env=self.cloud.environment(),
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -47,9 +47,6 @@ class Shell:
     def deploy(self, *arguments: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.run("deploy", "--yes", "--json", *arguments))
         return answer
-
-    def muster(self, stack: str | None) -> Muster:
-        return Muster(stack, session=self.cloud.session())
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +118,135 @@ def test_the_life_of_a_stack(shell: Shell) -> None:
     assert (taken["outputs"]["BucketName"], taken["commands"]) == (bucket, [])
     refused = shell.run("destroy", "--stack", name, "--yes", "--delete-data", bucket, code=2)
     assert "did not make the bucket" in refused
+
+
+def test_a_bucket_that_lacks_something_is_refused_with_commands_that_add_it(shell: Shell) -> None:
+    s3, name = shell.cloud.client("s3"), "existing-data"
+    s3.create_bucket(Bucket=name)
+    s3.put_bucket_policy(Bucket=name, Policy=json.dumps({"Version": "2012-10-17", "Statement": [OWN]}))
+    shell.write(f'[stack]\nname = "Guest"\n[bucket]\nexisting = "{name}"\n')
+    refused = shell.run("deploy", "--yes", code=2)
+    assert "2 problems; nothing was changed" in refused
+    for call in ("put-bucket-policy", "put-bucket-lifecycle-configuration"):
+        assert f"run: aws s3api {call} --bucket {name}" in refused
+    pasted(s3, refused)
+    first = shell.deploy()
+    assert first["outputs"]["BucketName"] == name
+    # The inbox's topic is there only now.
+    [command] = first["commands"]
+    pasted(s3, command)
+    policy = json.loads(s3.get_bucket_policy(Bucket=name)["Policy"])
+    assert OWN in policy["Statement"]
+    assert shell.deploy()["commands"] == []
+
+
+OWN = {
+    "Sid": "Own",
+    "Effect": "Deny",
+    "Principal": "*",
+    "Action": "s3:DeleteBucket",
+    "Resource": "arn:aws:s3:::existing-data",
+}
+
+
+def pasted(s3: Any, text: str) -> None:
+    """Do what the printed commands of the AWS CLI do."""
+    calls: dict[str, Callable[[str, Any], object]] = {
+        "policy": lambda bucket, found: s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(found)),
+        "lifecycle-configuration": lambda bucket, found: s3.put_bucket_lifecycle_configuration(
+            Bucket=bucket, LifecycleConfiguration=found
+        ),
+        "notification-configuration": lambda bucket, found: s3.put_bucket_notification_configuration(
+            Bucket=bucket, NotificationConfiguration=found
+        ),
+    }
+    for bucket, option, file in re.findall(r"--bucket (\S+) --([a-z-]+) file://(\S+)", text):
+        calls[option](bucket, json.loads(Path(file).read_text(encoding="utf-8")))
+
+
+def test_two_stacks_side_by_side_share_nothing(shell: Shell) -> None:
+    stacks = {}
+    for name in ("Alpha", "Beta"):
+        shell.write(f'[stack]\nname = "{name}"\n')
+        stacks[name] = Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / f"gates-{name}")
+    alpha, beta = stacks.values()
+    assert alpha.prefix != beta.prefix
+    # The same run's name in both: the jobs' names, and so their events, differ by the prefix alone.
+    held = beta.start(beta.gated("held"), "night")
+    held.wait_for_training(0)
+    ended = alpha.start({"replicas": 1, "entrypoint": ["python", "-c", "print('done')"]}, "night")
+    assert ended.wait()["status"] == "SUCCEEDED"
+    assert held.describe()["status"] == "RUNNING"
+    record = held.record()
+    assert record is not None
+    assert [attempt.job for attempt in record.attempts] == [held.job()]
+    assert len(ended.statuses()) == 1
+    groups = shell.cloud.client("logs").describe_log_groups()["logGroups"]
+    assert len({item["logGroupName"] for item in groups}) == len(groups)
+    alarms = shell.cloud.client("cloudwatch").describe_alarms()["MetricAlarms"]
+    per_stack = {
+        name: {
+            (item["Namespace"], item["MetricName"], str(item["Dimensions"]))
+            for item in alarms
+            if name in item["AlarmName"]
+        }
+        for name in stacks
+    }
+    assert per_stack["Alpha"]
+    assert not per_stack["Alpha"] & per_stack["Beta"]
+
+    # A stack with runs is not deleted; with --stop-runs they are settled first.
+    refused = shell.run("destroy", "--stack", "Beta", "--yes", code=2)
+    assert "night" in refused
+    assert "--stop-runs" in refused
+    assert held.describe()["status"] == "RUNNING"
+    wrong = shell.run("destroy", "--stack", "Beta", "--yes", "--stop-runs", "--delete-data", "other", code=2)
+    assert f"write --delete-data {beta.bucket}" in wrong
+    answer = shell.run("destroy", "--stack", "Beta", "--yes", "--stop-runs", "--delete-data", beta.bucket, "--json")
+    assert json.loads(answer)["stopped_runs"] == ["night"]
+    assert beta.bucket not in [item["Name"] for item in shell.cloud.client("s3").list_buckets()["Buckets"]]
+    assert not shell.cloud.running_jobs()
+    assert ended.result().verdict is Verdict.SUCCEEDED
+
+
+def test_a_change_that_would_cut_running_runs_off_is_refused(shell: Shell) -> None:
+    name = "Moving"
+    shell.write(f'[stack]\nname = "{name}"\n')
+    stack = Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / "gates-moving")
+    run = stack.start(stack.gated("held"), "held")
+    run.wait_for_training(0)
+    shell.write(f'[stack]\nname = "{name}"\njob_prefix = "other"\n[bucket]\nname = "elsewhere"\n')
+    refused = shell.run("deploy", "--yes", code=2)
+    assert f"stack.job_prefix: {stack.prefix} would become other while held is running" in refused
+    assert f"bucket: {stack.bucket} would become elsewhere while held is running" in refused
+    stack.open_gate("held")
+    assert run.wait()["status"] == "SUCCEEDED"
+
+
+def test_what_cannot_work_here_is_refused_before_anything_is_made(shell: Shell) -> None:
+    shell.write('[stack]\nname = "Nowhere"\naccount = "123456789012"\nregion = "eu-west-1"\n')
+    refused = shell.run("deploy", "--yes", "--region", "us-east-1", code=2)
+    assert "stack.account: the file says 123456789012, the credentials lead to 000000000000" in refused
+    assert "stack.region: the file says eu-west-1, the credentials lead to us-east-1" in refused
+    shell.cloud.client("s3").create_bucket(Bucket="taken-already")
+    shell.write('[stack]\nname = "Nowhere"\n[bucket]\nname = "taken-already"\n')
+    assert 'write existing = "taken-already" instead of name' in shell.run("deploy", "--yes", code=2)
+    stacks = shell.cloud.client("cloudformation").list_stacks()["StackSummaries"]
+    assert "Nowhere" not in [item["StackName"] for item in stacks]
+
+
+def test_a_key_whose_policy_lacks_something_is_refused_with_its_statements(shell: Shell) -> None:
+    kms = shell.cloud.client("kms")
+    key = kms.create_key()["KeyMetadata"]
+    shell.write(f'[stack]\nname = "Nist"\nkms_key_arn = "{key["Arn"]}"\n')
+    refused = shell.run("deploy", "--yes", code=2)
+    statements = json.loads(refused[refused.index("[\n") :])
+    assert "LogGroupsOfTheAccount" in [item["Sid"] for item in statements]
+    policy = json.loads(kms.get_key_policy(KeyId=key["KeyId"], PolicyName="default")["Policy"])
+    policy["Statement"] = [*policy["Statement"], *statements]
+    kms.put_key_policy(KeyId=key["KeyId"], PolicyName="default", Policy=json.dumps(policy))
+    stack = Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / "gates-nist")
+    encryption = stack.s3.get_bucket_encryption(Bucket=stack.bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    assert encryption[0]["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"] == key["Arn"]
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "print(1)"]}, "encrypted")
+    assert run.wait()["status"] == "SUCCEEDED"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 
 import pytest
 
@@ -163,7 +164,12 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
     plan = function(template, "Plan")["Environment"]["Variables"]
     assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
     assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
-    assert plan["MUSTER_DEFAULTS"] == '{"image":"example/image:1","tags":{},"version":1}'
+    assert json.loads(plan["MUSTER_DEFAULTS"]) == {
+        "access": {"data": [], "roles": []},
+        "image": "example/image:1",
+        "tags": {},
+        "version": 1,
+    }
 
 
 def test_the_outputs_say_where_things_are(template: Template) -> None:

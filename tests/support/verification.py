@@ -78,7 +78,7 @@ POLICY = {
         ),
         _deny(
             "s3:PutObject",
-            ["control/*/replicas/*", "source/*"],
+            ["control/*/replicas/*", "control/*/rollup/*", "source/*", "packages/*"],
             {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}},
         ),
     ]
@@ -176,6 +176,7 @@ RUN = RunFacts(
     result=RESULT,
     jobs=JOBS,
     looks=tuple(Look(second, "muster-v-r0-a1", "InProgress", "InProgress") for second in (5.0, 10.0)),
+    rolled_up_seconds=2.0,
     logs=LogFacts(REPORTS, (1.5, 3.0)),
     checkpoints=(KEPT_FILE, "trainer-0.ckpt"),
     outputs=OutputFacts(
@@ -251,8 +252,12 @@ BREAKAGES = (
     _bucket("bucket-privacy", "ACLs count", ownership="ObjectWriter"),
     _bucket("bucket-encryption", "no default encryption", encryption=""),
     _bucket("bucket-lifecycle", "not there or was changed", lifecycle=_RULES[1:]),
-    _bucket("bucket-lifecycle", "unfinished uploads", lifecycle=_RULES[:1], deployed_lifecycle=None),
-    _bucket("bucket-lifecycle", "expire after 30 days", lifecycle=(*_RULES, LifecycleRule("", 30, None))),
+    _bucket(
+        "bucket-lifecycle", "every prefix expire after 999 days", lifecycle=(*_RULES, LifecycleRule("", 999, None))
+    ),
+    _bucket(
+        "bucket-lifecycle", "source/ expire after 30 days", lifecycle=(*_RULES, LifecycleRule("source/", 30, None))
+    ),
     Breakage("event-rules", "JobEvents is disabled", lambda: judge_rules((replace(RULE, enabled=False),))),
     Breakage("event-rules", "no longer calls", lambda: judge_rules((replace(RULE, targets=()),))),
     Breakage("event-rules", "no rule", lambda: judge_rules(())),
@@ -291,6 +296,8 @@ BREAKAGES = (
     _run("logs", "reached CloudWatch Logs 90 s", logs=LogFacts(REPORTS, (90.0,))),
     _run("status", "differed from SageMaker for 90 s", looks=_STALE),
     _run("status", "shown as InProgress at the end", looks=_STALE[:1]),
+    _run("status", "no roll-up", rolled_up_seconds=None),
+    _run("status", "the roll-up came 90 s after", rolled_up_seconds=90.0),
     _run("result", "same parameters", result=_result(parameters_identical=False)),
     _run("result", "rank 0 did not end in round 4", result=_result(replicas=_SHORT)),
     _run("artifacts", "does not exist", outputs=replace(RUN.outputs, artifacts={"s3://b/x": False})),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bench.launches.pacing import launch, slots
+from bench.launches.shard_writes import end_storm, launch_storm
 from bench.launches.steps import life, step_through
 from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, RunsTable
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.run.workflow_history import HISTORY_MAX
 from muster.contract.spec.spec_reader import parse_spec
+from muster.control.aws.store import TRIES
 from muster.control.runtime import clock
 
 DAY = 86_400
@@ -53,3 +55,15 @@ def test_an_api_at_its_limit_delays_a_paced_launch_by_little_and_loses_nobody():
     paced = launch([slots(300, 10)], 10)
     assert 29 < paced.seconds < 1.15 * 30
     assert launch([[0.0] * 300], 10).throttled > 5 * paced.throttled
+
+
+@pytest.mark.parametrize(("replicas", "seconds"), [(1_000, 10), (1_000, 2), (10_000, 10)])
+def test_the_roll_up_is_written_even_when_all_jobs_end_at_the_same_time(replicas: int, seconds: float):
+    storm = end_storm(replicas, seconds)
+    assert storm.writes == replicas
+    assert storm.most_tries < TRIES
+
+
+def test_in_a_launch_few_writes_of_the_roll_up_meet():
+    assert launch_storm(32, 10).retried == 0
+    assert launch_storm(1_000, 10).retried < 0.1

@@ -160,7 +160,7 @@ def test_a_run_is_continued_years_later_unless_its_rounds_were_deleted(stack):
     assert sorted(after) == list(range(1, 7))
     assert {number: after[number] for number in before} == before, "no round was trained a second time"
     assert continued.result().committed_rounds == 6
-    # Whoever deletes the rounds of a run deletes its continuation: nobody trains anew by mistake.
+    # Without its rounds a run has no continuation: none begins anew by mistake.
     for page in stack.s3.get_paginator("list_objects_v2").paginate(Bucket=stack.bucket, Prefix="rendezvous/kept/"):
         for item in page["Contents"]:
             stack.s3.delete_object(Bucket=stack.bucket, Key=item["Key"])

@@ -42,7 +42,7 @@ class _Offer(TypedDict):
 
 
 class PricesUnknownError(ClientError):
-    """The partition has no interface that tells prices in dollars."""
+    """The partition has no price list in dollars."""
 
     def __init__(self, partition: str) -> None:
         super().__init__(f"accounts of {partition} cannot ask for prices in dollars")

@@ -24,10 +24,14 @@ class Commands(LazyGroup):
     table: ClassVar[dict[str, Row]] = {
         "deploy": Row(
             "infra.deploy.deploy_command:deploy",
-            "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
-            extra="deploy",
+            "Deploy the stack as a settings file says, from a clone. A setting that the file leaves out is kept.",
+            clone=True,
         ),
-        "destroy": Row("infra.deploy.destroy_command:destroy", "Delete the stack. Its bucket stays.", extra="deploy"),
+        "destroy": Row(
+            "infra.deploy.destroy_command:destroy",
+            "Delete the stack. Its bucket stays, with the results of all runs.",
+            clone=True,
+        ),
         "init": Row(f"{_LAUNCH}:init", "Write a spec to start with: every field, with its default and what it means."),
         "plan": Row(
             f"{_LAUNCH}:plan",

@@ -75,11 +75,11 @@ def _collect(verifier: Verifier, checks: list[Check], *, quiet: bool) -> bool:
                 spinner.print(check_lines(check))
 
         try:
-            for check in verifier.checks(spinner.tell):
+            for check in verifier.checks(spinner.announce):
                 add(check)
         except KeyboardInterrupt:
             after_interrupt()
-            for check in verifier.clean_up(spinner.tell):
+            for check in verifier.clean_up(spinner.announce):
                 add(check)
             return True
     return False
@@ -100,7 +100,7 @@ class _Spinner:
     def __exit__(self, *_: object) -> None:
         self._status.stop()
 
-    def tell(self, doing: str) -> None:
+    def announce(self, doing: str) -> None:
         """Show what is being done."""
         self._status.update(f"{doing} …")
 

@@ -15,7 +15,7 @@ from muster.client.aws.error_translation import error_code, is_throttle
 from muster.client.aws.price_list import listed_prices
 from muster.client.verify.asking import allowed
 from muster.client.verify.services import Account
-from muster.client.verify.verification import Check, failed, judged, ok, told
+from muster.client.verify.verification import Check, failed, info, judged, ok
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.report.links import console_links
 
@@ -149,7 +149,7 @@ def judge_image(facts: ImageFacts) -> Iterator[Check]:
     assumes = "AWS's own training images are in the registry that their address names, in every region"
     parts = _ECR.fullmatch(facts.uri)
     if parts is None:
-        yield told(IMAGE, f"{facts.uri} is not in ECR; whether it can be pulled shows in the run.", assumes=assumes)
+        yield info(IMAGE, f"{facts.uri} is not in ECR; whether it can be pulled shows in the run.", assumes=assumes)
     elif parts["region"] != facts.region:
         seen = f"{facts.uri} is in {parts['region']}; SageMaker pulls images of its own region only, {facts.region}."
         yield failed(IMAGE, seen, "Copy the image into a repository of this region.", assumes=assumes)
@@ -163,6 +163,6 @@ def judge_image(facts: ImageFacts) -> Iterator[Check]:
 def judge_console(execution_arn: str, prefix: str) -> Iterator[Check]:
     """The link to the run's execution: a person must open it, because the console answers only a browser."""
     seen = f"the link to the run's execution is {console_links(execution_arn, prefix).execution}"
-    yield told(
+    yield info(
         CONSOLE, seen, "Open it in a browser: it must show the execution.", assumes="console links have this form"
     )

@@ -16,7 +16,7 @@ from muster.client.verify.bucket_policy import Policy, refuses
 from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, judged
 from muster.contract.layout import RunLayout
-from muster.contract.run.source_delivery import SOURCE
+from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 
 PLACE, POLICY, PRIVACY, ENCRYPTION, LIFECYCLE = (
     "bucket-place",
@@ -29,9 +29,9 @@ BUCKET = (PLACE, POLICY, PRIVACY, ENCRYPTION, LIFECYCLE)
 
 _RUN = RunLayout("verify")
 WRITTEN_ONCE = (_RUN.plan, _RUN.fence, _RUN.result, _RUN.page, _RUN.lineage, _RUN.continued_by, _RUN.document)
-SWAPPED = (_RUN.record(0), f"{SOURCE}verify.tar.gz")
-KEPT = ("control/",)
-"""Prefixes under which nothing may expire by age."""
+SWAPPED = (_RUN.record(0), _RUN.roll_up_shard(0), f"{SOURCE}verify.tar.gz", f"{PACKAGES}verify.zip")
+KEPT = ("control/", "runs/", "rendezvous/", "checkpoints/")
+"""Prefixes under which nothing may expire by age: a run, or its continuation after any time, needs it."""
 
 _OBJECT = f"{_RUN.rendezvous}verify"
 _KEYS = {
@@ -163,20 +163,25 @@ def _lifecycle(facts: BucketFacts) -> Check:
     problems = [
         f"objects under {rule.prefix or 'every prefix'} expire after {rule.expires_days} days, which is too early"
         for rule in facts.lifecycle
-        if rule.expires_days is not None and any(kept.startswith(rule.prefix) for kept in KEPT)
+        if rule.expires_days is not None and _is_too_early(rule.prefix, rule.expires_days)
     ]
     for rule in facts.deployed_lifecycle or ():
         if rule not in facts.lifecycle:
             problems.append(f"the deployed rule for {rule.prefix or 'every prefix'} is not there or was changed")
-    if not any(rule.aborts_uploads_days for rule in facts.lifecycle):
-        problems.append("no rule deletes the parts of unfinished uploads, which cost as much as objects")
     expiring = [f"{rule.prefix} after {rule.expires_days} days" for rule in facts.lifecycle if rule.expires_days]
-    seen = (
-        f"expire: {', '.join(expiring) or 'nothing'}; unfinished uploads are deleted; nothing under control/ expires."
-    )
+    seen = f"expire: {', '.join(expiring) or 'nothing'}; nothing that a run or its continuation needs does."
     return judged(
         LIFECYCLE, problems, seen, "Deploy the stack again, and remove rules of your own that cover its prefixes."
     )
+
+
+def _is_too_early(prefix: str, days: int) -> bool:
+    """Whether objects that a run may need are gone after `days`."""
+
+    def covers(part: str) -> bool:
+        return part.startswith(prefix) or prefix.startswith(part)
+
+    return any(map(covers, KEPT)) or (days < EXPIRY_DAYS and any(map(covers, (SOURCE, PACKAGES))))
 
 
 def expiry_days(rules: Iterable[LifecycleRule], key: str) -> int | None:
@@ -206,7 +211,7 @@ def _algorithm(answer: Any) -> str:
 
 
 def _rules(rules: Iterable[Mapping[str, Any]]) -> Iterator[LifecycleRule]:
-    """The rules of an answer of S3, or of a template, that are switched on and select by a prefix alone."""
+    """The rules of an answer of S3, or of a template, that are switched on and delete something."""
     for rule in rules:
         chosen = rule.get("Filter") or {}
         prefix = rule.get("Prefix") or chosen.get("Prefix") or ""
@@ -214,6 +219,8 @@ def _rules(rules: Iterable[Mapping[str, Any]]) -> Iterator[LifecycleRule]:
             continue
         expiry = rule.get("Expiration", {}).get("Days") or rule.get("ExpirationInDays")
         abort = (rule.get("AbortIncompleteMultipartUpload") or {}).get("DaysAfterInitiation")
+        if expiry is None and abort is None:
+            continue
         yield LifecycleRule(prefix, None if expiry is None else int(expiry), None if abort is None else int(abort))
 
 

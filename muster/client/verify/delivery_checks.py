@@ -1,4 +1,4 @@
-"""How events reach the stack: rules, dead letters, and the people who are told."""
+"""How events reach the stack: rules, dead letters, and the people who are notified."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.client.verify.asking import allowed
 from muster.client.verify.services import Account
-from muster.client.verify.verification import Check, failed, judged, ok, told
+from muster.client.verify.verification import Check, failed, info, judged, ok
 
 RULES, DEAD_LETTERS, SUBSCRIPTIONS = "event-rules", "dead-letters", "subscriptions"
 
@@ -97,6 +97,6 @@ def judge_subscriptions(arns: tuple[str, ...]) -> Iterator[Check]:
     waiting = sum(not arn.startswith("arn:") for arn in arns)
     if waiting:
         seen = f"{len(arns)} subscriptions, of which {waiting} wait for a confirmation and get nothing."
-        yield told(SUBSCRIPTIONS, seen, "Confirm them: the message from AWS has the link.")
+        yield info(SUBSCRIPTIONS, seen, "Confirm them: the message from AWS has the link.")
         return
-    yield told(SUBSCRIPTIONS, f"{len(arns)} confirmed subscriptions to the ends of runs.")
+    yield info(SUBSCRIPTIONS, f"{len(arns)} confirmed subscriptions to the ends of runs.")

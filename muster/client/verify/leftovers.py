@@ -12,7 +12,7 @@ from muster.client.aws.error_translation import error_code
 from muster.client.verify.asking import UncheckedError, allowed, statement_text
 from muster.client.verify.bucket_checks import LifecycleRule, expiry_days
 from muster.client.verify.services import Account
-from muster.client.verify.verification import Check, judged, ok, told
+from muster.client.verify.verification import Check, info, judged, ok
 from muster.contract.layout import RunLayout
 
 JOBS, SCHEDULES, OBJECTS = "nothing-runs", "schedules-left", "objects-left"
@@ -75,13 +75,13 @@ def judge_leftovers(facts: Leftovers) -> Iterator[Check]:
     )
     if facts.schedules:
         seen = f"{', '.join(facts.schedules)}: it fires once, finds the run ended, and deletes itself."
-        yield told(
+        yield info(
             SCHEDULES, seen, statement_text(["scheduler:DeleteSchedule"], ["arn:*:scheduler:*:*:schedule/default/*"])
         )
     else:
         yield ok(SCHEDULES, "no schedule of the run is left.")
     kept = "; ".join(_kept_text(item) for item in facts.kept)
-    yield told(OBJECTS, f"{facts.removed} objects were removed. {f'Kept: {kept}.' if kept else 'Nothing is kept.'}")
+    yield info(OBJECTS, f"{facts.removed} objects were removed. {f'Kept: {kept}.' if kept else 'Nothing is kept.'}")
 
 
 def _kept_text(item: Kept) -> str:

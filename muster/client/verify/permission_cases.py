@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.client.verify.stack_template import Statement
+from muster.contract.aws.session_tags import SESSION_TAGS
 from muster.contract.layout import RunLayout
+from muster.contract.run.source_delivery import package_key, source_key
 
 SAMPLE = "verify"
 """Stands for every wildcard: a simulation takes no patterns."""
 OTHER = "another"
 """A run that is not the replica's own."""
 REPLICA = "Replica"
+_TAGS = {f"aws:PrincipalTag/{tag}": (SAMPLE,) for tag in SESSION_TAGS}
 _VARIABLE = re.compile(r"\$\{(aws:[^}]+)\}")
 
 
@@ -42,31 +45,37 @@ def needed(statements: Iterable[Statement]) -> Iterator[Case]:
         yield Case(statement.role, statement.role_arn, statement.actions, resources, context, True, statement)
 
 
-def replica_needs(role_arn: str, bucket_arn: str, tags: Mapping[str, tuple[str, ...]]) -> Iterator[Case]:
-    """What a container cannot do without, whoever wrote the role's policy."""
+def replica_needs(role_arn: str, bucket_arn: str) -> Iterator[Case]:
+    """What a container cannot do without, also with a role of the deployment's own."""
     run = RunLayout(SAMPLE)
     read, write = ("s3:GetObject",), ("s3:GetObject", "s3:PutObject")
     shared = (f"{run.rendezvous}x", f"{run.checkpoints(0)}x", f"{run.output}x")
-    for actions, keys in ((read, (run.document, "source/x.tar.gz")), (write, shared)):
-        yield Case(REPLICA, role_arn, actions, tuple(f"{bucket_arn}/{key}" for key in keys), tags, allowed=True)
-    deleted = f"{bucket_arn}/{run.rendezvous}x"
-    yield Case(REPLICA, role_arn, ("s3:DeleteObject",), (deleted,), tags, allowed=True)
-    prefix = {**tags, "s3:prefix": (run.rendezvous,)}
+    delivered = (run.document, source_key("0" * 64), package_key("0" * 64))
+    requests = ((read, delivered), (write, shared), (("s3:DeleteObject",), shared[:2]))
+    for actions, keys in requests:
+        yield Case(REPLICA, role_arn, actions, tuple(f"{bucket_arn}/{key}" for key in keys), _TAGS, allowed=True)
+    prefix = {**_TAGS, "s3:prefix": (run.rendezvous,)}
     yield Case(REPLICA, role_arn, ("s3:ListBucket",), (bucket_arn,), prefix, allowed=True)
 
 
-def replica_denials(role_arn: str, bucket_arn: str, tags: Mapping[str, tuple[str, ...]]) -> Iterator[Case]:
-    """What user code must not be able to do: the control plane's objects, other starts of runs, other services."""
-    run = RunLayout(SAMPLE)
+def replica_denials(role_arn: str, bucket_arn: str, *, own_role: bool) -> Iterator[Case]:
+    """What user code must not be able to do: the control plane's objects, other runs, other services.
+
+    `own_role`: the role is the stack's, which keeps runs apart. A role that the deployment brings may do otherwise.
+    """
+    run, other = RunLayout(SAMPLE), RunLayout(OTHER)
     every = ("s3:DeleteObject", "s3:GetObject", "s3:PutObject")
     control = (run.plan, run.record(0), run.result, run.fence, run.page, run.queue_token, "queue/queue.json")
-    written = (run.document, "source/x.tar.gz", "inbox/x.yaml")
+    written = (run.document, source_key("0" * 64), package_key("0" * 64), "inbox/x.yaml")
 
     def denied(actions: tuple[str, ...], resources: Iterable[str]) -> Case:
-        return Case(REPLICA, role_arn, actions, tuple(resources), tags, allowed=False)
+        return Case(REPLICA, role_arn, actions, tuple(resources), _TAGS, allowed=False)
 
     yield denied(every, (f"{bucket_arn}/{key}" for key in control))
     yield denied(("s3:DeleteObject", "s3:PutObject"), (f"{bucket_arn}/{key}" for key in written))
+    if own_role:
+        others = (f"{other.rendezvous}x", f"{other.checkpoints(0)}x", f"{other.output}x", other.document)
+        yield denied(every, (f"{bucket_arn}/{key}" for key in others))
     yield denied(("s3:DeleteBucket", "s3:PutBucketPolicy", "s3:PutLifecycleConfiguration"), (bucket_arn,))
     yield denied(
         (
@@ -78,16 +87,6 @@ def replica_denials(role_arn: str, bucket_arn: str, tags: Mapping[str, tuple[str
     )
 
 
-def replica_tags(statements: Iterable[Statement]) -> dict[str, tuple[str, ...]]:
-    """The session tags that the replica role's policy names, with the sample's value."""
-    names = (name for item in statements if item.role == REPLICA for arn in item.resources for name in _tags(arn))
-    return dict.fromkeys(names, (SAMPLE,))
-
-
-def _tags(arn: str) -> list[str]:
-    return [name for name in _VARIABLE.findall(arn) if name.startswith("aws:PrincipalTag/")]
-
-
 def _example(arn: str) -> str:
     """An ARN that the pattern `arn` matches."""
     if arn == "*":
@@ -96,7 +95,7 @@ def _example(arn: str) -> str:
     # An account is a number.
     if len(fields) == 6 and fields[4] == "*":
         fields[4] = "0" * 12
-    return ":".join(fields).replace("*", SAMPLE)
+    return ":".join(fields).replace("*", SAMPLE).replace("?", "0")
 
 
 def _context(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from muster.client.verify.asking import allowed, statement_text
-from muster.client.verify.permission_cases import REPLICA, Case, needed, replica_denials, replica_needs, replica_tags
+from muster.client.verify.permission_cases import REPLICA, Case, needed, replica_denials, replica_needs
 from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, judged
 
@@ -39,9 +39,10 @@ Simulated = tuple[tuple[Case, tuple[Decision, ...]], ...]
 def gather_permissions(account: Account) -> Simulated:
     """One or more calls for each statement of each role."""
     statements = list(account.template.statements())
-    tags, role = replica_tags(statements), account.cloud.stack.role_arn
+    role = account.cloud.stack.role_arn
+    own_role = any(statement.role == REPLICA for statement in statements)
     bucket = f"arn:{account.identity.partition}:s3:::{account.cloud.stack.bucket}"
-    cases = [*needed(statements), *replica_needs(role, bucket, tags), *replica_denials(role, bucket, tags)]
+    cases = [*needed(statements), *replica_needs(role, bucket), *replica_denials(role, bucket, own_role=own_role)]
     # The client is made before threads use it.
     iam = account.iam
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from muster.client.runs.run_status import RunState
 from muster.client.verify.own_run import DELETED_FILE, FAILING_RANK, FAILS_AFTER, KEPT_FILE, REPLICAS, ROUNDS
 from muster.client.verify.run_facts import ContainerReport, JobFacts, RunFacts
-from muster.client.verify.verification import Check, failed, judged, ok, told, unchecked
+from muster.client.verify.verification import Check, failed, info, judged, ok, unchecked
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt
@@ -25,7 +25,10 @@ Judge = Callable[[RunFacts], Check]
 def _run(facts: RunFacts) -> Check:
     problems = [] if facts.state is RunState.SUCCEEDED else [f"{facts.run} is {facts.state}: {facts.reason}"]
     seen = f"{facts.run} succeeded after {facts.seconds / 60:.1f} minutes."
-    return judged("run", problems, seen, f"See why: muster status {facts.run}; muster logs {facts.run}")
+    assumes = "SageMaker gives a job's sessions the session tags of the session that created it"
+    return judged(
+        "run", problems, seen, f"See why: muster status {facts.run}; muster logs {facts.run}", assumes=assumes
+    )
 
 
 def _rerun(facts: RunFacts) -> Check:
@@ -99,7 +102,7 @@ def _container_region(facts: RunFacts) -> Check:
         f"{' and '.join(first.variables)} set" if first.variables else "neither AWS_REGION nor AWS_DEFAULT_REGION set"
     )
     seen = f"the container has {found}; it runs Python {first.python}."
-    return told("container-region", seen, assumes=assumes)
+    return info("container-region", seen, assumes=assumes)
 
 
 def _logs(facts: RunFacts) -> Check:
@@ -130,7 +133,15 @@ def _status(facts: RunFacts) -> Check:
         for job, look in last.items()
         if look.shown != look.described
     ]
-    seen = f"`muster status` agreed with DescribeTrainingJob in {len(facts.looks)} looks, at most {stale:.0f} s behind."
+    late = facts.rolled_up_seconds
+    if late is None or late > STALE_SECONDS_MAX:
+        problems.append(
+            "the run has no roll-up" if late is None else f"the roll-up came {late:.0f} s after the last end"
+        )
+    seen = (
+        f"`muster status` agreed with DescribeTrainingJob in {len(facts.looks)} looks, at most {stale:.0f} s behind; "
+        f"the roll-up was complete {late or 0:.0f} s after the end of the last job."
+    )
     return judged("status", problems, seen, "See the dead letters, and the log of the function react.")
 
 
@@ -179,7 +190,7 @@ def _page(facts: RunFacts) -> Check:
 def _volume_key(facts: RunFacts) -> Check:
     assumes = "SageMaker encrypts volumes with a grant for which kms:GrantIsForAWSResource is true"
     if not facts.has_key:
-        return told("volume-key", "the stack has no KMS key, so no grant was needed.", assumes=assumes)
+        return info("volume-key", "the stack has no KMS key, so no grant was needed.", assumes=assumes)
     plain = [f"{job.name} has no KMS key on its volume" for job in facts.jobs.values() if not job.encrypted]
     return judged("volume-key", plain, "the volumes of all jobs are encrypted with the stack's key.", assumes=assumes)
 

@@ -96,6 +96,8 @@ class RunFacts:
     result: Result | None = None
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
     looks: tuple[Look, ...] = ()
+    rolled_up_seconds: float | None = None
+    """From the end of the last job to the last write of the roll-up; none where there is no roll-up."""
     logs: LogFacts = field(default_factory=LogFacts)
     checkpoints: tuple[str, ...] = ()
     """The names of the failing rank's checkpoints in the bucket, after the end."""

@@ -6,7 +6,7 @@ import gzip
 import io
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -46,7 +46,7 @@ def gather_run(account: Account, run: Run, spec: Spec, watching: Watching) -> Ru
     """Launch `spec` as `run`, wait for its end, and read everything. After an interruption the run still runs.
 
     Raises:
-        KeyboardInterrupt: somebody has pressed Ctrl-C.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     prefix = account.cloud.stack.job_prefix
     began = time.monotonic()
@@ -67,6 +67,7 @@ def gather_run(account: Account, run: Run, spec: Spec, watching: Watching) -> Ru
         return RunFacts(run.name, prefix, time.monotonic() - began, problem, looks=tuple(looks))
     seconds = time.monotonic() - began
     result = run.result()
+    jobs = {job.name: job for job in _jobs(account, result)}
     return RunFacts(
         run=run.name,
         prefix=prefix,
@@ -74,8 +75,9 @@ def gather_run(account: Account, run: Run, spec: Spec, watching: Watching) -> Ru
         state=status.state,
         reason=status.reason,
         result=result,
-        jobs={job.name: job for job in _jobs(account, result)},
+        jobs=jobs,
         looks=tuple(looks),
+        rolled_up_seconds=_rolled_up(account, run.name, jobs.values()),
         logs=_logs(account, run.name, watching),
         checkpoints=_checkpoints(account, run.name),
         outputs=_outputs(account, run, result, watching),
@@ -108,6 +110,13 @@ def _jobs(account: Account, result: Result) -> Iterator[JobFacts]:
                 ended_at=found.get("TrainingEndTime"),
                 encrypted="VolumeKmsKeyId" in found["ResourceConfig"],
             )
+
+
+def _rolled_up(account: Account, run: str, jobs: Iterable[JobFacts]) -> float | None:
+    prefix = RunLayout(run).roll_up
+    written = max((at item.at for item in account.cloud.objects.items_after(prefix, prefix)), default=None)
+    ended = max((job.ended_at for job in jobs if job.ended_at is not None), default=None)
+    return None if written is None or ended is None else max(0.0, (written - ended).total_seconds())
 
 
 def _logs(account: Account, run: str, watching: Watching) -> LogFacts:

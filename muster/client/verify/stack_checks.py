@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from muster.client.verify.services import Account, Identity
-from muster.client.verify.verification import Check, judged, told
+from muster.client.verify.verification import Check, info, judged
 
 CREDENTIALS, STACK, VERSION = "credentials", "stack", "version"
 
@@ -71,4 +71,4 @@ def _version(facts: StackFacts) -> Check:
     if deployed == facts.client_version:
         return judged(VERSION, [], f"{deployed} is deployed, and the client is the same.")
     seen = f"{deployed} is deployed, and the client is {facts.client_version}."
-    return told(VERSION, seen, "Deploy the client's version, or install the deployed one.")
+    return info(VERSION, seen, "Deploy the client's version, or install the deployed one.")

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
     UNCHECKED = "unchecked"
     """It could not be checked; the check says why."""
-    TOLD = "told"
+    INFO = "info"
     """There is nothing to judge: what was seen is for information."""
 
 
@@ -79,9 +79,9 @@ def unchecked(name: str, reason: str, remedy: str = "", *, assumes: str = "") ->
     return Check(name=name, outcome=Outcome.UNCHECKED, seen=reason, remedy=remedy, assumes=assumes)
 
 
-def told(name: str, seen: str, remedy: str = "", *, assumes: str = "") -> Check:
+def info(name: str, seen: str, remedy: str = "", *, assumes: str = "") -> Check:
     """Something to know, without a judgement."""
-    return Check(name=name, outcome=Outcome.TOLD, seen=seen, remedy=remedy, assumes=assumes)
+    return Check(name=name, outcome=Outcome.INFO, seen=seen, remedy=remedy, assumes=assumes)
 
 
 def judged(name: str, problems: Iterable[str], seen: str, remedy: str = "", *, assumes: str = "") -> Check:
@@ -93,7 +93,7 @@ def judged(name: str, problems: Iterable[str], seen: str, remedy: str = "", *, a
 def check_lines(check: Check) -> Iterator[str]:
     """A check for people: its outcome, its name and what was seen; what to do; an assumption that does not hold."""
     yield f"{check.outcome:<9}  {check.name}: {check.seen}"
-    if check.outcome in {Outcome.OK, Outcome.TOLD}:
+    if check.outcome in {Outcome.OK, Outcome.INFO}:
         return
     if check.remedy:
         yield f"           {check.remedy}"

@@ -38,7 +38,7 @@ from muster.contract.errors import SpecError
 from muster.contract.names import JobName, fresh_run_name, time_suffix
 from muster.contract.spec.spec import Spec
 
-Tell = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 class NoImageError(InputError):
@@ -65,7 +65,7 @@ class Wishes:
 
 
 class Verifier:
-    """One verification of a stack. `tell` in its methods is called with what is being done, before it takes time.
+    """One verification of a stack. `announce` in its methods is called with what is being done, before it takes time.
 
     Raises:
         NoImageError: there is no image for the run.
@@ -98,27 +98,27 @@ class Verifier:
             checks=tuple(checks),
         )
 
-    def checks(self, tell: Tell) -> Iterator[Check]:
+    def checks(self, announce: Announce) -> Iterator[Check]:
         """Every check, as soon as it is made.
 
         Raises:
-            KeyboardInterrupt: somebody has pressed Ctrl-C; call `clean_up`.
+            KeyboardInterrupt: Ctrl-C was pressed; call `clean_up`.
         """
         for topic in self._free():
-            yield from _of(topic, tell)
+            yield from _of(topic, announce)
         if self._dry is not None:
-            yield from self._of_run(tell)
+            yield from self._of_run(announce)
 
-    def clean_up(self, tell: Tell) -> Iterator[Check]:
+    def clean_up(self, announce: Announce) -> Iterator[Check]:
         """Cancel the run if it still runs, wait until no job of it is left, and remove what it left."""
         if not self._launched:
             return
-        tell(f"Cancelling {self.run_name}, and waiting for the end of its jobs")
+        announce(f"Cancelling {self.run_name}, and waiting for the end of its jobs")
         try:
             self._muster.run(self.run_name).cancel()
         except UnknownRunError:
             return
-        yield from _of(self._leftovers(), tell)
+        yield from _of(self._leftovers(), announce)
 
     def _free(self) -> Iterator[Topic[Any]]:
         """The subjects that cost nothing."""
@@ -179,13 +179,13 @@ class Verifier:
             account_checks.judge_prices,
         )
 
-    def _of_run(self, tell: Tell) -> Iterator[Check]:
+    def _of_run(self, announce: Announce) -> Iterator[Check]:
         account, image = self._account, self._image()
         if image:
             gather = partial(account_checks.gather_image, account, image)
             topic = Topic("Looking for the image", (account_checks.IMAGE,), gather, account_checks.judge_image)
-            yield from _of(topic, tell)
-        tell(f"Running {self.run_name}: two replicas, of which one fails once on purpose")
+            yield from _of(topic, announce)
+        announce(f"Running {self.run_name}: two replicas, of which one fails once on purpose")
         self._launched = True
         facts = self._gather_run()
         yield from run_checks.judge_run(facts)
@@ -193,10 +193,10 @@ class Verifier:
             job = str(JobName(facts.prefix, facts.run, FAILING_RANK, 1))
             gather_rates = partial(account_checks.gather_rates, account, job)
             rates = Topic("Measuring rates of calls", (account_checks.RATES,), gather_rates, account_checks.judge_rates)
-            yield from _of(rates, tell)
+            yield from _of(rates, announce)
             execution = account.cloud.stack.execution_arn(self.run_name)
             yield from account_checks.judge_console(execution, facts.prefix)
-        yield from self.clean_up(tell)
+        yield from self.clean_up(announce)
 
     def _gather_bucket(self) -> bucket_checks.BucketFacts:
         facts = bucket_checks.gather_bucket(self._account)
@@ -249,6 +249,6 @@ class Verifier:
         return image if isinstance(image, str) else ""
 
 
-def _of(topic: Topic[Any], tell: Tell) -> Iterator[Check]:
-    tell(topic.doing)
+def _of(topic: Topic[Any], announce: Announce) -> Iterator[Check]:
+    announce(topic.doing)
     return topic.checks()

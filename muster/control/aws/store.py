@@ -22,7 +22,7 @@ from muster.control.runtime import clock
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_TRIES = 20
+TRIES = 20
 _PAUSE_SECONDS = 0.05
 
 
@@ -161,8 +161,8 @@ class _Attempts:
         return self
 
     def __next__(self) -> int:
-        if self._count == _TRIES:
-            message = f"{self._what} changed during each of {_TRIES} compare-and-swap tries; the call will be retried"
+        if self._count == TRIES:
+            message = f"{self._what} changed during each of {TRIES} compare-and-swap tries; the call will be retried"
             raise ConflictError(message)
         if self._count:
             clock.sleep(random.uniform(0, pause_limit(self._count)))  # noqa: S311 - jitter

@@ -7,19 +7,22 @@ reads its configuration from the environment while it is imported: nothing impor
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from types import SimpleNamespace
+from typing import Any, NotRequired, TypedDict
 
 from ministack.core import iam_actions, lambda_runtime, responses
-from ministack.services import cloudwatch_logs, iam, lambda_svc, scheduler, stepfunctions
+from ministack.services import cloudwatch_logs, eventbridge, iam, lambda_svc, s3, scheduler, sns, stepfunctions
 
 from muster.local.ministack import arn_checks, lifecycle_resources, policy_simulation, policy_variables
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.host import Account
+from muster.local.ministack.task_tokens import TaskTokens
 
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0
@@ -57,6 +60,11 @@ def adapt(code_cache: Path, account: Account) -> None:
     lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
     policy_variables.install()
     arn_checks.install(account)
+    TaskTokens().install()
+    eventbridge._dispatch_to_lambda = _dispatch_with_retries
+    sns._lambda_svc = _delivery_with_retries()
+    eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)
+    s3.now_iso = _whole_seconds(s3.now_iso)
     lifecycle_resources.install()
     _let_invocations_wait()
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
@@ -64,6 +72,57 @@ def adapt(code_cache: Path, account: Account) -> None:
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
     iam._IAM_HANDLERS["SimulatePrincipalPolicy"] = policy_simulation.simulate
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
+
+
+def _dispatch_with_retries(arn: str, payload: str) -> None:
+    """Invoke a rule's function as any asynchronous invocation: MiniStack tries once, and knows no dead letters."""
+    function, config, _ = lambda_svc._get_func_record_for_ref(arn)
+    if function and config:
+        record = lambda_svc._execution_record_for_config(function, config)
+        lambda_svc.invoke_async_with_retry(record, json.loads(payload))
+
+
+def _delivery_with_retries() -> SimpleNamespace:
+    """What SNS needs of Lambda, with the invocation of a subscribed function tried again like any other."""
+    return SimpleNamespace(
+        _get_func_record_for_ref=lambda_svc._get_func_record_for_ref,
+        _execution_record_for_config=lambda_svc._execution_record_for_config,
+        _execute_function_with_config_scope=lambda_svc.invoke_async_with_retry,
+    )
+
+
+def _with_details_that_are_json(put_events: Callable[..., _Response]) -> Callable[..., _Response]:
+    """Refuse the entries of PutEvents whose detail is no JSON object; the others are taken."""
+
+    def put(request: Mapping[str, Any], **options: object) -> _Response:
+        entries = list(request.get("Entries", []))
+        sound = [_is_object(entry.get("Detail", "{}")) for entry in entries]
+        if all(sound):
+            return put_events(request, **options)
+        taken = [entry for entry, fine in zip(entries, sound, strict=True) if fine]
+        status, headers, body = put_events({**request, "Entries": taken}, **options)
+        if status != 200:
+            return status, headers, body
+        answers = iter(json.loads(body)["Entries"])
+        refused = {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
+        merged = [next(answers) if fine else refused for fine in sound]
+        failed = sum("ErrorCode" in answer for answer in merged)
+        response: _Response = responses.json_response({"FailedEntryCount": failed, "Entries": merged})
+        return response
+
+    return put
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _whole_seconds(now: Callable[[], str]) -> Callable[[], str]:
+    """S3's times: MiniStack gives a listing milliseconds."""
+    return lambda: re.sub(r"\.\d+", ".000", now())
 
 
 def _with_log_pages(scan: Callable[[_FilterLogEvents], _Response]) -> Callable[[_FilterLogEvents], _Response]:

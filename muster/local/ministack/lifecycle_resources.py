@@ -9,7 +9,10 @@ from xml.sax.saxutils import escape
 from ministack.services import s3
 from ministack.services.cloudformation import provisioners
 
-_KNOWN = {"Id", "Status", "Prefix", "ExpirationInDays", "AbortIncompleteMultipartUpload"}
+_KNOWN = {
+    *("Id", "Status", "Prefix", "ObjectSizeGreaterThan", "ExpirationInDays", "Transitions"),
+    "AbortIncompleteMultipartUpload",
+}
 
 
 def install() -> None:
@@ -29,7 +32,14 @@ def _as_xml(properties: Mapping[str, Any]) -> bytes:
 
 def _rule(rule: Mapping[str, Any]) -> Iterator[str]:
     yield f"<Rule><ID>{escape(str(rule.get('Id', '')))}</ID><Status>{rule['Status']}</Status>"
-    yield f"<Filter><Prefix>{escape(rule.get('Prefix', ''))}</Prefix></Filter>"
+    narrowed = f"<Prefix>{escape(rule.get('Prefix', ''))}</Prefix>"
+    if "ObjectSizeGreaterThan" in rule:
+        above = f"<ObjectSizeGreaterThan>{int(rule['ObjectSizeGreaterThan'])}</ObjectSizeGreaterThan>"
+        narrowed = f"<And>{narrowed}{above}</And>"
+    yield f"<Filter>{narrowed}</Filter>"
+    for transition in rule.get("Transitions", []):
+        days, storage = int(transition["TransitionInDays"]), escape(transition["StorageClass"])
+        yield f"<Transition><Days>{days}</Days><StorageClass>{storage}</StorageClass></Transition>"
     if "ExpirationInDays" in rule:
         yield f"<Expiration><Days>{int(rule['ExpirationInDays'])}</Days></Expiration>"
     if "AbortIncompleteMultipartUpload" in rule:

@@ -233,15 +233,12 @@ class Lifecycle:
         raise _EndError(JobStatus.COMPLETED, Secondary.COMPLETED)
 
     def _upload(self, tree: JobTree) -> None:
-        output = self._job.request["OutputDataConfig"]
-        base = f"{output['S3OutputPath'].rstrip('/')}/{self._job.name}/output"
-        storage = self._platform.storage
-        if output.get("CompressionType") == "NONE":
-            storage.upload_directory(tree.model, f"{base}/model")
-            storage.upload_directory(tree.output, f"{base}/output")
-            self._job.stored(f"{base}/model/")
-            return
-        storage.upload_archive(tree.model, f"{base}/model.tar.gz")
-        if any(tree.output.iterdir()):
-            storage.upload_archive(tree.output, f"{base}/output.tar.gz")
-        self._job.stored(f"{base}/model.tar.gz")
+        job, storage = self._job, self._platform.storage
+        if job.artifacts.endswith("/"):
+            storage.upload_directory(tree.model, job.artifacts.rstrip("/"))
+            storage.upload_directory(tree.output, f"{job.output}/output")
+        else:
+            storage.upload_archive(tree.model, job.artifacts)
+            if any(tree.output.iterdir()):
+                storage.upload_archive(tree.output, f"{job.output}/output.tar.gz")
+        job.stored()

@@ -20,14 +20,14 @@ _INTEGERS = {"integer": 31, "long": 63}
 
 
 @cache
-def service_model() -> ServiceModel:
-    """botocore's model of SageMaker."""
-    return botocore.session.get_session().get_service_model("sagemaker")
+def service_model(service: str = "sagemaker") -> ServiceModel:
+    """botocore's model of a service."""
+    return botocore.session.get_session().get_service_model(service)
 
 
-def operation_model(name: str) -> OperationModel:
+def operation_model(name: str, service: str = "sagemaker") -> OperationModel:
     """The model of one operation."""
-    return service_model().operation_model(name)
+    return service_model(service).operation_model(name)
 
 
 def members(operation: str) -> frozenset[str]:
@@ -36,9 +36,9 @@ def members(operation: str) -> frozenset[str]:
     return frozenset(shape.members) if shape is not None else frozenset()
 
 
-def violations(operation: str, request: object) -> list[str]:
+def violations(operation: str, request: object, service: str = "sagemaker") -> list[str]:
     """Every violation of the model by `request`, worded as by AWS."""
-    shape = operation_model(operation).input_shape
+    shape = operation_model(operation, service).input_shape
     return list(_walk(shape, request, "")) if shape is not None else []
 
 

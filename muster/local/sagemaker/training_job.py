@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract.aws.job_status import JobStatus
+from muster.local.sagemaker.job_tree import instance_type
 from muster.local.sagemaker.request_validation import members
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Job:
         self._training_started: float | None = None
         self._ended: float | None = None
         self._modified = self.created
-        self._artifacts: str | None = None
+        self._is_stored = False
         self._failure_reason: str | None = None
         self.advance(Secondary.STARTING)
 
@@ -157,10 +158,21 @@ class Job:
             self._status = JobStatus.STOPPING
             self.advance(Secondary.STOPPING)
 
-    def stored(self, artifacts: str) -> None:
-        """Record where the model is stored."""
+    @property
+    def output(self) -> str:
+        """The URI below which the job's model and output are stored."""
+        return f"{self.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output"
+
+    @property
+    def artifacts(self) -> str:
+        """The URI at which the model is stored once it is uploaded."""
+        packed = self.request["OutputDataConfig"].get("CompressionType") != "NONE"
+        return f"{self.output}/model.tar.gz" if packed else f"{self.output}/model/"
+
+    def stored(self) -> None:
+        """Record that the model is stored."""
         with self._lock:
-            self._artifacts = artifacts
+            self._is_stored = True
 
     def end(self, status: JobStatus, secondary: Secondary, reason: str | None = None) -> None:
         """End the job. A job that is stopping cannot complete: it is Stopped."""
@@ -180,8 +192,9 @@ class Job:
             shown = _echoed(self.request)
             shown.update(self._state(unit=_seconds))
             shown["SecondaryStatusTransitions"] = [entry.document(_seconds) for entry in self._transitions]
-            if self._artifacts is not None:
-                shown["ModelArtifacts"] = {"S3ModelArtifacts": self._artifacts}
+            shown["ResourceConfig"] = self._resources()
+            # From the beginning, as the model requires it: it is no proof of a success.
+            shown["ModelArtifacts"] = {"S3ModelArtifacts": self.artifacts}
             if self._training_started is not None and self._ended is not None:
                 seconds = round(self._ended - self._training_started)
                 shown["TrainingTimeInSeconds"] = seconds
@@ -211,9 +224,18 @@ class Job:
         detail: dict[str, object] = {name: value for name, value in self.request.items() if name in _EVENT_FIELDS}
         detail.update(self._state(unit=_milliseconds))
         detail["SecondaryStatusTransitions"] = [entry.document(_milliseconds) for entry in self._transitions]
-        detail["ModelArtifacts"] = {"S3ModelArtifacts": self._artifacts} if self._artifacts is not None else {}
+        detail["ResourceConfig"] = self._resources()
+        detail["ModelArtifacts"] = {"S3ModelArtifacts": self.artifacts} if self._is_stored else {}
         detail["Tags"] = [{"Key": key, "Value": value} for key, value in self.tags.items()]
         return Change(self.name, self.arn, self._status, self._transitions[-1].status, detail)
+
+    def _resources(self) -> dict[str, object]:
+        """ResourceConfig; once there is an instance, with the type that was chosen among the preferences."""
+        resources = self.request["ResourceConfig"]
+        if "InstancePreferences" not in resources or self._training_started is None:
+            return {**resources}
+        count = resources["InstancePreferences"][0].get("InstanceCount", resources.get("InstanceCount", 1))
+        return {**resources, "SelectedInstanceType": instance_type(resources), "SelectedInstanceCount": count}
 
     def _state(self, unit: Callable[[float], float]) -> dict[str, object]:
         shown: dict[str, object] = {

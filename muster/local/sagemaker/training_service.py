@@ -156,7 +156,7 @@ class TrainingService:
             "Status": lambda job: (job.status, job.created),
             "CreationTime": lambda job: ("", job.created),
         }[request.get("SortBy", "CreationTime")]
-        rows.sort(key=key, reverse=request.get("SortOrder", "Descending") == "Descending")
+        rows.sort(key=key, reverse=request.get("SortOrder") == "Descending")
         start = _position(request.get("NextToken"))
         end = start + request.get("MaxResults", _DEFAULT_PAGE)
         answer: dict[str, object] = {"TrainingJobSummaries": [job.summary() for job in rows[start:end]]}

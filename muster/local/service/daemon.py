@@ -102,6 +102,8 @@ def _ministack_variables(directory: StateDirectory, settings: Settings, state: C
         "MINISTACK_SSL_KEY": str(directory.certificates / "server.key"),
         "STATE_DIR": str(scratch / "state"),
         "S3_DATA_DIR": str(scratch / "s3"),
+        # Lambda waits one minute, then two, before it invokes a function again: here seconds.
+        "LAMBDA_ASYNC_RETRY_BASE_SECONDS": "1",
         "LAMBDA_ACCOUNT_CONCURRENCY": str(settings.lambda_concurrency),
         # Listeners that are not used here.
         "IOT_MTLS_ENABLED": "0",

@@ -26,7 +26,7 @@ from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
-from muster.local.service import service_quotas
+from muster.local.service import request_checks, service_quotas
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.hidden_keys import HidingSend, reads_object
 from muster.local.service.http_request import EndpointRequest, break_off, discard
@@ -78,6 +78,11 @@ class Gateway:
         role, session = callers.caller_of(access_key)
         caller = SERVICE_PRINCIPAL if session == PLATFORM_SESSION else role
         self.books.calls.add(call, caller)
+        try:
+            await request_checks.check(call, request)
+        except ServiceError as error:
+            await _error(call, error.code, error.message, error.status)(request.scope, request.receive, send)
+            return
         fault = self.books.faults.take_call(call, caller, await resources(request, call))
         if fault is None and not self.admin.knows(request.headers.get(OBSERVER_HEADER, "")):
             fault = None if self.books.rates.allows(call) else throttled(call.service, call.operation)

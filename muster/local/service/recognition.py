@@ -50,7 +50,7 @@ async def resources(request: EndpointRequest, call: Call) -> Collection[str]:
     if request.headers.get("x-amz-target"):
         return ["", *_string_members(await request.body())]
     path = unquote(request.path).lstrip("/")
-    return [_bucket_prefix(request) + path if call.service == "s3" else path]
+    return [bucket_prefix(request) + path if call.service == "s3" else path]
 
 
 def _string_members(body: bytes) -> list[str]:
@@ -63,10 +63,10 @@ def _string_members(body: bytes) -> list[str]:
 
 def bucket_of(request: EndpointRequest) -> str:
     """The bucket that an S3 request names."""
-    return (_bucket_prefix(request) + unquote(request.path).lstrip("/")).partition("/")[0]
+    return (bucket_prefix(request) + unquote(request.path).lstrip("/")).partition("/")[0]
 
 
-def _bucket_prefix(request: EndpointRequest) -> str:
+def bucket_prefix(request: EndpointRequest) -> str:
     """`bucket/` for a virtual-hosted S3 request, nothing for path style."""
     host = request.headers.get("host", "").split(":")[0]
     label, _, rest = host.partition(".")
@@ -102,7 +102,7 @@ def _routes(service: str) -> tuple[_Route, ...]:
 
 
 def _rest_operation(service: str, request: EndpointRequest) -> str:
-    path = "/" + _bucket_prefix(request) + request.path.lstrip("/") if service == "s3" else request.path
+    path = "/" + bucket_prefix(request) + request.path.lstrip("/") if service == "s3" else request.path
     query = request.query
     if service == "s3" and (special := _s3_special(request.method, query, request.headers)):
         return special

@@ -23,8 +23,10 @@ def problems(here: Locality, **fields: Any) -> list[str]:
 def test_aws_image_of_another_region_is_refused_with_the_one_to_use() -> None:
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.7.1"
     assert problems(GOV, image=image) == [
-        f"image: found '{image}'; an image in a registry of us-gov-west-1: SageMaker pulls none from another region; "
-        "use 442386744353.dkr.ecr.us-gov-west-1.amazonaws.com/pytorch-training:2.7.1"
+        (
+            f"image: found '{image}'; an image in a registry of us-gov-west-1: SageMaker pulls none from another region; "
+            "use 442386744353.dkr.ecr.us-gov-west-1.amazonaws.com/pytorch-training:2.7.1"
+        )
     ]
 
 
@@ -46,18 +48,20 @@ def test_an_image_of_this_region_or_of_no_ecr_registry_is_accepted(image: str) -
     assert problems(GOV, image=image) == []
 
 
-def test_an_image_of_some_ranks_is_looked_at() -> None:
-    other = "999999999999.dkr.ecr.us-east-1.amazonaws.com/training:7"
-    here = other.replace("us-east-1", GOV.region)
-    [problem] = problems(GOV, image=here, overrides={"1": {"image": other}})
-    assert problem.startswith("overrides.1.image: ")
+def test_what_some_ranks_have_is_looked_at() -> None:
+    [problem] = problems(
+        GOV, image="i", overrides={"1": {"instance_type": "ml.p5.48xlarge", "training_plan_arn": PLAN}}
+    )
+    assert problem.startswith("overrides.1.training_plan_arn: ")
 
 
 def test_a_key_of_another_partition_is_refused() -> None:
     key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
     assert problems(GOV, image="i", volume_kms_key_id=key) == [
-        f"volume_kms_key_id: found '{key}'; a resource of the partition aws-us-gov: the stack is in us-gov-west-1; "
-        "name one that was made there"
+        (
+            f"volume_kms_key_id: found '{key}'; a resource of the partition aws-us-gov: the stack is in us-gov-west-1; "
+            "name one that was made there"
+        )
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from muster.contract.run.orphans import LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.control.runtime import clock
 from muster.control.sweep import SweepRequest, Swept, sweep
-from tests.memory import throttle
+from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
 
 NOTHING = Swept((), (), (), ())
@@ -141,7 +141,11 @@ def test_a_foreign_job_under_our_names_is_reported_and_left(harness: ControlHarn
 def test_one_job_that_cannot_be_stopped_keeps_no_other(harness: ControlHarness) -> None:
     names = [orphan(harness, run) for run in ("first", "second")]
     harness.cloud.calls.inject(
-        throttle("StopTrainingJob", when=lambda call: call.parameters["TrainingJobName"] == names[0])
+        Fault(
+            "StopTrainingJob",
+            AwsError("AccessDeniedException"),
+            when=lambda call: call.parameters["TrainingJobName"] == names[0],
+        )
     )
     found = swept(harness, young_seconds=0)
     assert found.stopped == (names[1],)

@@ -13,7 +13,7 @@ from tests.support.verification import BREAKAGES, Breakage, healthy
 
 def test_healthy_facts_fail_nothing_and_leave_nothing_unchecked() -> None:
     found = list(healthy())
-    assert [check for check in found if check.outcome not in {Outcome.OK, Outcome.TOLD}] == []
+    assert [check for check in found if check.outcome not in {Outcome.OK, Outcome.INFO}] == []
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=str)
@@ -25,7 +25,7 @@ def test_a_check_fails_and_names_the_cause(breakage: Breakage) -> None:
 
 def test_every_check_that_can_hold_was_made_to_fail() -> None:
     holds = {check.name for check in healthy() if check.outcome is Outcome.OK}
-    # The schedule of a run that could not be removed is told: it finds the run ended, and deletes itself.
+    # The schedule of a run that could not be removed is information: it finds the run ended, and deletes itself.
     assert holds - {breakage.check for breakage in BREAKAGES} == {"version", "schedules-left"}
 
 
@@ -42,11 +42,11 @@ def verification(*checks: Check) -> Verification:
 
 
 def test_a_verification_passes_unless_a_check_has_failed() -> None:
-    good, told, unchecked, bad = (
+    good, info, unchecked, bad = (
         Check(name=outcome.value, outcome=outcome, seen="x.")
-        for outcome in (Outcome.OK, Outcome.TOLD, Outcome.UNCHECKED, Outcome.FAILED)
+        for outcome in (Outcome.OK, Outcome.INFO, Outcome.UNCHECKED, Outcome.FAILED)
     )
-    assert verification(good, told, unchecked).passed
+    assert verification(good, info, unchecked).passed
     assert not verification(good, bad).passed
     assert list(summary_lines(verification(good, bad))) == ["Muster in eu-west-1: 1 ok, 1 failed.", "Failed: failed."]
 

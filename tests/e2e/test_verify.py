@@ -1,0 +1,171 @@
+"""`muster verify` against the embedded cloud: all of it holds, what is broken is found, and Ctrl-C cleans up."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from muster import Muster
+from muster.client.cli import program as cli
+from muster.client.verify.verification import Check, Outcome, Verification
+from muster.client.verify.verifier import Verifier, Wishes
+from tests.support.deployed import Deployed
+from tests.support.verification import BREAKAGES
+from tests.support.waiting import wait_until
+from tests.support.workshop import Workshop, turn_to
+
+# The embedded cloud has no Price List API.
+NOT_THERE = {"prices"}
+INFO = {"subscriptions", "image", "container-region", "console-links", "objects-left"}
+
+
+def verify(*arguments: str, stack: Deployed, code: int) -> Verification:
+    """The document that `muster verify --json` prints, in a process of its own."""
+    command = [sys.executable, "-m", "muster.client.cli.program", "verify", "--json", *arguments]
+    ended = subprocess.run(
+        command, env=stack.cloud.environment(), capture_output=True, text=True, timeout=250, check=False
+    )
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return Verification.model_validate_json(ended.stdout)
+
+
+def named(found: Verification | list[Check], outcome: Outcome) -> dict[str, Check]:
+    checks = found if isinstance(found, list) else found.checks
+    return {check.name: check for check in checks if check.outcome is outcome}
+
+
+def test_all_of_it_holds_on_the_embedded_cloud_and_nothing_is_left(stack: Deployed) -> None:
+    found = verify(stack=stack, code=0)
+    assert named(found, Outcome.FAILED) == {}
+    assert named(found, Outcome.UNCHECKED).keys() == NOT_THERE
+    assert named(found, Outcome.INFO).keys() == INFO
+    assert found.promise is not None
+    assert found.promise.usd is not None
+    assert found.promise.usd < 0.10
+    # Every check that holds here is made to fail somewhere.
+    holds = {re.sub("^permissions-(?!denied).*", "permissions-attempt", name) for name in named(found, Outcome.OK)}
+    assert holds - {breakage.check for breakage in BREAKAGES} == {"version", "schedules-left"}
+    assert found.run is not None
+    assert stack.cloud.running_jobs() == []
+    pages = stack.s3.get_paginator("list_objects_v2").paginate(Bucket=stack.bucket)
+    keys = [item["Key"] for page in pages for item in page.get("Contents", []) if found.run in item["Key"]]
+    assert {key.split("/")[0] for key in keys} == {"control", "runs"}
+    # The run stays readable.
+    assert stack.run(found.run).result().verdict == "succeeded"
+    assert stack.cloud.client("scheduler").list_schedules(NamePrefix=f"{stack.prefix}-{found.run}")["Schedules"] == []
+
+
+@pytest.fixture
+def broken(stack: Deployed) -> Iterator[dict[str, str]]:
+    """The stack with a fault in everything that a look costs nothing at; words that each check must say."""
+    events, iam, s3, sqs = (stack.cloud.client(name) for name in ("events", "iam", "s3", "sqs"))
+    rule = next(name for rule in events.list_rules()["Rules"] if "JobEvents" in (name := rule["Name"]))
+    attempt, replica = (role_with(iam, part) for part in ("AttemptHandlerRole", "ReplicaRole"))
+    [policy_name] = iam.list_role_policies(RoleName=attempt)["PolicyNames"]
+    policy = iam.get_role_policy(RoleName=attempt, PolicyName=policy_name)["PolicyDocument"]
+    smaller = [item for item in policy["Statement"] if "sagemaker:CreateTrainingJob" not in item["Action"]]
+    bucket_policy = s3.get_bucket_policy(Bucket=stack.bucket)["Policy"]
+    lifecycle = s3.get_bucket_lifecycle_configuration(Bucket=stack.bucket)["Rules"]
+    once = [item for item in json.loads(bucket_policy)["Statement"] if item.get("Sid") != "WrittenOnce"]
+    grant = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{stack.bucket}/control/*"}
+    letters = stack.outputs["DeadLetterQueueUrl"]
+
+    def document(statements: list[dict[str, Any]]) -> str:
+        return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+    events.disable_rule(Name=rule)
+    iam.put_role_policy(RoleName=attempt, PolicyName=policy_name, PolicyDocument=document(smaller))
+    iam.put_role_policy(RoleName=replica, PolicyName="Mistake", PolicyDocument=document([grant]))
+    s3.put_bucket_policy(Bucket=stack.bucket, Policy=document(once))
+    s3.put_public_access_block(Bucket=stack.bucket, PublicAccessBlockConfiguration={"BlockPublicAcls": True})
+    s3.delete_bucket_lifecycle(Bucket=stack.bucket)
+    sqs.send_message(QueueUrl=letters, MessageBody="an event that was not handled")
+    yield {
+        "event-rules": rf"the rule {rule} is disabled",
+        "permissions-attempt": "the role Attempt may not .*sagemaker:CreateTrainingJob on",
+        "permissions-denied-to-replicas": r"may s3:GetObject on .*/control/verify/plan.json",
+        "bucket-policy": r"control/verify/plan.json can be overwritten",
+        "bucket-privacy": "no BlockPublicPolicy",
+        "bucket-lifecycle": "source/ is not there",
+        "dead-letters": "about 1 events",
+        "quota": "ml.m5.large for training job usage: 101 needed, 100 granted",
+    }
+    events.enable_rule(Name=rule)
+    iam.put_role_policy(RoleName=attempt, PolicyName=policy_name, PolicyDocument=json.dumps(policy))
+    iam.delete_role_policy(RoleName=replica, PolicyName="Mistake")
+    s3.put_bucket_policy(Bucket=stack.bucket, Policy=bucket_policy)
+    closed = dict.fromkeys(("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"), True)
+    s3.put_public_access_block(Bucket=stack.bucket, PublicAccessBlockConfiguration=closed)
+    s3.put_bucket_lifecycle_configuration(Bucket=stack.bucket, LifecycleConfiguration={"Rules": lifecycle})
+    sqs.purge_queue(QueueUrl=letters)
+
+
+def role_with(iam: Any, part: str) -> str:
+    pages = iam.get_paginator("list_roles").paginate()
+    return next(role["RoleName"] for page in pages for role in page["Roles"] if part in role["RoleName"])
+
+
+def test_what_is_broken_in_the_stack_is_found_and_named(stack: Deployed, broken: dict[str, str], tmp_path: Any) -> None:
+    spec = tmp_path / "run.json"
+    spec.write_text(json.dumps({"replicas": 101, "entrypoint": ["true"], "instance_type": "ml.m5.large"}))
+    found = verify("--no-run", str(spec), stack=stack, code=1)
+    failed = named(found, Outcome.FAILED)
+    assert failed.keys() == broken.keys()
+    for name, words in broken.items():
+        assert re.search(words, failed[name].seen), failed[name].seen
+    statement = json.loads(failed["permissions-attempt"].remedy.partition(": ")[2])
+    assert "sagemaker:CreateTrainingJob" in statement["Action"]
+    assert found.run is None
+
+
+def test_what_the_caller_may_not_ask_is_unchecked_and_names_the_permission(
+    stack: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_to(monkeypatch, stack.cloud)
+    key = Workshop(stack.cloud).access_key(
+        [{"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": ["*"]}]
+    )
+    muster = Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
+    found = list(Verifier(muster, Wishes(run=False)).checks(lambda _: None))
+    assert named(found, Outcome.FAILED) == {}
+    assert named(found, Outcome.OK).keys() == {"credentials", "stack", "version"}
+    unchecked = named(found, Outcome.UNCHECKED)
+    assert json.loads(unchecked["quota"].remedy)["Action"] == ["servicequotas:ListServiceQuotas"]
+    assert "cloudformation:GetTemplate" in unchecked["permissions"].seen
+
+
+def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed) -> None:
+    command = [sys.executable, "-m", "muster.client.cli.program", "verify", "--yes"]
+    process = subprocess.Popen(
+        command, env=stack.cloud.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        wait_until(
+            "a job of the verification", lambda: [job for job in stack.cloud.running_jobs() if "-verify-" in job]
+        )
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    assert "ok         nothing-runs: no training job and no execution of the run is left." in said
+    assert stack.cloud.running_jobs() == []
+
+
+def test_a_run_needs_an_image(
+    stack: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn_to(monkeypatch, stack.cloud)
+    monkeypatch.setattr(sys, "argv", ["muster", "verify", "--instance-type", "m5.large", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["problems"][0]["field"] == "instance_type"

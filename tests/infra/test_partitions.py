@@ -1,0 +1,90 @@
+"""One template for every partition and region, and settings that name what another one has."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import boto3
+import pytest
+
+from infra.deploy.account import Account
+from infra.deploy.place import Place
+from infra.deploy.preflight import Preflight
+from infra.gate.variants import ACCOUNT, Resolved
+from infra.settings.settings_file import parse_settings
+from infra.settings.stack_settings import Platform
+from muster.contract.aws.partitions import dns_suffix
+from muster.contract.aws.stock_images import stock_registry
+from tests.support.once import once
+from tests.support.template import app_environment, run_app
+
+PARTITIONS = {
+    "us-east-1": "aws",
+    "eu-south-1": "aws",
+    "us-gov-east-1": "aws-us-gov",
+    "us-gov-west-1": "aws-us-gov",
+    "cn-northwest-1": "aws-cn",
+}
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """The template of a stack without settings."""
+
+    def synthesize(folder: Path) -> None:
+        outcome = run_app({**app_environment({}, folder), "CDK_VALIDATION": "false"})
+        assert outcome.returncode == 0, outcome.stderr
+
+    folder = once(tmp_path_factory, "plain", synthesize)
+    return dict(json.loads((folder / "Muster.template.json").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(("region", "partition"), PARTITIONS.items())
+def test_the_example_names_awss_own_image_of_the_region(
+    body: dict[str, dict[str, dict[str, object]]], region: str, partition: str
+) -> None:
+    resolved = Resolved(body, Place(partition, ACCOUNT, region, dns_suffix(region)))
+    spec = json.loads(resolved.value(body["Outputs"]["ExampleInput"]["Value"]))
+    assert spec["image"].startswith(f"{stock_registry(region)}/pytorch-training:")
+
+
+def test_the_template_names_no_partition_and_no_domain(body: dict[str, object]) -> None:
+    text = json.dumps(body)
+    assert "arn:aws" not in text
+    # What is left are the names of services as principals, which are the same in every partition.
+    assert not re.findall(r"(?<![a-z])\.amazonaws\.com", re.sub(r'"[a-z0-9-]+\.amazonaws\.com"', "", text))
+
+
+def test_settings_of_another_partition_or_region_are_refused_all_at_once() -> None:
+    settings = parse_settings(
+        {
+            "stack": {"kms_key_arn": f"arn:aws-us-gov:kms:us-gov-east-1:{ACCOUNT}:key/1"},
+            "replicas": {
+                "image": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.7.1",
+                "role_arn": f"arn:aws:iam::{ACCOUNT}:role/replicas",
+            },
+            "schedules": {
+                "nightly": {
+                    "at": "rate(1 day)",
+                    "spec": {
+                        "replicas": 1,
+                        "entrypoint": ["a"],
+                        "volume_kms_key_id": f"arn:aws:kms:eu-west-1:{ACCOUNT}:key/1",
+                    },
+                }
+            },
+        },
+        Platform.AWS,
+    )
+    place = Place("aws-us-gov", ACCOUNT, "us-gov-west-1")
+    session = boto3.Session(region_name=place.region)
+    found = Preflight(Account(session), place, settings, None).problems()
+    assert [problem.field for problem in found] == [
+        "stack.kms_key_arn",
+        "replicas.image",
+        "replicas.role_arn",
+        "schedules.nightly.spec.volume_kms_key_id",
+    ]
+    assert "442386744353.dkr.ecr.us-gov-west-1.amazonaws.com/pytorch-training:2.7.1" in str(found[1])
