@@ -276,6 +276,7 @@ json_values = st.recursive(
     )
 )
 def test_a_manifest_of_random_fields_is_resolved_or_refused(s3: S3Client, value: dict[str, object]) -> None:
+    s3.delete_object(Bucket=BUCKET, Key=ARCHIVE)
     s3.put_object(Bucket=BUCKET, Key=PLAIN, Body=json.dumps(value).encode())
     try:
         found = resolve_manifest(s3, f"s3://{BUCKET}", JOB)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -309,6 +311,30 @@ def test_a_role_of_the_deployments_own_is_the_only_one_that_a_job_can_get(tmp_pa
     # What plan passes is for timers, and to the scheduler only.
     assert not template.allows("Plan", "iam:PassRole", role, {"iam:PassedToService": "scheduler.amazonaws.com"})
     assert template.resolve(template.body["Outputs"]["ReplicaRoleArn"]["Value"]) == role
+
+
+def test_the_documents_for_a_role_of_ones_own_are_those_of_the_stacks_role(template: Template) -> None:
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("## A role of your own for replicas")
+    blocks = [block.partition("```")[0] for block in rest.partition("\n## ")[0].split("```json\n")[1:]]
+    text = [block.replace("us-east-1", "REGION").replace("111122223333", "ACCOUNT") for block in blocks]
+    trust, policy = (json.loads(block)["Statement"] for block in text)
+    [role] = [role for name, role in template.of_type("AWS::IAM::Role").items() if name.startswith("Replica")]
+    assert trust == template.resolve(role["Properties"]["AssumeRolePolicyDocument"])["Statement"]
+
+    def comparable(effect: str, actions: object, resources: object, condition: dict[str, Any]) -> str:
+        known = {operator: dict(block) for operator, block in condition.items()}
+        known.get("StringEquals", {}).pop("aws:ResourceAccount", None)
+        lists = [sorted([found] if isinstance(found, str) else found) for found in (actions, resources)]
+        return json.dumps([effect, lists, {operator: block for operator, block in known.items() if block}])
+
+    shown = {comparable(one["Effect"], one["Action"], one["Resource"], one.get("Condition", {})) for one in policy}
+    own = {
+        comparable(one.effect, list(one.actions), list(one.resources), dict(one.condition))
+        for one in template.statements
+        if one.role == "Replica" and one.actions[0].startswith(("s3:", "logs:"))
+    }
+    assert shown == own
+    assert len(shown) == 7
 
 
 def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:

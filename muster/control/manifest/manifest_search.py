@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 _READ_SIZE = 256 * KIB
 _DEFAULT = Limits()
 
-# Below {output}/{job}/: HyperPod, serverless, a plain training job. Tried in this order.
-_PLAIN = ("manifest.json", "output/output/manifest.json")
+# Below {output}/{job}/: what SageMaker itself uploads when a job ends comes first. A file at the other places can have
+# been put there by anyone who may write to the folder, so it never replaces what the job's own archive says.
 _ARCHIVE = "output/output.tar.gz"
+_PLAIN = ("output/output/manifest.json", "manifest.json")  # uncompressed output; HyperPod, serverless
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def resolve_manifest(
 ) -> ResolvedManifest:
     """The manifest of `job`, whose output is under `output_uri` (the request's S3OutputPath).
 
-    The first place with an object decides: if its manifest cannot be read, that is an error, and the search ends.
+    The first place with a manifest decides: if it cannot be read, that is an error, and the search ends. So does an
+    archive in which it cannot be seen whether there is one.
     At most one MiB is transferred where the manifest comes first in the archive. Nothing is written to disk.
 
     Raises:
@@ -55,13 +57,18 @@ def resolve_manifest(
     bucket, prefix = split_s3_uri(output_uri)
     folder = "/".join(part for part in (prefix.rstrip("/"), job) if part)
     budget = TimeBudget.of(limits.seconds)
-    for name in (*_PLAIN, _ARCHIVE):
+    empty: str | None = None
+    for name in (_ARCHIVE, *_PLAIN):
         with ObjectSource(s3, bucket, f"{folder}/{name}", limits, budget) as source:
             if source.missing:
                 continue
             body = _packed(source, limits, budget) if name == _ARCHIVE else _plain(source, limits)
-        return _resolved(body, source.uri)
-    detail = f"the job wrote no manifest; none of {', '.join((*_PLAIN, _ARCHIVE))} exists in this folder"
+        if body is not None:
+            return _resolved(body, source.uri)
+        empty = source.uri
+    if empty is not None:
+        raise ManifestError(ManifestProblem.ABSENT, empty, "the archive has no manifest.json at its root")
+    detail = f"the job wrote no manifest; none of {', '.join((_ARCHIVE, *_PLAIN))} exists in this folder"
     raise ManifestError(ManifestProblem.ABSENT, f"s3://{bucket}/{folder}/", detail)
 
 
@@ -72,11 +79,8 @@ def _plain(source: ObjectSource, limits: Limits) -> bytes:
     return io.BufferedReader(source, _READ_SIZE).read()
 
 
-def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget) -> bytes:
-    body = manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, budget)
-    if body is None:
-        raise ManifestError(ManifestProblem.ABSENT, source.uri, "the archive has no manifest.json at its root")
-    return body
+def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget) -> bytes | None:
+    return manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, budget)
 
 
 def _resolved(body: bytes, uri: str) -> ResolvedManifest:

@@ -91,13 +91,28 @@ def test_the_layouts_are_tried_in_order(s3: S3Client) -> None:
 
     seen = []
     for key, body in [
-        (ARCHIVE, targz(("manifest.json", manifest("archive")))),
-        (SERVERLESS, manifest("serverless")),
         (HYPERPOD, manifest("hyperpod")),
+        (SERVERLESS, manifest("serverless")),
+        (ARCHIVE, targz(("manifest.json", manifest("archive")))),
     ]:
         put(s3, key, body)
         seen.append(resolve_manifest(s3, OUTPUT, JOB).checkpoint_uri)
-    assert seen == ["s3://escrow/archive", "s3://escrow/serverless", "s3://escrow/hyperpod"]
+    assert seen == ["s3://escrow/hyperpod", "s3://escrow/serverless", "s3://escrow/archive"]
+
+
+@pytest.mark.parametrize("planted", [HYPERPOD, SERVERLESS])
+def test_a_file_beside_the_archive_of_the_job_never_replaces_its_manifest(s3: S3Client, planted: str) -> None:
+    put(s3, ARCHIVE, targz(("manifest.json", OURS.to_json())))
+    put(s3, planted, json.dumps({"checkpoint_s3_bucket": "s3://elsewhere/forged", "round": 99}).encode())
+    found = resolve_manifest(s3, OUTPUT, JOB)
+    assert (found.checkpoint_uri, found.round, found.source_uri) == (URI, 7, f"s3://{BUCKET}/{ARCHIVE}")
+
+
+def test_an_archive_without_a_manifest_leaves_the_other_places(s3: S3Client) -> None:
+    put(s3, ARCHIVE, targz(("weights.bin", b"x")))
+    assert failure(s3).kind is ManifestProblem.ABSENT
+    put(s3, HYPERPOD, FOREIGN)
+    assert resolve_manifest(s3, OUTPUT, JOB).source_uri == f"s3://{BUCKET}/{HYPERPOD}"
 
 
 @pytest.mark.parametrize(
@@ -138,8 +153,8 @@ def test_a_missing_bucket_is_absent() -> None:
 
 
 def test_an_unreadable_manifest_is_an_error_even_if_another_layout_is_there(s3: S3Client) -> None:
-    put(s3, HYPERPOD, b"{")
-    put(s3, ARCHIVE, targz(("manifest.json", FOREIGN)))
+    put(s3, ARCHIVE, targz(("manifest.json", b"{")))
+    put(s3, HYPERPOD, FOREIGN)
     assert failure(s3).kind is ManifestProblem.NOT_JSON
 
 
@@ -422,8 +437,8 @@ def late_manifest() -> bytes:
 @pytest.mark.parametrize("key", [HYPERPOD, SERVERLESS, ARCHIVE])
 def test_denied_is_never_taken_for_absent(endpoint: Endpoint, remote: S3Client, key: str) -> None:
     endpoint.denied.add(key)
-    if key != ARCHIVE:
-        endpoint.objects[ARCHIVE] = targz(("manifest.json", FOREIGN))
+    if key != HYPERPOD:
+        endpoint.objects[HYPERPOD] = FOREIGN
     error = failure(remote)
     assert error.kind is ManifestProblem.DENIED
     assert error.uri == f"s3://{BUCKET}/{key}"
