@@ -256,6 +256,11 @@ BREAKAGES = (
         "bucket-lifecycle", "every prefix expire after 999 days", lifecycle=(*_RULES, LifecycleRule("", 999, None))
     ),
     _bucket(
+        "bucket-lifecycle",
+        "control/ expire on 2027-01-01",
+        lifecycle=(*_RULES, LifecycleRule("control/", None, None, "2027-01-01")),
+    ),
+    _bucket(
         "bucket-lifecycle", "source/ expire after 30 days", lifecycle=(*_RULES, LifecycleRule("source/", 30, None))
     ),
     Breakage("event-rules", "JobEvents is disabled", lambda: judge_rules((replace(RULE, enabled=False),))),
