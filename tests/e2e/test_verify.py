@@ -219,7 +219,7 @@ def test_a_terminal_is_asked_before_the_run_is_started(stack: Deployed) -> None:
         os.close(master)
         os.close(slave)
     assert ended.returncode == 130, ended.stderr
-    assert re.match(r"The run costs at most \$0\.0\d: .*\nStart\?", ended.stdout), ended.stdout
+    assert re.match(r"The run costs at most \$0\.0\d\d: .*\nStart\?", ended.stdout), ended.stdout
     assert "credentials" not in ended.stdout
 
 
