@@ -18,7 +18,9 @@ def test_the_run_costs_less_than_ten_cents_and_says_what_of() -> None:
     assert found.usd == pytest.approx(4 * (MAX_RUNTIME_SECONDS + 120 + 60) / 3600 * hourly + 0.005)
     assert found.usd < 0.10
     line = promise_line(found)
-    assert line.startswith("The run costs at most $0.097: 4 training jobs of at most 9 minutes each, and 3 minutes to stop")
+    assert line.startswith(
+        "The run costs at most $0.097: 4 training jobs of at most 9 minutes each, and 3 minutes to stop"
+    )
     assert "about 10 minutes" in line
 
 
