@@ -98,7 +98,7 @@ def _running(account: Account, run: str, poll_seconds: float) -> tuple[tuple[str
     """The run's jobs that have not ended, and whether its execution has not; waits for the end of both."""
     deadline = time.monotonic() + JOBS_END_WITHIN_SECONDS
     while True:
-        # The execution first: once it has ended, it creates no job. A job goes on from InProgress to Stopping.
+        # The execution first: once it has ended, it creates no job. A job is InProgress before it is Stopping.
         execution = account.cloud.executions.describe(run).ended_at is None
         active = [job for status in _UNFINISHED for job in account.cloud.jobs.active(status)]
         running = tuple(dict.fromkeys(str(job.name) for job in active if job.name.run == run))

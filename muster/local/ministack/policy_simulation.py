@@ -28,7 +28,7 @@ _Resolve = Callable[[str, iam_evaluator.EvalContext], object]
 
 
 @dataclass
-class _Simulated(iam_evaluator.EvalContext):
+class _Simulated(iam_evaluator.EvalContext):  # type: ignore[misc]  # MiniStack has no types
     """A request that was never made: only the keys of `service_context` have a value."""
 
     missing: dict[str, None] = field(default_factory=dict)
