@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -23,10 +24,12 @@ from muster.client.verify.verification import Check, Outcome, Verification
 from muster.client.verify.verifier import NoImageError, Verifier, Wishes
 from tests.support import client_stack
 from tests.support.deployed import Deployed
+from tests.support.jobs import deaf
 from tests.support.verification import BREAKAGES
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, turn_to
 
+_DEAF = Path(deaf.__file__)
 # The embedded cloud has no Price List API.
 NOT_THERE = {"prices"}
 INFO = {"subscriptions", "image", "deletion-denied", "container-region", "console-links", "objects-left"}
@@ -167,15 +170,10 @@ def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed) 
 
 
 def test_objects_stay_while_a_job_of_the_run_is_stopping(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
-    deaf, end = stack.gates / "verify-deaf", stack.gates / "verify-deaf-end"
-    program = [
-        "import pathlib, signal, time",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
-        f"pathlib.Path({str(deaf)!r}).touch()",
-        f"while not pathlib.Path({str(end)!r}).exists(): time.sleep(0.1)",
-    ]
-    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "\n".join(program)]}, "verify-deaf")
-    wait_until("the job to ignore SIGTERM", deaf.exists)
+    run = stack.start(
+        {"replicas": 1, "entrypoint": ["python", str(_DEAF), str(stack.gates / "verify-deaf")]}, "verify-deaf"
+    )
+    wait_until("the job to ignore SIGTERM", (stack.gates / "verify-deaf.deaf").exists)
     turn_to(monkeypatch, stack.cloud)
     Muster().run(run.name).cancel()
     run.wait_for_status(0, 1, "Stopping")
@@ -193,7 +191,7 @@ def test_objects_stay_while_a_job_of_the_run_is_stopping(stack: Deployed, monkey
         leftovers.OBJECTS: Outcome.INFO,
     }
     # Once nothing runs, the same call removes the object.
-    end.touch()
+    stack.open_gate("verify-deaf")
     monkeypatch.undo()
     turn_to(monkeypatch, stack.cloud)
     found = leftovers.gather_leftovers(Account(Muster()._cloud), run.name, (), 0.1)
