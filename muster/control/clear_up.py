@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract import timestamps
 from muster.contract.names import run_name
 from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.name_reuse import is_of_earlier_execution
+from muster.contract.run.plan import Plan
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
@@ -27,11 +31,17 @@ class ExecutionEnded(BaseModel):
     execution_arn: Annotated[str, Field(min_length=1, max_length=2_048, alias="executionArn")]
     name: Annotated[str, Field(min_length=1, max_length=80)]
     status: str
+    started_at: Annotated[datetime, Field(alias="startDate")]
 
     @property
     def run(self) -> str:
         """The run of this execution."""
         return run_name(self.name)
+
+    def is_of(self, plan: Plan) -> bool:
+        """Whether the execution is the one that was planned, and not another one of the same name or even ARN."""
+        same_arn = plan.execution_arn == self.execution_arn
+        return same_arn and not is_of_earlier_execution(timestamps.parse(plan.created_at), self.started_at)
 
     @property
     def fence(self) -> Fence:
@@ -52,7 +62,7 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         Exception: a replica could not be asked to stop, although all jobs have ended by now.
     """
     # An execution that was refused because its name was taken must not stop the run that owns the name.
-    if run is None or run.plan.execution_arn != ended.execution_arn:
+    if run is None or not ended.is_of(run.plan):
         return False
     failure: Exception | None = None
     if run.documents.result() is None:

@@ -16,6 +16,7 @@ from muster.control.finish import finish_run
 from muster.control.reporting.report_page import page_of
 from muster.control.stop import StillRunningError
 from tests.memory import Fault, server_error, throttle
+from tests.memory.clock import START
 from tests.memory.harness import RUN, ControlHarness, budget
 
 POLICY = {"on": ["failed", "user-code"], "max": 3}
@@ -83,10 +84,28 @@ def test_a_run_that_was_stopping_keeps_its_cause(harness: ControlHarness) -> Non
 def test_an_execution_whose_name_was_taken_does_not_stop_the_run_that_owns_it(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    ended = ExecutionEnded(execution_arn=f"{run.plan.execution_arn}-other", name=RUN, status="FAILED")
+    ended = ExecutionEnded(execution_arn=f"{run.plan.execution_arn}-other", name=RUN, status="FAILED", started_at=START)
     assert not cleared(harness, ended)
     assert run.documents.fence() is None
     assert harness.cloud.training.names("InProgress") == [harness.job()]
+
+
+def test_a_refused_execution_with_the_arn_of_an_old_run_does_not_end_that_run_again(harness: ControlHarness) -> None:
+    """Step Functions frees a name 90 days after the end of its execution; the new execution has the same ARN."""
+    run = harness.plan(rerun=POLICY)
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
+    harness.deliver()
+    finish_run(harness.plane, run, budget(), may_continue=False)
+    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
+    harness.cloud.clock.advance(91 * 86_400)
+    harness.executions.start(RUN, "{}")
+    before = harness.emitted()
+    ended = cut_off(harness)
+    assert not cleared(harness, ended)
+    assert (harness.emitted(), harness.executions.live_runs()) == (before, set())
+    [listed] = harness.executions.ended(["FAILED"], ended.started_at)
+    assert listed.started_at == ended.started_at
 
 
 def test_an_execution_without_a_run_has_nothing_to_clear_up(harness: ControlHarness) -> None:
@@ -96,7 +115,7 @@ def test_an_execution_without_a_run_has_nothing_to_clear_up(harness: ControlHarn
 
 def test_an_execution_with_a_long_name_belongs_to_its_run(harness: ControlHarness) -> None:
     name = "a-name-that-no-training-job-could-hold-" + "x" * 40
-    ended = ExecutionEnded(execution_arn="arn", name=name, status="FAILED")
+    ended = ExecutionEnded(execution_arn="arn", name=name, status="FAILED", started_at=START)
     assert ended.run != name
     assert ended.run.startswith("a-name-that-no")
 
