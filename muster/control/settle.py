@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.errors import DocumentError
+from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence
 from muster.contract.run.job_request import output_uri
@@ -24,6 +24,9 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     """The run's result: the existing one, else a new one. Of two written at the same time the first one is valid.
 
     A manifest that cannot be found within the budget is left out, and the result says so.
+
+    Raises:
+        NewerDocumentError: a newer version of Muster wrote a record, before a rollback.
     """
     existing = run.documents.result()
     if existing is not None:
@@ -72,6 +75,9 @@ def _replica(replica: ActiveReplica, fence: Fence | None, budget: TimeBudget) ->
     rank = replica.rank
     try:
         record = replica.record().record
+    except NewerDocumentError:
+        # After a rollback: the record is intact, and the result is written only once.
+        raise
     except DocumentError as error:
         # One damaged record must not prevent the result of the run.
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))

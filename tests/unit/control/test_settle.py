@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.errors import NewerDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
@@ -177,6 +180,22 @@ def test_a_damaged_record_keeps_the_others_results(harness: ControlHarness) -> N
     assert (result.verdict, outcomes(result)) == (Verdict.SUCCEEDED, ["succeeded", "unknown"])
     assert result.replicas[1].problem is not None
     assert "replicas/1.json cannot be read" in result.replicas[1].problem
+
+
+def test_a_record_of_a_newer_version_is_no_damage_and_no_result_is_written(harness: ControlHarness) -> None:
+    """After a rollback. Once the newer version is deployed again, it settles the run."""
+    run = harness.plan()
+    complete(harness)
+    key = run.documents.layout.record(0)
+    found = harness.plane.store.get(key)
+    assert found is not None
+    newer = {**json.loads(found.body), "version": 99, "readable_from": "99.0"}
+    harness.plane.store.s3.put_object(Bucket="bucket", Key=key, Body=json.dumps(newer))
+    with pytest.raises(NewerDocumentError, match="Use Muster 99"):
+        settled(run)
+    assert harness.result() is None
+    harness.plane.store.s3.put_object(Bucket="bucket", Key=key, Body=found.body)
+    assert settled(run).verdict is Verdict.SUCCEEDED
 
 
 # --- a run that was cut off -----------------------------------------------------------------------
