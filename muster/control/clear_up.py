@@ -18,9 +18,9 @@ from muster.control.control_plane import ControlPlane
 from muster.control.finish import finish_run
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
-from muster.control.stop import StillRunningError, stop_jobs, verify_stopped
+from muster.control.stop import stop_jobs, verify_stopped
 
-_SHARE_FOR_STOPPING = 0.8  # of the time budget; the rest is for settling
+_SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
 
 
 class ExecutionEnded(BaseModel):
@@ -59,23 +59,25 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
 
     Raises:
         StillRunningError: jobs are still active at the end of the budget; the run is settled nevertheless.
-        Exception: a replica could not be asked to stop, although all jobs have ended by now.
+        OutOfTimeError: the rest of the budget was too short to settle the run; a later call does.
+        Exception: a replica could not be asked to stop, although all jobs may have ended by now.
     """
     # An execution that was refused because its name was taken must not stop the run that owns the name.
     if run is None or not ended.is_of(run.plan):
         return False
+    stopping = plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
     failure: Exception | None = None
     if run.documents.result() is None:
         # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
         run.documents.raise_fence(ended.fence)
         try:
-            stop_jobs(run)
+            stop_jobs(run, stopping)
         except Exception as error:
             # The check below lists the jobs, so it works even where a record cannot be read.
             failure = error
     try:
-        verify_stopped(run, TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
-    except StillRunningError as error:
+        verify_stopped(run, stopping)
+    except Exception as error:
         failure = error
     finish_run(plane, run, budget, may_continue=failure is None)
     if failure is not None:

@@ -81,7 +81,7 @@ def _settle(plane: ControlPlane, ended: list[Execution], budget: TimeBudget, err
     for left, (execution, run) in zip(range(len(missed), 0, -1), missed, strict=True):
         try:
             # A run whose jobs stop slowly, or whose calls are throttled, must not use up the time for the others.
-            if clear_up(plane, run, _end_of(execution), plane.allow(TimeBudget.of(budget.remaining / left))):
+            if clear_up(plane, run, _end_of(execution), TimeBudget.of(budget.remaining / left)):
                 settled.append(run.plan.run)
         except Exception as error:
             errors.append(f"{run.plan.run}: {error}")

@@ -9,13 +9,14 @@ from botocore.exceptions import ClientError
 
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
+from muster.contract.run.run_document import Manifest
 from muster.control.active_run import ActiveRun
 from muster.control.admission import AdmitRequest, admit
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.finish import finish_run
 from muster.control.reporting.report_page import page_of
 from muster.control.stop import StillRunningError
-from tests.memory import Fault, server_error, throttle
+from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.clock import START
 from tests.memory.harness import RUN, ControlHarness, budget
 
@@ -162,14 +163,46 @@ def test_a_stop_that_failed_is_an_error_although_all_jobs_are_gone(harness: Cont
     run = harness.plan(replicas=2, rerun=POLICY)
     for rank in range(2):
         harness.arm(rank)
-    harness.cloud.calls.inject(throttle("StopTrainingJob"))
+    harness.cloud.calls.inject(Fault("StopTrainingJob", AwsError("AccessDeniedException", "no", 400)))
     ended = cut_off(harness)
-    with pytest.raises(ClientError, match="ThrottlingException"):
+    with pytest.raises(ClientError, match="AccessDeniedException"):
         cleared(harness, ended)
     assert len(harness.cloud.training.names("Stopped")) == 2
     assert harness.result() is not None
     assert page_of(run) is not None
     assert harness.executions.live_runs() == set()
+
+
+@pytest.mark.parametrize("throttled", [300, 800, 845])
+def test_throttled_stops_leave_the_time_for_reading_the_manifests(harness: ControlHarness, throttled: float) -> None:
+    run = harness.plan(replicas=2)
+    for rank in range(2):
+        harness.arm(rank)
+    harness.deliver()
+    manifest = Manifest(checkpoint_s3_bucket="s3://bucket/final", round=7, checksum="ab" * 32, metrics={})
+    run.documents.store.create(f"output/{RUN}/{harness.job()}/manifest.json", manifest.to_json())
+    harness.cloud.training.complete(harness.job())
+    harness.deliver()
+    ended = cut_off(harness, "ABORTED")
+    began = harness.cloud.clock.monotonic()
+    within = Fault(
+        "StopTrainingJob",
+        throttle("StopTrainingJob").error,
+        count=None,
+        when=lambda _: harness.cloud.clock.monotonic() - began < throttled,
+    )
+    harness.cloud.calls.inject(within)
+    if throttled == 300:
+        assert cleared(harness, ended, 855)
+    else:
+        with pytest.raises((ClientError, StillRunningError)):
+            cleared(harness, ended, 855)
+        # Lambda calls again.
+        assert harness.result() is not None or cleared(harness, ended, 855)
+    assert harness.cloud.clock.monotonic() - began < 2 * 855
+    result = harness.result()
+    assert result is not None
+    assert [replica.checkpoint_uri for replica in result.replicas] == ["s3://bucket/final", None]
 
 
 def test_a_damaged_record_keeps_no_job_alive_and_no_result_from_being_written(harness: ControlHarness) -> None:
