@@ -205,6 +205,19 @@ def test_throttled_stops_leave_the_time_for_reading_the_manifests(harness: Contr
     assert [replica.checkpoint_uri for replica in result.replicas] == ["s3://bucket/final", None]
 
 
+def test_throttled_listings_take_half_of_the_time_for_settling(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.arm()
+    harness.cloud.training.complete(harness.job())
+    harness.deliver()
+    began = harness.cloud.clock.monotonic()
+    harness.cloud.calls.inject(Fault("ListTrainingJobs", throttle("ListTrainingJobs").error, count=None))
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        finish_run(harness.plane, run, harness.plane.allow(budget(855)))
+    assert 400 < harness.cloud.clock.monotonic() - began < 450
+    assert harness.result() is None
+
+
 def test_a_damaged_record_keeps_no_job_alive_and_no_result_from_being_written(harness: ControlHarness) -> None:
     run = harness.plan(replicas=2)
     for rank in range(2):
