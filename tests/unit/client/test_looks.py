@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import boto3
 import pytest
 
-from muster.client.errors import NoResultError
+from muster.client.errors import DeniedError, NoResultError
 from muster.client.runs.event_log import EventKind
 from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
@@ -188,3 +188,12 @@ def test_a_life_is_seen_without_a_call_of_sagemaker(harness: ControlHarness) -> 
         [(1, "Failed", "Failed"), (1, "Completed", "Completed")],
         [(2, "Completed", "Completed"), (1, "Completed", "Completed")],
     ]
+
+
+def test_a_client_expects_the_stacks_bucket_to_be_its_accounts(harness: ControlHarness) -> None:
+    # The stack was deleted with its bucket, and another account has made one of that name.
+    put(harness, RunLayout(RUN).result, b"forged")
+    foreign = client_of(harness.cloud, account="999999999999")
+    with pytest.raises(DeniedError):
+        foreign.objects.read(RunLayout(RUN).result)
+    assert client_of(harness.cloud).objects.read(RunLayout(RUN).result) == b"forged"
