@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from infra.settings.stack_settings import SETTINGS_METADATA
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.error_translation import error_code, translated
 from muster.contract.aws.partitions import dns_suffix
+from muster.contract.names import JobName
+from muster.contract.run.orphans import ActiveJob
 
 if TYPE_CHECKING:
     import boto3
@@ -119,6 +121,17 @@ class Account:
             pages = self.client("stepfunctions").get_paginator("list_executions")
             found = pages.paginate(stateMachineArn=machine, statusFilter="RUNNING")
             return [item["name"] for page in found for item in page["executions"]]
+
+    def active_jobs(self, prefix: str, *statuses: str) -> Iterator[ActiveJob]:
+        """The training jobs in `statuses` whose names Muster could make under the job prefix `prefix`."""
+        for status in statuses:
+            with translated():
+                pages = self.client("sagemaker").get_paginator("list_training_jobs")
+                for page in pages.paginate(NameContains=f"{prefix}-", StatusEquals=status):
+                    for item in page["TrainingJobSummaries"]:
+                        name = JobName.parse(item["TrainingJobName"], prefix)
+                        if name is not None:
+                            yield ActiveJob(name, item["TrainingJobArn"], item["CreationTime"])
 
     def bucket(self, name: str, place: Place) -> BucketState | None:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""

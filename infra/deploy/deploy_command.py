@@ -184,13 +184,16 @@ class _Work:
         place = f"{self.place.account}-{self.place.region}"
         return ROOT / "build" / "deploy" / place / self.settings.stack.name
 
+    @property
+    def _preflight(self) -> Preflight:
+        return Preflight(self.account, self.place, self.settings, self.deployed)
+
     def check_place(self) -> None:
         """Refuse what cannot be deployed here, before the stack is synthesized."""
-        preflight = Preflight(self.account, self.place, self.settings, self.deployed)
         with busy("checking the account"):
-            problems = preflight.problems()
+            problems = self._preflight.problems()
             if self.deployed is None:
-                problems += preflight.missing_services()
+                problems += self._preflight.missing_services()
         self._refuse(problems)
 
     def check_bucket(self, assembly: Assembly) -> BucketCheck:
@@ -221,6 +224,9 @@ class _Work:
         if self.deployed is not None and self.deployed.settings is None:
             yield "It was deployed by a version that recorded no settings: what the file leaves out gets its default."
         yield from self._setting_lines()
+        if self.deployed is not None and (bucket := self._preflight.new_bucket) is not None:
+            old = self.deployed.outputs["BucketName"]
+            yield f"WARNING: the bucket {old} is replaced by {bucket}. The old one stays; its runs are no longer found."
         yield f"Resources: {_summary(changes)}"
         if self.deployed is not None:  # of a new stack, all are created
             yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])

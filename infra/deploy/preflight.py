@@ -10,6 +10,7 @@ from typing import Any
 
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import Requirements
+from infra.deploy.deployed_template import has_launcher_role, new_bucket
 from infra.deploy.key_policy import missing_statements, statement_is_held
 from infra.deploy.pinned_settings import pinned_changes
 from infra.deploy.place import Place
@@ -19,6 +20,7 @@ from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.names import run_name
 from muster.contract.spec.foreign_resources import foreign_resources
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
@@ -77,7 +79,7 @@ class Preflight:
 
     def _bucket_name(self) -> Iterator[Problem]:
         name = self.settings.bucket.name
-        if name is None or (self.deployed is not None and self.deployed.outputs.get("BucketName") == name):
+        if name is None or (self.deployed is not None and self.new_bucket is None):
             return
         if self.account.bucket(name, self.place) is not None:
             statement = f"the bucket {name} exists already"
@@ -85,26 +87,46 @@ class Preflight:
             yield StatedProblem("bucket.name", statement, remedy)
 
     def _running(self) -> Iterator[Problem]:
-        """What running runs depend on: their jobs' prefix, the bucket, and what their plans name of the settings."""
+        """What takes from unfinished runs what they need."""
+        changes = dict(self._cut_off())
+        unfinished = self._unfinished() if changes else []
+        if unfinished:
+            remedy = "wait until they end, or cancel them with `muster cancel RUN`"
+            yield from (
+                StatedProblem(key, f"{change} while {_named(unfinished)}", remedy) for key, change in changes.items()
+            )
+
+    def _cut_off(self) -> Iterator[tuple[str, str]]:
+        """The key and the change of what unfinished runs depend on: the names of their jobs, the bucket, their access
+        to it, and what their plans name of the settings."""
         if self.deployed is None:
             return
-        outputs = self.deployed.outputs
-        bucket = self.settings.bucket.existing or self.settings.bucket.name
-        moved = {
-            "stack.job_prefix": (outputs.get("JobPrefix"), self.settings.job_prefix),
-            "bucket": (outputs.get("BucketName"), bucket or outputs.get("BucketName")),
-        }
-        changed = {key: pair for key, pair in moved.items() if pair[0] and pair[0] != pair[1]}
+        prefix = self.deployed.outputs.get("JobPrefix")
+        if prefix and prefix != self.settings.job_prefix:
+            yield "stack.job_prefix", f"{prefix} would become {self.settings.job_prefix}"
+        if (bucket := self.new_bucket) is not None:
+            yield "bucket", f"{self.deployed.outputs['BucketName']} would become {bucket}"
+        if not has_launcher_role(self.deployed.template):
+            yield "the deployed version", "replicas that it started would lose their access to the bucket"
         recorded = self.deployed.settings
-        pinned = [] if recorded is None else pinned_changes(recorded, self.settings.tables)
-        changed |= {item.key: (shown(item.key, item.deployed), shown(item.key, item.new)) for item in pinned}
-        if not changed:
-            return
-        running = self.account.running_runs(outputs["StateMachineArn"])
-        for key, (before, after) in changed.items():
-            if running:
-                statement = f"{before} would become {after} while {_named(running)}"
-                yield StatedProblem(key, statement, "wait until they end, or cancel them with `muster cancel RUN`")
+        for item in [] if recorded is None else pinned_changes(recorded, self.settings.tables):
+            yield item.key, f"{shown(item.key, item.deployed)} would become {shown(item.key, item.new)}"
+
+    @property
+    def new_bucket(self) -> str | None:
+        """The bucket that takes the place of the deployed one; None where it stays or there is no stack."""
+        if self.deployed is None or "BucketName" not in self.deployed.outputs:
+            return None
+        return new_bucket(self.deployed.template, self.deployed.outputs["BucketName"], self.settings.bucket)
+
+    def _unfinished(self) -> list[str]:
+        """The runs that have not ended, and the jobs of others."""
+        outputs = {} if self.deployed is None else self.deployed.outputs
+        if not {"StateMachineArn", "JobPrefix"} <= outputs.keys():
+            return []
+        runs = self.account.running_runs(outputs["StateMachineArn"])
+        jobs = self.account.active_jobs(outputs["JobPrefix"], "InProgress", "Stopping")
+        return [*runs, *sorted(str(job.name) for job in jobs if job.name.run not in map(run_name, runs))]
 
     def _key(self) -> Iterator[Problem]:
         key = self.settings.stack.kms_key_arn

@@ -1,0 +1,113 @@
+"""What forbids a deployment, decided without a cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+
+from infra.deploy.account import Account, DeployedStack
+from infra.deploy.bucket_requirements import BucketState
+from infra.deploy.place import Place
+from infra.deploy.preflight import Preflight
+from infra.settings.settings_file import Tables, parse_settings
+from infra.settings.stack_settings import SETTINGS_METADATA, Platform
+from muster.contract.names import JobName
+from muster.contract.run.orphans import ActiveJob
+
+PLACE = Place("aws", "123456789012", "us-east-1")
+GENERATED = "muster-rendezvousbucket-abc"
+LAUNCHER = {
+    "Type": "AWS::Lambda::Function",
+    "Properties": {"Environment": {"Variables": {"MUSTER_LAUNCHER_ROLE_ARN": {"Fn::GetAtt": ["LauncherRole", "Arn"]}}}},
+}
+
+
+class QuietAccount(Account):
+    """An account with these unfinished runs and jobs, and nothing else."""
+
+    def __init__(self, runs: Sequence[str] = (), jobs: Sequence[JobName] = ()) -> None:
+        super().__init__(boto3.Session(region_name="us-east-1"))
+        self.runs, self.jobs = list(runs), jobs
+
+    def running_runs(self, machine: str) -> list[str]:
+        assert machine == "arn:machine"
+        return self.runs
+
+    def active_jobs(self, prefix: str, *statuses: str) -> Iterator[ActiveJob]:
+        assert (prefix, statuses) == ("muster", ("InProgress", "Stopping"))
+        return (ActiveJob(job, f"arn:{job}", datetime.now(UTC)) for job in self.jobs)
+
+    def job_prefixes(self) -> dict[str, str]:
+        return {}
+
+    def bucket(self, name: str, place: Place) -> BucketState | None:
+        return None
+
+
+def stack(settings: Tables | None = None, *, launcher: bool = True, bucket: Mapping[str, Any] | None = None) -> Any:
+    """A deployed stack; `bucket` are the properties of the bucket that it makes."""
+    resources = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": bucket or {}}}
+    template = {"Resources": resources | ({"Attempt": LAUNCHER} if launcher else {})}
+    if settings is not None:
+        template["Metadata"] = {SETTINGS_METADATA: settings}  # type: ignore[dict-item]
+    name = (bucket or {}).get("BucketName", GENERATED)
+    outputs = {"BucketName": name, "JobPrefix": "muster", "StateMachineArn": "arn:machine"}
+    return DeployedStack("Muster", "UPDATE_COMPLETE", outputs, template)
+
+
+def refused(deployed: DeployedStack, new: Tables, account: QuietAccount) -> list[str]:
+    settings = parse_settings(new, Platform.AWS)
+    return [str(problem) for problem in Preflight(account, PLACE, settings, deployed).problems()]
+
+
+BUSY = QuietAccount(["night"])
+QUIET = QuietAccount()
+
+
+def test_the_step_to_session_tags_waits_for_the_replicas_of_an_older_version() -> None:
+    old = stack({}, launcher=False)
+    [problem] = refused(old, {}, BUSY)
+    assert problem.startswith("the deployed version: replicas that it started would lose their access to the bucket")
+    assert "while night is running; wait until they end, or cancel them" in problem
+    # A job without a running execution counts, too.
+    orphan = JobName("muster", "gone", 0, 1)
+    [problem] = refused(old, {}, QuietAccount(jobs=[orphan]))
+    assert "while muster-gone-r0-a1 is running" in problem
+    assert refused(old, {}, QUIET) == []
+    assert refused(stack({}), {}, BUSY) == []
+
+
+def test_a_bucket_is_not_replaced_under_unfinished_runs() -> None:
+    named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
+    [problem] = refused(named, {}, BUSY)  # --reset bucket.name, or a name that an older version took from elsewhere
+    assert "bucket: ours would become a new bucket with a generated name while night is running" in problem
+    # A generated name that is written down is another property, so CloudFormation replaces the bucket.
+    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, BUSY)
+    assert f"bucket: {GENERATED} would become {GENERATED} while" in problem
+    assert refused(stack({}), {}, BUSY) == []
+    assert refused(named, {"bucket": {"name": "ours"}}, BUSY) == []
+    # Without runs it is allowed, and shown before the question.
+    settings = parse_settings({}, Platform.AWS)
+    assert Preflight(QUIET, PLACE, settings, named).problems() == []
+    assert Preflight(QUIET, PLACE, settings, named).new_bucket == "a new bucket with a generated name"
+
+
+def test_a_generated_name_is_no_name_to_write_down() -> None:
+    """CloudFormation would replace the bucket by one of the same name, and fail."""
+    account = QuietAccount()
+    account.bucket = lambda name, place: BucketState()  # type: ignore[method-assign]
+    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, account)
+    assert f'to use it, write existing = "{GENERATED}" instead of name' in problem
+
+
+def test_a_bucket_outside_the_stack_is_compared_by_its_name() -> None:
+    guest = DeployedStack("Muster", "UPDATE_COMPLETE", {**stack().outputs, "BucketName": "ours"}, {"Resources": {}})
+    assert (
+        Preflight(QUIET, PLACE, parse_settings({"bucket": {"existing": "ours"}}, Platform.AWS), guest).new_bucket
+        is None
+    )
+    lost = Preflight(QUIET, PLACE, parse_settings({}, Platform.AWS), guest).new_bucket  # --reset bucket.existing
+    assert lost == "a new bucket with a generated name"
