@@ -15,6 +15,7 @@ from infra.deploy.key_policy import missing_statements, statement_is_held
 from infra.deploy.pinned_settings import pinned_changes
 from infra.deploy.place import Place
 from infra.deploy.settings_changes import shown
+from infra.settings.settings_file import own_data_problems
 from infra.settings.stack_settings import StackSettings
 from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError, DeniedError, UnreachableError
@@ -45,7 +46,14 @@ class Preflight:
         found = [*self._place_problems()]
         if found:  # it is the wrong place: what else is found there says nothing
             return found
-        return [*self._prefix_problems(), *self._bucket_name(), *self._running(), *self._key(), *self._access_logs()]
+        return [
+            *self._prefix_problems(),
+            *self._bucket_name(),
+            *self._own_data(),
+            *self._running(),
+            *self._key(),
+            *self._access_logs(),
+        ]
 
     def missing_services(self) -> Iterator[Problem]:
         """Services that the region lacks."""
@@ -85,6 +93,12 @@ class Preflight:
             statement = f"the bucket {name} exists already"
             remedy = f'to use it, write existing = "{name}" instead of name; or choose another name'
             yield StatedProblem("bucket.name", statement, remedy)
+
+    def _own_data(self) -> Iterator[Problem]:
+        """The rule of the settings file, for a bucket whose name only the deployed stack knows."""
+        own = None if self.deployed is None else self.deployed.outputs.get("BucketName")
+        if own not in {None, self.settings.bucket.existing, self.settings.bucket.name}:
+            yield from own_data_problems(self.settings, own)
 
     def _running(self) -> Iterator[Problem]:
         """What takes from unfinished runs what they need."""

@@ -26,11 +26,11 @@ LAUNCHER = {
 
 
 class QuietAccount(Account):
-    """An account with these unfinished runs and jobs, and nothing else."""
+    """An account with these unfinished runs and jobs, and these buckets."""
 
-    def __init__(self, runs: Sequence[str] = (), jobs: Sequence[JobName] = ()) -> None:
+    def __init__(self, runs: Sequence[str] = (), jobs: Sequence[JobName] = (), buckets: Sequence[str] = ()) -> None:
         super().__init__(boto3.Session(region_name="us-east-1"))
-        self.runs, self.jobs = list(runs), jobs
+        self.runs, self.jobs, self.buckets = list(runs), jobs, buckets
 
     def running_runs(self, machine: str) -> list[str]:
         assert machine == "arn:machine"
@@ -44,7 +44,7 @@ class QuietAccount(Account):
         return {}
 
     def bucket(self, name: str, place: Place) -> BucketState | None:
-        return None
+        return BucketState() if name in self.buckets else None
 
 
 def stack(settings: Tables | None = None, *, launcher: bool = True, bucket: Mapping[str, Any] | None = None) -> Any:
@@ -97,9 +97,7 @@ def test_a_bucket_is_not_replaced_under_unfinished_runs() -> None:
 
 def test_a_generated_name_is_no_name_to_write_down() -> None:
     """CloudFormation would replace the bucket by one of the same name, and fail."""
-    account = QuietAccount()
-    account.bucket = lambda name, place: BucketState()  # type: ignore[method-assign]
-    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, account)
+    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, QuietAccount(buckets=[GENERATED]))
     assert f'to use it, write existing = "{GENERATED}" instead of name' in problem
 
 
@@ -111,3 +109,11 @@ def test_a_bucket_outside_the_stack_is_compared_by_its_name() -> None:
     )
     lost = Preflight(QUIET, PLACE, parse_settings({}, Platform.AWS), guest).new_bucket  # --reset bucket.existing
     assert lost == "a new bucket with a generated name"
+
+
+def test_data_in_a_bucket_with_a_generated_name_does_not_open_what_muster_writes() -> None:
+    for prefix in ("", "control/", "output/other/"):
+        data = f"s3://{GENERATED}/{prefix}"
+        [problem] = refused(stack({}), {"replicas": {"data": [data]}}, QUIET)
+        assert problem.startswith(f"replicas.data.0: found '{data}'; not in the stack's own bucket: its root, ")
+    assert refused(stack({}), {"replicas": {"data": [f"s3://{GENERATED}/corpus/"]}}, QUIET) == []
