@@ -12,7 +12,7 @@ from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import Requirements
 from infra.deploy.deployed_template import has_launcher_role, new_bucket
 from infra.deploy.key_policy import missing_statements, statement_is_held
-from infra.deploy.pinned_settings import pinned_changes
+from infra.deploy.pinned_settings import pinned_changes, stack_key_change
 from infra.deploy.place import Place
 from infra.deploy.settings_changes import shown
 from infra.settings.settings_file import own_data_problems
@@ -51,6 +51,7 @@ class Preflight:
             *self._bucket_name(),
             *self._own_data(),
             *self._running(),
+            *self._former_key(),
             *self._key(),
             *self._access_logs(),
         ]
@@ -141,6 +142,18 @@ class Preflight:
         runs = self.account.running_runs(outputs["StateMachineArn"])
         jobs = self.account.active_jobs(outputs["JobPrefix"], "InProgress", "Stopping")
         return [*runs, *sorted(str(job.name) for job in jobs if job.name.run not in map(run_name, runs))]
+
+    def _former_key(self) -> Iterator[Problem]:
+        """A key of the stack stays: the stack's roles may use one key, and what is stored needs the one it has."""
+        recorded = None if self.deployed is None else self.deployed.settings
+        change = None if recorded is None else stack_key_change(recorded, self.settings.tables)
+        if change is not None:
+            statement = (
+                f"{change.deployed} would become {change.new or 'no key'}, and the stack could no longer read the objects "
+                "under the former key"
+            )
+            remedy = "keep it, and let KMS rotate its material; for another key deploy a second stack"
+            yield StatedProblem(change.key, statement, remedy)
 
     def _key(self) -> Iterator[Problem]:
         key = self.settings.stack.kms_key_arn

@@ -10,6 +10,7 @@ import boto3
 
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import BucketState
+from infra.deploy.key_policy import key_statements
 from infra.deploy.place import Place
 from infra.deploy.preflight import Preflight
 from infra.settings.settings_file import Tables, parse_settings
@@ -18,6 +19,7 @@ from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob
 
 PLACE = Place("aws", "123456789012", "us-east-1")
+KEY = "arn:aws:kms:us-east-1:123456789012:key/one"
 GENERATED = "muster-rendezvousbucket-abc"
 LAUNCHER = {
     "Type": "AWS::Lambda::Function",
@@ -42,6 +44,9 @@ class QuietAccount(Account):
 
     def job_prefixes(self) -> dict[str, str]:
         return {}
+
+    def key_policy(self, key_arn: str) -> Mapping[str, Any]:
+        return {"Statement": key_statements(PLACE)}
 
     def bucket(self, name: str, place: Place) -> BucketState | None:
         return BucketState() if name in self.buckets else None
@@ -117,3 +122,14 @@ def test_data_in_a_bucket_with_a_generated_name_does_not_open_what_muster_writes
         [problem] = refused(stack({}), {"replicas": {"data": [data]}}, QUIET)
         assert problem.startswith(f"replicas.data.0: found '{data}'; not in the stack's own bucket: its root, ")
     assert refused(stack({}), {"replicas": {"data": [f"s3://{GENERATED}/corpus/"]}}, QUIET) == []
+
+
+def test_the_key_of_a_stack_stays_even_while_nothing_runs() -> None:
+    encrypted, plain = stack({"stack": {"kms_key_arn": KEY}}), stack({})
+    [problem] = refused(encrypted, {"stack": {"kms_key_arn": KEY.replace("one", "two")}}, QUIET)
+    assert problem.startswith(f"stack.kms_key_arn: {KEY} would become {KEY.replace('one', 'two')}, and the stack could")
+    [problem] = refused(encrypted, {}, QUIET)  # --reset stack.kms_key_arn
+    assert "would become no key" in problem
+    assert "deploy a second stack" in problem
+    assert refused(encrypted, {"stack": {"kms_key_arn": KEY}}, QUIET) == []
+    assert refused(plain, {"stack": {"kms_key_arn": KEY}}, QUIET) == []
