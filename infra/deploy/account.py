@@ -160,6 +160,18 @@ class Account:
         with translated():
             return _json(self.client("kms").get_key_policy(KeyId=key_arn, PolicyName="default")["Policy"])
 
+    def role_trust(self, arn: str) -> Mapping[str, Any] | None:
+        """The trust policy of a role of this account; None if there is no such role."""
+        with translated():
+            try:
+                found = self.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
+            except AwsError as error:
+                if error_code(error) == "NoSuchEntity":
+                    return None
+                raise
+        policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
+        return policy if isinstance(policy, dict) else _json(policy)
+
     def bucket_policy(self, name: str) -> Mapping[str, Any]:
         """The policy of a bucket; empty if it has none."""
         found = self._part(lambda: self.client("s3").get_bucket_policy(Bucket=name)["Policy"])

@@ -11,7 +11,7 @@ from typing import Any
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import Requirements
 from infra.deploy.deployed_template import has_launcher_role, new_bucket
-from infra.deploy.key_policy import missing_statements, statement_is_held
+from infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from infra.deploy.pinned_settings import pinned_changes, stack_key_change
 from infra.deploy.place import Place
 from infra.deploy.settings_changes import shown
@@ -53,6 +53,7 @@ class Preflight:
             *self._running(),
             *self._former_key(),
             *self._key(),
+            *self._roles(),
             *self._access_logs(),
         ]
 
@@ -148,10 +149,8 @@ class Preflight:
         recorded = None if self.deployed is None else self.deployed.settings
         change = None if recorded is None else stack_key_change(recorded, self.settings.tables)
         if change is not None:
-            statement = (
-                f"{change.deployed} would become {change.new or 'no key'}, and the stack could no longer read the objects "
-                "under the former key"
-            )
+            becomes = f"{change.deployed} would become {change.new or 'no key'}"
+            statement = f"{becomes}, and the stack could no longer read the objects under the former key"
             remedy = "keep it, and let KMS rotate its material; for another key deploy a second stack"
             yield StatedProblem(change.key, statement, remedy)
 
@@ -167,6 +166,25 @@ class Preflight:
         if missing:
             remedy = f"add these statements to the key's policy:\n{json.dumps(missing, indent=2)}"
             yield StatedProblem("stack.kms_key_arn", "the key's policy does not let the stack use it", remedy)
+
+    def _roles(self) -> Iterator[Problem]:
+        """Roles of the deployment's own that SageMaker may not assume with session tags."""
+        replicas = self.settings.replicas
+        roles = {f"replicas.further_role_arns.{index}": arn for index, arn in enumerate(replicas.further_role_arns)}
+        if replicas.role_arn is not None:
+            roles = {"replicas.role_arn": replicas.role_arn, **roles}
+        wanted = role_trust(self.place)
+        for key, arn in roles.items():
+            try:
+                trust = self.account.role_trust(arn)
+            except DeniedError:
+                continue  # a caller that may not read roles has docs/deploying.md
+            if trust is None:
+                yield StatedProblem(key, f"this account has no role {arn}", "make it first, or name another")
+            elif not statement_is_held(trust, wanted):
+                remedy = f"add this statement to the role's trust policy:\n{json.dumps(wanted, indent=2)}"
+                statement = f"{arn} does not let SageMaker assume it with session tags, so no job could start"
+                yield StatedProblem(key, statement, remedy)
 
     def _access_logs(self) -> Iterator[Problem]:
         target = self.settings.bucket.access_logs_bucket

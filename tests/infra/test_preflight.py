@@ -10,11 +10,12 @@ import boto3
 
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import BucketState
-from infra.deploy.key_policy import key_statements
+from infra.deploy.key_policy import key_statements, role_trust
 from infra.deploy.place import Place
 from infra.deploy.preflight import Preflight
 from infra.settings.settings_file import Tables, parse_settings
 from infra.settings.stack_settings import SETTINGS_METADATA, Platform
+from muster.client.errors import DeniedError
 from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob
 
@@ -32,6 +33,7 @@ class QuietAccount(Account):
 
     def __init__(self, runs: Sequence[str] = (), jobs: Sequence[JobName] = (), buckets: Sequence[str] = ()) -> None:
         super().__init__(boto3.Session(region_name="us-east-1"))
+        self.trusts: dict[str, Mapping[str, Any]] = {}
         self.runs, self.jobs, self.buckets = list(runs), jobs, buckets
 
     def running_runs(self, machine: str) -> list[str]:
@@ -47,6 +49,12 @@ class QuietAccount(Account):
 
     def key_policy(self, key_arn: str) -> Mapping[str, Any]:
         return {"Statement": key_statements(PLACE)}
+
+    def role_trust(self, arn: str) -> Mapping[str, Any] | None:
+        if arn.endswith("/secret"):
+            call = "GetRole"
+            raise DeniedError(call, "not authorized")
+        return self.trusts.get(arn)
 
     def bucket(self, name: str, place: Place) -> BucketState | None:
         return BucketState() if name in self.buckets else None
@@ -133,3 +141,17 @@ def test_the_key_of_a_stack_stays_even_while_nothing_runs() -> None:
     assert "deploy a second stack" in problem
     assert refused(encrypted, {"stack": {"kms_key_arn": KEY}}, QUIET) == []
     assert refused(plain, {"stack": {"kms_key_arn": KEY}}, QUIET) == []
+
+
+def test_a_role_of_the_deployments_own_must_trust_sagemaker_with_session_tags() -> None:
+    account = QuietAccount()
+    old, new, secret, gone = (f"arn:aws:iam::123456789012:role/{name}" for name in ("old", "new", "secret", "gone"))
+    assume = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    account.trusts = {old: {"Statement": [assume]}, new: {"Statement": [assume, role_trust(PLACE)]}}
+    roles = {"role_arn": old, "further_role_arns": [new, secret, gone]}
+    # The role itself is a pinned setting of a deployed stack; here the stack is new.
+    settings = parse_settings({"replicas": roles}, Platform.AWS)
+    first, last = map(str, Preflight(account, PLACE, settings, None).problems())
+    assert first.startswith(f"replicas.role_arn: {old} does not let SageMaker assume it with session tags")
+    assert '"sts:TagSession"' in first
+    assert last.startswith(f"replicas.further_role_arns.2: this account has no role {gone}")
