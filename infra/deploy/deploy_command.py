@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+import muster
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.cdk_tools import ROOT
 from infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
@@ -18,7 +19,7 @@ from infra.deploy.deployment import Assembly, check_endpoint
 from infra.deploy.place import Place
 from infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from infra.deploy.resource_changes import resource_changes
-from infra.deploy.settings_changes import Merged, merge, shown, values
+from infra.deploy.settings_changes import Merged, merge, shown, values, version_change
 from infra.settings.completed_file import completed
 from infra.settings.settings_file import (
     SETTINGS_FILE,
@@ -221,8 +222,11 @@ class _Work:
         name, place = self.settings.stack.name, self.place
         verb = "New stack" if self.deployed is None else "Stack"
         yield f"{verb} {name} in {place.region}, account {place.account}."
-        if self.deployed is not None and self.deployed.settings is None:
-            yield "It was deployed by a version that recorded no settings: what the file leaves out gets its default."
+        if self.deployed is not None:
+            if self.deployed.settings is None:
+                yield "A version that recorded no settings deployed it: what the file leaves out gets its default."
+            line = version_change(self.deployed.outputs.get("Version"), muster.__version__)
+            yield from [] if line is None else [line]
         yield from self._setting_lines()
         if self.deployed is not None and (bucket := self._preflight.new_bucket) is not None:
             old = self.deployed.outputs["BucketName"]
