@@ -133,6 +133,12 @@ class Account:
                         if name is not None:
                             yield ActiveJob(name, item["TrainingJobArn"], item["CreationTime"])
 
+    def job_tags(self, arn: str) -> dict[str, str]:
+        """The tags of a training job."""
+        with translated():
+            pages = self.client("sagemaker").get_paginator("list_tags").paginate(ResourceArn=arn)
+            return {item["Key"]: item["Value"] for page in pages for item in page["Tags"]}
+
     def bucket(self, name: str, place: Place) -> BucketState | None:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""
         client = self.client("s3")

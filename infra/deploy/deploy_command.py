@@ -228,9 +228,9 @@ class _Work:
             line = version_change(self.deployed.outputs.get("Version"), muster.__version__)
             yield from [] if line is None else [line]
         yield from self._setting_lines()
-        if self.deployed is not None and (bucket := self._preflight.new_bucket) is not None:
+        if self.deployed is not None and (replacement := self._preflight.new_bucket) is not None:
             old = self.deployed.outputs["BucketName"]
-            yield f"WARNING: the bucket {old} is replaced by {bucket}. The old one stays; its runs are no longer found."
+            yield f"WARNING: the bucket {old} is replaced by {replacement}. The old one stays; its runs are no longer found."
         yield f"Resources: {_summary(changes)}"
         if self.deployed is not None:  # of a new stack, all are created
             yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])

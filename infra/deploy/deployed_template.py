@@ -10,6 +10,7 @@ from infra.settings.stack_settings import BucketTable
 Template = Mapping[str, Any]
 
 _LAUNCHER_ROLE = "MUSTER_LAUNCHER_ROLE_ARN"
+_TIMER_FUNCTION = "MUSTER_TIMER_FUNCTION_ARN"
 
 
 def has_launcher_role(template: Template) -> bool:
@@ -29,6 +30,21 @@ def new_bucket(template: Template, deployed_name: str, table: BucketTable) -> st
     if made and made[0].get("Properties", {}).get("BucketName") == table.name:
         return None
     return table.name or "a new bucket with a generated name"
+
+
+def timer_function(template: Template) -> str | None:
+    """The logical id of the function that the timers of runs call; None if the stack has none."""
+    references = (value.get("Fn::GetAtt") for value in _variables(template, _TIMER_FUNCTION))
+    return next((reference[0] for reference in references if reference), None)
+
+
+def rules(template: Template) -> dict[str, str | None]:
+    """The logical ids of the rules, each with that of its event bus; None for the account's default bus."""
+    return {
+        name: item["Properties"].get("EventBusName", {}).get("Ref")
+        for name, item in template.get("Resources", {}).items()
+        if item["Type"] == "AWS::Events::Rule"
+    }
 
 
 def _variables(template: Template, name: str) -> Iterator[Any]:
