@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError as AwsError
@@ -32,13 +33,15 @@ _GONE = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
 class DeployedStack:
     """A stack as it is deployed.
 
-    `settings` are those that its template carries; None if a version made it that recorded none.
+    `settings` are those that its template carries; None if a version made it that recorded none. `changed_at` is when
+    it was created or last changed.
     """
 
     name: str
     status: str
     outputs: Mapping[str, str]
     template: Mapping[str, Any] = field(default_factory=dict)
+    changed_at: datetime | None = None
 
     @property
     def settings(self) -> Tables | None:
@@ -97,7 +100,9 @@ class Account:
             body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
         outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", [])}
         # botocore parses the body; a template that is not JSON is not ours.
-        return DeployedStack(name, found["StackStatus"], outputs, body if isinstance(body, dict) else _json(body))
+        template = body if isinstance(body, dict) else _json(body)
+        changed_at = found.get("LastUpdatedTime", found["CreationTime"])
+        return DeployedStack(name, found["StackStatus"], outputs, template, changed_at)
 
     def job_prefixes(self) -> dict[str, str]:
         """The job prefix of each of the account's stacks in the region that has one, by the stack's name."""

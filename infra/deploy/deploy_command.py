@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +15,7 @@ import typer
 
 import muster
 from infra.deploy.account import Account, DeployedStack
-from infra.deploy.cdk_tools import ROOT
+from infra.deploy.cdk_tools import ROOT, DeployError
 from infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
 from infra.deploy.deployment import Assembly, check_endpoint
 from infra.deploy.place import Place
@@ -78,29 +80,54 @@ def deploy(
     if target is Platform.LOCAL:
         merged.tables.setdefault("replicas", {}).setdefault("image", LOCAL_IMAGE)
     new = parse_settings(merged.tables, target, file.text, file.name)
-    work = _Work(account, place, deployed, new, merged, as_json)
+    work = Work(account, place, deployed, new, merged, as_json)
     if as_json and not (yes or diff):
         message = "--json asks nothing: add --yes to deploy, or --diff to see what would change"
         raise UsageError(message)
     work.check_place()
-    assembly = Assembly(
-        environment, target=target, settings=new, outputs=work.folder / "outputs.json", log=work.folder / "cdk.log"
-    )
-    with busy("synthesizing the stack"):
-        assembly.write()
-    bucket = work.check_bucket(assembly)
-    changes = resource_changes({} if deployed is None else deployed.template, assembly.template)
-    work.show(changes, bucket)
-    if diff:
-        work.answer(changes, bucket, {})
-        return
-    if not (yes or target is Platform.LOCAL):
-        _ask()
-    with busy("deploying; this takes some minutes on AWS"):
-        if not account.is_bootstrapped():
-            assembly.bootstrap(f"aws://{place.account}/{place.region}")
-        outputs = assembly.deploy()
+    log = work.folder / ("diff.log" if diff else "cdk.log")
+    with call_folder(work.folder) as call:
+        assembly = Assembly(environment, target=target, settings=new, outputs=call / "outputs.json", log=log)
+        with busy("synthesizing the stack"):
+            assembly.write()
+        bucket = work.check_bucket(assembly)
+        changes = resource_changes({} if deployed is None else deployed.template, assembly.template)
+        work.show(changes, bucket)
+        if diff:
+            work.answer(changes, bucket, {})
+            return
+        if not (yes or target is Platform.LOCAL):
+            _ask()
+        with busy("preparing the account"):
+            if not account.is_bootstrapped():
+                assembly.bootstrap(f"aws://{place.account}/{place.region}")
+            check_unchanged(new.stack.name, deployed, account.stack(new.stack.name))
+        work.check_place()  # a run may have started since
+        with busy("deploying; this takes some minutes on AWS"):
+            outputs = assembly.deploy()
     work.answer(changes, bucket, outputs)
+
+
+@contextmanager
+def call_folder(parent: Path) -> Iterator[Path]:
+    """A folder for one call alone: it deploys what it has shown, whatever other calls do in the same clone."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix="call-") as name:
+        yield Path(name)
+
+
+def check_unchanged(name: str, read: DeployedStack | None, now: DeployedStack | None) -> None:
+    """Check that nobody has changed the stack since it was read: this deployment would undo that without showing it.
+
+    Raises:
+        DeployError: somebody has.
+    """
+    if read != now:
+        message = (
+            f"Another deployment has changed the stack {name} since this one read it. Nothing was changed; run the "
+            "command again to see what it would change now."
+        )
+        raise DeployError(message)
 
 
 def environment_for(stack: StackOptions) -> dict[str, str]:
@@ -169,7 +196,7 @@ def _ask() -> None:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """One call of the command, from the merged settings to its answer."""
 
     account: Account
@@ -230,7 +257,8 @@ class _Work:
         yield from self._setting_lines()
         if self.deployed is not None and (replacement := self._preflight.new_bucket) is not None:
             old = self.deployed.outputs["BucketName"]
-            yield f"WARNING: the bucket {old} is replaced by {replacement}. The old one stays; its runs are no longer found."
+            yield f"WARNING: the bucket {old} is replaced by {replacement}."
+            yield "         The old bucket stays, and commands no longer find the runs in it."
         yield f"Resources: {_summary(changes)}"
         if self.deployed is not None:  # of a new stack, all are created
             yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import BucketState
+from infra.deploy.cdk_tools import DeployError
+from infra.deploy.deploy_command import Work, call_folder, check_unchanged
 from infra.deploy.key_policy import key_statements, role_trust
 from infra.deploy.place import Place
-from infra.deploy.preflight import Preflight
+from infra.deploy.preflight import BucketCheck, Preflight
+from infra.deploy.settings_changes import merge
 from infra.settings.settings_file import Tables, parse_settings
 from infra.settings.stack_settings import SETTINGS_METADATA, Platform
 from muster.client.errors import DeniedError
@@ -155,3 +161,30 @@ def test_a_role_of_the_deployments_own_must_trust_sagemaker_with_session_tags() 
     assert first.startswith(f"replicas.role_arn: {old} does not let SageMaker assume it with session tags")
     assert '"sts:TagSession"' in first
     assert last.startswith(f"replicas.further_role_arns.2: this account has no role {gone}")
+
+
+def test_a_stack_that_another_deployment_has_changed_is_not_deployed_over() -> None:
+    read = stack({"runs": {"sweep_hours": 6}})
+    check_unchanged("Muster", read, stack({"runs": {"sweep_hours": 6}}))
+    check_unchanged("Muster", None, None)
+    later = replace(read, changed_at=datetime(2026, 11, 21, tzinfo=UTC))
+    for now in (later, stack({"runs": {"sweep_hours": 12}}), None):
+        with pytest.raises(DeployError, match="Another deployment has changed the stack Muster since this one read it"):
+            check_unchanged("Muster", read, now)
+    with pytest.raises(DeployError):
+        check_unchanged("Muster", None, read)
+
+
+def test_each_call_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    with call_folder(tmp_path / "Muster") as first, call_folder(tmp_path / "Muster") as second:
+        assert first.is_dir()
+        assert first != second
+    assert not list((tmp_path / "Muster").iterdir())
+
+
+def test_the_replacement_of_a_bucket_is_shown_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:
+    named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
+    merged = merge({"bucket": {"name": "ours"}}, {}, ["bucket.name"])
+    work = Work(QUIET, PLACE, named, parse_settings(merged.tables, Platform.AWS), merged, as_json=False)
+    work.show([], BucketCheck())
+    assert "WARNING: the bucket ours is replaced by a new bucket with a generated name." in capsys.readouterr().out
