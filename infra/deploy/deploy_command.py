@@ -117,10 +117,10 @@ def call_folder(parent: Path) -> Iterator[Path]:
 
 
 def check_unchanged(name: str, read: DeployedStack | None, now: DeployedStack | None) -> None:
-    """Check that nobody has changed the stack since it was read: this deployment would undo that without showing it.
+    """Check that the stack is as it was read: this deployment would undo a change by another without showing it.
 
     Raises:
-        DeployError: somebody has.
+        DeployError: another deployment has changed it.
     """
     if read != now:
         message = (
