@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from muster.client.errors import DeniedError
 from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import RunState
@@ -154,3 +155,12 @@ def test_a_life_is_seen_without_a_call_of_sagemaker(harness: ControlHarness) -> 
         [(1, "Failed", "Failed"), (1, "Completed", "Completed")],
         [(2, "Completed", "Completed"), (1, "Completed", "Completed")],
     ]
+
+
+def test_a_client_expects_the_stacks_bucket_to_be_its_accounts(harness: ControlHarness) -> None:
+    # The stack was deleted with its bucket, and another account has made one of that name.
+    put(harness, RunLayout(RUN).result, b"forged")
+    foreign = client_of(harness.cloud, account="999999999999")
+    with pytest.raises(DeniedError):
+        foreign.objects.read(RunLayout(RUN).result)
+    assert client_of(harness.cloud).objects.read(RunLayout(RUN).result) == b"forged"
