@@ -97,17 +97,22 @@ def test_the_commands_of_the_embedded_cloud(ask: Ask, asked: set[str], tmp_path:
     try:
         assert ask("local status") == [up]
         assert ask("local env")[0]["set"]["AWS_ENDPOINT_URL"] == up["endpoint"]
-        options = {"throttle": ["--count", "2"], "call-error": ["s3", "PutObject"], "event": ["drop", "nobody"]}
+        options = {
+            "throttle": ["--count", "2"],
+            "call-error": ["s3", "PutObject"],
+            "event": ["drop", "nobody"],
+            "small-volume": ["nobody", "--gigabyte-bytes", "1000"],
+        }
         kinds = [path for path, _ in commands() if path.startswith("faults ")]
         placed = [
             ask(path, *options.get(path.split()[1], ["nobody"]))[0]["faults"]
             for path in kinds
             if path not in {"faults list", "faults clear"}
         ]
-        assert [len(faults) for faults in placed] == [1] * 9
+        assert [len(faults) for faults in placed] == [1] * 10
         assert ask("faults list") == [{"faults": [fault for faults in placed for fault in faults]}]
         assert ask("faults clear", "3") == [{"cleared": [3]}]
-        assert ask("faults clear") == [{"cleared": [1, 2, 4, 5, 6, 7, 8, 9]}]
+        assert ask("faults clear") == [{"cleared": [1, 2, 4, 5, 6, 7, 8, 9, 10]}]
     finally:
         assert ask("local down") == [{"endpoint": up["endpoint"]}]
     assert asked == {path for path, _ in commands() if path.split()[0] in {"local", "faults"}} - {PASSES_ON}

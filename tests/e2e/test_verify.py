@@ -17,6 +17,8 @@ import pytest
 
 from muster import Muster
 from muster.client.cli import program as cli
+from muster.client.verify import leftovers
+from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, Outcome, Verification
 from muster.client.verify.verifier import NoImageError, Verifier, Wishes
 from tests.support import client_stack
@@ -164,6 +166,41 @@ def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed) 
     assert stack.cloud.running_jobs() == []
 
 
+def test_objects_stay_while_a_job_of_the_run_is_stopping(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf, end = stack.gates / "verify-deaf", stack.gates / "verify-deaf-end"
+    program = [
+        "import pathlib, signal, time",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        f"pathlib.Path({str(deaf)!r}).touch()",
+        f"while not pathlib.Path({str(end)!r}).exists(): time.sleep(0.1)",
+    ]
+    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "\n".join(program)]}, "verify-deaf")
+    wait_until("the job to ignore SIGTERM", deaf.exists)
+    turn_to(monkeypatch, stack.cloud)
+    Muster().run(run.name).cancel()
+    run.wait_for_status(0, 1, "Stopping")
+    monkeypatch.setattr(leftovers, "JOBS_END_WITHIN_SECONDS", 0.0)
+    key = f"{run.layout.rendezvous}x"
+    stack.s3.put_object(Bucket=stack.bucket, Key=key, Body=b"x")
+    found = leftovers.gather_leftovers(Account(Muster()._cloud), run.name, (), 0.1)
+    assert run.statuses() == {"r0-a1": "Stopping"}
+    assert (found.running, found.removed) == ((run.job(),), 0)
+    assert stack.s3.head_object(Bucket=stack.bucket, Key=key)["ContentLength"] == 1
+    checks = {check.name: check.outcome for check in leftovers.judge_leftovers(found)}
+    assert checks == {
+        leftovers.JOBS: Outcome.FAILED,
+        leftovers.SCHEDULES: Outcome.UNCHECKED,
+        leftovers.OBJECTS: Outcome.INFO,
+    }
+    # Once nothing runs, the same call removes the object.
+    end.touch()
+    monkeypatch.undo()
+    turn_to(monkeypatch, stack.cloud)
+    found = leftovers.gather_leftovers(Account(Muster()._cloud), run.name, (), 0.1)
+    assert found.running == ()
+    assert found.removed >= 1
+
+
 def test_a_terminal_is_asked_before_the_run_is_started(stack: Deployed) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "muster.client.cli.program", "verify"]
@@ -182,7 +219,7 @@ def test_a_terminal_is_asked_before_the_run_is_started(stack: Deployed) -> None:
         os.close(master)
         os.close(slave)
     assert ended.returncode == 130, ended.stderr
-    assert re.match(r"The run costs at most \$0\.0\d: .*\nStart\?", ended.stdout), ended.stdout
+    assert re.match(r"The run costs at most \$0\.0\d\d: .*\nStart\?", ended.stdout), ended.stdout
     assert "credentials" not in ended.stdout
 
 

@@ -256,6 +256,11 @@ BREAKAGES = (
         "bucket-lifecycle", "every prefix expire after 999 days", lifecycle=(*_RULES, LifecycleRule("", 999, None))
     ),
     _bucket(
+        "bucket-lifecycle",
+        "control/ expire on 2027-01-01",
+        lifecycle=(*_RULES, LifecycleRule("control/", None, None, "2027-01-01")),
+    ),
+    _bucket(
         "bucket-lifecycle", "source/ expire after 30 days", lifecycle=(*_RULES, LifecycleRule("source/", 30, None))
     ),
     Breakage("event-rules", "JobEvents is disabled", lambda: judge_rules((replace(RULE, enabled=False),))),
@@ -298,6 +303,7 @@ BREAKAGES = (
     _run("status", "shown as InProgress at the end", looks=_STALE[:1]),
     _run("status", "no roll-up", rolled_up_seconds=None),
     _run("status", "the roll-up came 90 s after", rolled_up_seconds=90.0),
+    _run("status", "the roll-up does not have the end of rank 1", not_rolled_up=(1,)),
     _run("result", "same parameters", result=_result(parameters_identical=False)),
     _run("result", "rank 0 did not end in round 4", result=_result(replicas=_SHORT)),
     _run("artifacts", "does not exist", outputs=replace(RUN.outputs, artifacts={"s3://b/x": False})),
@@ -305,6 +311,7 @@ BREAKAGES = (
     _run(
         "archive-members", "no manifest.json at its root", outputs=replace(RUN.outputs, archive=("data/manifest.json",))
     ),
+    _run("archive-members", "no tar archive", outputs=replace(RUN.outputs, no_archive="Not a gzipped file")),
     _run("page", "no page", outputs=replace(RUN.outputs, page=None)),
     _run("volume-key", "no KMS key on its volume", jobs=_PLAIN),
     Breakage(

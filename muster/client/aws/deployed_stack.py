@@ -19,7 +19,6 @@ class Stack:
     state_machine_arn: str
     bucket: str
     job_prefix: str
-    region: str = ""
     role_arn: str = ""
     package_uri: str = ""
     defaults: str = "{}"
@@ -39,7 +38,6 @@ class Stack:
             outputs["StateMachineArn"],
             outputs["BucketName"],
             outputs["JobPrefix"],
-            region=outputs.get("Region", ""),
             role_arn=outputs.get("ReplicaRoleArn", ""),
             package_uri=outputs.get("ReplicaPackageUri", ""),
             defaults=outputs.get("ReplicaDefaults", "{}"),

@@ -17,13 +17,13 @@ class TrainingJobs:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def active(self) -> list[ActiveJob]:
-        """The running jobs under any name that this stack makes, including jobs that Muster did not create."""
+    def active(self, status: JobStatus = JobStatus.IN_PROGRESS) -> list[ActiveJob]:
+        """The jobs of this status under any name that this stack makes, also jobs that Muster did not create."""
         prefix = self._connection.stack.job_prefix
         with translated():
             pages = self._connection.sagemaker.get_paginator("list_training_jobs").paginate(
                 NameContains=f"{prefix}-",
-                StatusEquals=JobStatus.IN_PROGRESS.value,
+                StatusEquals=status.value,
                 PaginationConfig={"PageSize": _PAGE},
             )
             summaries = [summary for page in pages for summary in page["TrainingJobSummaries"]]

@@ -105,7 +105,7 @@ class DeploymentContext:
         complete = defaults.complete(spec)
         types = {name for rank in range(spec.replicas) for name in complete.of_rank(rank).instance_types}
         try:
-            prices = listed_prices(cloud.session, stack.region, types)
+            prices = listed_prices(cloud.session, cloud.session.region_name, types)
             return cls(place, defaults, prices, stack.state_machine_arn)
         except PricesUnknownError as error:
             remark = f"{error}; the shipped price table is used, of {SHIPPED_PRICES.region}"

@@ -33,6 +33,7 @@ SWAPPED = (_RUN.record(0), _RUN.roll_up_shard(0), f"{SOURCE}verify.tar.gz", f"{P
 KEPT = ("control/", "runs/", "rendezvous/", "checkpoints/")
 """Prefixes under which nothing may expire by age: a run, or its continuation after any time, needs it."""
 
+_DATE = len("2026-11-21")
 _OBJECT = f"{_RUN.rendezvous}verify"
 _KEYS = {
     "secure": "aws:securetransport",
@@ -58,6 +59,8 @@ class LifecycleRule:
     prefix: str
     expires_days: int | None
     aborts_uploads_days: int | None
+    expires_on: str = ""
+    """The date (YYYY-MM-DD) from which on all objects expire, whatever their age; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def gather_bucket(account: Account) -> BucketFacts:
         access_block=block,
         ownership=ownership,
         encryption=encryption,
-        lifecycle=tuple(_rules(rules)),
+        lifecycle=tuple(lifecycle_rules(rules)),
         deployed_lifecycle=_deployed(account, name),
     )
 
@@ -165,6 +168,11 @@ def _lifecycle(facts: BucketFacts) -> Check:
         for rule in facts.lifecycle
         if rule.expires_days is not None and _is_too_early(rule.prefix, rule.expires_days)
     ]
+    problems += [
+        f"objects under {rule.prefix or 'every prefix'} expire on {rule.expires_on}, whatever their age"
+        for rule in facts.lifecycle
+        if rule.expires_on and _is_too_early(rule.prefix, 0)
+    ]
     for rule in facts.deployed_lifecycle or ():
         if rule not in facts.lifecycle:
             problems.append(f"the deployed rule for {rule.prefix or 'every prefix'} is not there or was changed")
@@ -215,22 +223,29 @@ def _algorithm(answer: Any) -> str:
     return ""
 
 
-def _rules(rules: Iterable[Mapping[str, Any]]) -> Iterator[LifecycleRule]:
+def lifecycle_rules(rules: Iterable[Mapping[str, Any]]) -> Iterator[LifecycleRule]:
     """The rules of an answer of S3, or of a template, that are switched on and delete something."""
     for rule in rules:
         chosen = rule.get("Filter") or {}
-        prefix = rule.get("Prefix") or chosen.get("Prefix") or ""
-        if rule.get("Status") != "Enabled":
+        several = chosen.get("And") or {}
+        prefix = rule.get("Prefix") or chosen.get("Prefix") or several.get("Prefix") or ""
+        # No object of a run has tags.
+        tagged = rule.get("TagFilters") or chosen.get("Tag") or several.get("Tags")
+        if rule.get("Status") != "Enabled" or tagged:
             continue
-        expiry = rule.get("Expiration", {}).get("Days") or rule.get("ExpirationInDays")
+        expiration = rule.get("Expiration") or {}
+        days = expiration.get("Days") or rule.get("ExpirationInDays")
+        date = expiration.get("Date") or rule.get("ExpirationDate") or ""
         abort = (rule.get("AbortIncompleteMultipartUpload") or {}).get("DaysAfterInitiation")
-        if expiry is None and abort is None:
+        if days is None and abort is None and not date:
             continue
-        yield LifecycleRule(prefix, None if expiry is None else int(expiry), None if abort is None else int(abort))
+        yield LifecycleRule(
+            prefix, None if days is None else int(days), None if abort is None else int(abort), str(date)[:_DATE]
+        )
 
 
 def _deployed(account: Account, bucket: str) -> tuple[LifecycleRule, ...] | None:
     for _, name, properties in account.template.of_type("AWS::S3::Bucket"):
         if name == bucket:
-            return tuple(_rules(properties.get("LifecycleConfiguration", {}).get("Rules", [])))
+            return tuple(lifecycle_rules(properties.get("LifecycleConfiguration", {}).get("Rules", [])))
     return None

@@ -12,13 +12,15 @@ from muster.client.aws.error_translation import error_code
 from muster.client.verify.asking import UncheckedError, allowed, statement_text
 from muster.client.verify.bucket_checks import LifecycleRule, expiry_days
 from muster.client.verify.services import Account
-from muster.client.verify.verification import Check, info, judged, ok
+from muster.client.verify.verification import Check, info, judged, ok, unchecked
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.layout import RunLayout
 
 JOBS, SCHEDULES, OBJECTS = "nothing-runs", "schedules-left", "objects-left"
 
 # SageMaker: a job that is stopped has two minutes to save its work, and then uploads it.
 JOBS_END_WITHIN_SECONDS = 600.0
+_UNFINISHED = (JobStatus.IN_PROGRESS, JobStatus.STOPPING)
 _DELETED_AT_ONCE = 1_000  # DeleteObjects
 
 
@@ -47,22 +49,23 @@ class Leftovers:
 
 
 def gather_leftovers(account: Account, run: str, rules: Sequence[LifecycleRule], poll_seconds: float) -> Leftovers:
-    """Wait until no job of the run is left, then remove its schedules and objects."""
-    running = _running(account, run, poll_seconds)
-    execution = account.cloud.executions.describe(run)
-    schedules = tuple(_remove_schedules(account, run))
+    """Wait until nothing of the run is left, then remove its schedules and objects.
+
+    While something runs, nothing is removed: SageMaker would write the objects of a job that ends later again.
+    """
+    running, execution_running = _running(account, run, poll_seconds)
+    idle = not running and not execution_running
+    schedules = tuple(_remove_schedules(account, run)) if idle else ()
     layout = RunLayout(run)
     removed, kept = 0, []
     for prefix in (layout.rendezvous, f"checkpoints/{run}/", layout.output):
-        count, left = _remove(account, prefix)
+        count, left = _remove(account, prefix) if idle else (0, _counted(account, prefix, "something still runs"))
         removed += count
         if left is not None:
             kept.append(_with_expiry(left, rules))
     for prefix, reason in ((f"control/{run}/", "status and result read it"), (f"runs/{run}/", "the run's document")):
         kept.append(_with_expiry(_counted(account, prefix, reason), rules))
-    return Leftovers(
-        running, execution.ended_at is None, schedules, removed, tuple(item for item in kept if item.objects)
-    )
+    return Leftovers(running, execution_running, schedules, removed, tuple(item for item in kept if item.objects))
 
 
 def judge_leftovers(facts: Leftovers) -> Iterator[Check]:
@@ -73,7 +76,9 @@ def judge_leftovers(facts: Leftovers) -> Iterator[Check]:
     yield judged(
         JOBS, problems, seen, "Stop it: aws sagemaker stop-training-job --training-job-name NAME; muster doctor"
     )
-    if facts.schedules:
+    if problems:
+        yield unchecked(SCHEDULES, "it was not looked at, because something of the run still runs.")
+    elif facts.schedules:
         seen = f"{', '.join(facts.schedules)}: it fires once, finds the run ended, and deletes itself."
         yield info(
             SCHEDULES, seen, statement_text(["scheduler:DeleteSchedule"], ["arn:*:scheduler:*:*:schedule/default/*"])
@@ -89,12 +94,16 @@ def _kept_text(item: Kept) -> str:
     return f"{item.prefix} ({item.objects} objects, {item.bytes:,} bytes, {expiry}: {item.reason})"
 
 
-def _running(account: Account, run: str, poll_seconds: float) -> tuple[str, ...]:
+def _running(account: Account, run: str, poll_seconds: float) -> tuple[tuple[str, ...], bool]:
+    """The run's jobs that have not ended, and whether its execution has not; waits for the end of both."""
     deadline = time.monotonic() + JOBS_END_WITHIN_SECONDS
     while True:
-        running = tuple(str(job.name) for job in account.cloud.jobs.active() if job.name.run == run)
-        if not running or time.monotonic() > deadline:
-            return running
+        # The execution first: once it has ended, it creates no job. A job is InProgress before it is Stopping.
+        execution = account.cloud.executions.describe(run).ended_at is None
+        active = [job for status in _UNFINISHED for job in account.cloud.jobs.active(status)]
+        running = tuple(dict.fromkeys(str(job.name) for job in active if job.name.run == run))
+        if not (running or execution) or time.monotonic() > deadline:
+            return running, execution
         time.sleep(poll_seconds)
 
 

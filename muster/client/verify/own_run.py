@@ -17,7 +17,9 @@ INSTANCE_TYPE = "ml.m5.large"
 """The cheapest type of the shipped price table; every region with SageMaker has it."""
 REPLICAS = 2
 # A job starts in two to four minutes, and rank 0 waits for the rerun of rank 1: two starts and a minute of training.
-MAX_RUNTIME_SECONDS = 660
+MAX_RUNTIME_SECONDS = 540
+# SageMaker bills beyond the time limit: it gives a container 120 s after SIGTERM, then uploads what is there, a few kB.
+_AFTER_LIMIT_SECONDS = 180
 ROUNDS, FAILS_AFTER, FAILING_RANK = 4, 2, 1
 KEPT_FILE, DELETED_FILE = "verify-kept.txt", "verify-deleted.txt"
 REPORT_MARK = "muster-verify: "
@@ -70,7 +72,7 @@ def own_spec(name: str, instance_type: str, image: str | None) -> Spec:
 
 
 def promise(dry: DryRun) -> Promise:
-    """What the run costs and takes, at most: every attempt to its time limit, and the requests."""
+    """What the run costs and takes, at most: every attempt to its time limit and its forced end, and the requests."""
     prices, jobs = dry.cost.prices, REPLICAS * (1 + _BUDGETS[FailureClass.USER_CODE])
     minutes = MAX_RUNTIME_SECONDS // 60
     if dry.cost.ceiling is None:
@@ -78,27 +80,27 @@ def promise(dry: DryRun) -> Promise:
         made_of = f"{jobs} training jobs of at most {minutes} minutes each; {unpriced} has no price in {prices.source}"
         return Promise(usd=None, made_of=made_of, minutes=MINUTES, minutes_at_most=MINUTES_AT_MOST)
     [(name, hourly)] = prices.usd_per_hour.items()
+    after = _AFTER_LIMIT_SECONDS // 60
     made_of = (
-        f"{jobs} training jobs of at most {minutes} minutes each on {name} at ${hourly:g} an hour "
-        f"({prices.source}, {prices.region}, {prices.as_of}), and ${REQUESTS_USD:g} for requests"
+        f"{jobs} training jobs of at most {minutes} minutes each, and {after} minutes to stop and upload, on {name} at "
+        f"${hourly:g} an hour ({prices.source}, {prices.region}, {prices.as_of}), and ${REQUESTS_USD:g} for requests"
     )
-    return Promise(
-        usd=dry.cost.ceiling + REQUESTS_USD, made_of=made_of, minutes=MINUTES, minutes_at_most=MINUTES_AT_MOST
-    )
+    usd = dry.cost.ceiling + jobs * _AFTER_LIMIT_SECONDS / 3_600 * hourly + REQUESTS_USD
+    return Promise(usd=usd, made_of=made_of, minutes=MINUTES, minutes_at_most=MINUTES_AT_MOST)
 
 
 def promise_line(found: Promise) -> str:
     """Price and time, for people."""
-    price = "The price is not known" if found.usd is None else f"The run costs at most ${_cents(found.usd):.2f}"
+    price = "The price is not known" if found.usd is None else f"The run costs at most ${_rounded_up(found.usd):.3f}"
     return (
         f"{price}: {found.made_of}. It takes about {found.minutes} minutes, and is cancelled after "
         f"{found.minutes_at_most}."
     )
 
 
-def _cents(usd: float) -> float:
-    """Dollars rounded up to whole cents."""
-    return math.ceil(round(usd * 100, 6)) / 100
+def _rounded_up(usd: float) -> float:
+    """Dollars rounded up to tenths of a cent."""
+    return math.ceil(round(usd * 1_000, 6)) / 1_000
 
 
 def _delay(failure_class: FailureClass) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from muster.client.verify.stack_template import Statement
 from muster.contract.aws.session_tags import SESSION_TAGS
 from muster.contract.layout import RunLayout
+from muster.contract.names import TRAINING_LOG_GROUP, JobName
 from muster.contract.run.source_delivery import package_key, source_key
 
 SAMPLE = "verify"
@@ -20,6 +21,54 @@ OTHER = "another"
 REPLICA = "Replica"
 _TAGS = {f"aws:PrincipalTag/{tag}": (SAMPLE,) for tag in SESSION_TAGS}
 _VARIABLE = re.compile(r"\$\{(aws:[^}]+)\}")
+
+
+@dataclass(frozen=True)
+class Site:
+    """The resources of a stack that the requests of a container name."""
+
+    partition: str
+    region: str
+    account: str
+    bucket: str
+    job_prefix: str
+    role_arn: str
+    """The role of the replicas."""
+    launcher_arn: str
+    """The role of the sessions that create jobs."""
+    attempt_arn: str
+    """A function that only the workflow invokes."""
+    bus_arn: str
+    state_machine_arn: str
+
+    @property
+    def bucket_arn(self) -> str:
+        """The ARN of the stack's bucket."""
+        return f"arn:{self.partition}:s3:::{self.bucket}"
+
+    def objects(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """The ARNs of objects in the bucket."""
+        return tuple(f"{self.bucket_arn}/{key}" for key in keys)
+
+    def job(self, run: str) -> JobName:
+        """The first job of a run."""
+        return JobName(self.job_prefix, run, 0, 1)
+
+    def job_arn(self, run: str) -> str:
+        """The ARN of that job."""
+        return self._arn("sagemaker", f"training-job/{self.job(run)}")
+
+    def log_stream_arn(self, run: str) -> str:
+        """The ARN of the log stream of that job."""
+        return self._arn("logs", f"log-group:{TRAINING_LOG_GROUP}:log-stream:{self.job(run)}/algo-1-1700000000")
+
+    @property
+    def session(self) -> dict[str, tuple[str, ...]]:
+        """The condition keys of every request that a container of the run `verify` makes in the stack's account."""
+        return {**_TAGS, "aws:ResourceAccount": (self.account,)}
+
+    def _arn(self, service: str, resource: str) -> str:
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
 
 
 @dataclass(frozen=True)
@@ -35,19 +84,25 @@ class Case:
     allowed: bool
     statement: Statement | None = None
     """The statement that should allow it."""
+    absent: frozenset[str] = frozenset()
+    """Condition keys, in lower case, that such a request does not have; IAM may name them as missing."""
 
 
 def needed(statements: Iterable[Statement]) -> Iterator[Case]:
     """What the deployed template allows: each statement as a request that it should match."""
-    for statement in statements:
+    known = tuple(statements)
+    for statement in known:
         resources = tuple(_example(arn) for arn in statement.resources)
         named = (*statement.resources, json.dumps(statement.conditions))
         tags = {name: (SAMPLE,) for text in named for name in _VARIABLE.findall(text)}
         context = {**tags, **_context(statement.conditions)}
-        yield Case(statement.role, statement.role_arn, statement.actions, resources, context, True, statement)
+        # What a statement wants to be absent is not given.
+        absent = _keys(statement) - {key.lower() for key in context}
+        absent |= _foreign(known, statement.role, statement.actions)
+        yield Case(statement.role, statement.role_arn, statement.actions, resources, context, True, statement, absent)
 
 
-def replica_needs(role_arn: str, bucket_arn: str) -> Iterator[Case]:
+def replica_needs(site: Site) -> Iterator[Case]:
     """What a container cannot do without, also with a role of the deployment's own."""
     run = RunLayout(SAMPLE)
     read, write = ("s3:GetObject",), ("s3:GetObject", "s3:PutObject")
@@ -55,38 +110,80 @@ def replica_needs(role_arn: str, bucket_arn: str) -> Iterator[Case]:
     delivered = (run.document, source_key("0" * 64), package_key("0" * 64))
     requests = ((read, delivered), (write, shared), (("s3:DeleteObject",), shared[:2]))
     for actions, keys in requests:
-        yield Case(REPLICA, role_arn, actions, tuple(f"{bucket_arn}/{key}" for key in keys), _TAGS, allowed=True)
-    prefix = {**_TAGS, "s3:prefix": (run.rendezvous,)}
-    yield Case(REPLICA, role_arn, ("s3:ListBucket",), (bucket_arn,), prefix, allowed=True)
+        yield Case(REPLICA, site.role_arn, actions, site.objects(keys), site.session, allowed=True)
+    listing = {**site.session, "s3:prefix": (run.rendezvous,)}
+    yield Case(REPLICA, site.role_arn, _LIST, (site.bucket_arn,), listing, allowed=True)
 
 
-def replica_denials(role_arn: str, bucket_arn: str, *, own_role: bool) -> Iterator[Case]:
+def replica_denials(site: Site, statements: Iterable[Statement]) -> Iterator[Case]:
     """What user code must not be able to do: the control plane's objects, other runs, other services.
 
-    `own_role`: the role is the stack's, which keeps runs apart. A role that the deployment brings may do otherwise.
+    `statements` are the stack's. A role that the deployment brings has none of them, and need not keep runs apart.
     """
-    run, other = RunLayout(SAMPLE), RunLayout(OTHER)
+    known = tuple(statements)
+    run = RunLayout(SAMPLE)
     every = ("s3:DeleteObject", "s3:GetObject", "s3:PutObject")
     control = (run.plan, run.record(0), run.result, run.fence, run.page, run.queue_token, "queue/queue.json")
     written = (run.document, source_key("0" * 64), package_key("0" * 64), "inbox/x.yaml")
-
-    def denied(actions: tuple[str, ...], resources: Iterable[str]) -> Case:
-        return Case(REPLICA, role_arn, actions, tuple(resources), _TAGS, allowed=False)
-
-    yield denied(every, (f"{bucket_arn}/{key}" for key in control))
-    yield denied(("s3:DeleteObject", "s3:PutObject"), (f"{bucket_arn}/{key}" for key in written))
-    if own_role:
-        others = (f"{other.rendezvous}x", f"{other.checkpoints(0)}x", f"{other.output}x", other.document)
-        yield denied(every, (f"{bucket_arn}/{key}" for key in others))
-    yield denied(("s3:DeleteBucket", "s3:PutBucketPolicy", "s3:PutLifecycleConfiguration"), (bucket_arn,))
-    yield denied(
+    bucket = (site.bucket_arn,)
+    requests: list[_Request] = [
+        (every, site.objects(control), {}),
+        (("s3:DeleteObject", "s3:PutObject"), site.objects(written), {}),
+        (("s3:DeleteBucket", "s3:PutBucketPolicy", "s3:PutLifecycleConfiguration"), bucket, {}),
+        (("sts:AssumeRole",), (site.launcher_arn,), {}),
+        (("iam:PassRole",), (site.role_arn,), {"iam:PassedToService": ("sagemaker.amazonaws.com",)}),
+        (("iam:PutRolePolicy",), (site.role_arn,), {}),
+        (("lambda:InvokeFunction",), (site.attempt_arn,), {}),
+        (("events:PutEvents",), (site.bus_arn,), {}),
+        (("states:StartExecution",), (site.state_machine_arn,), {}),
+        # Neither has a resource level.
+        (("states:SendTaskFailure", "states:SendTaskSuccess"), ("*",), {}),
         (
-            *("iam:PassRole", "iam:PutRolePolicy", "lambda:InvokeFunction", "events:PutEvents"),
-            *("sagemaker:CreateTrainingJob", "sagemaker:StopTrainingJob"),
-            *("states:SendTaskFailure", "states:SendTaskSuccess", "states:StartExecution", "sts:AssumeRole"),
+            ("sagemaker:CreateTrainingJob", "sagemaker:StopTrainingJob"),
+            (site.job_arn(SAMPLE), site.job_arn(OTHER)),
+            {},
         ),
-        ("*",),
-    )
+    ]
+    if any(statement.role == REPLICA for statement in known):
+        requests += _between_runs(site)
+    for actions, resources, context in requests:
+        absent = _foreign(known, REPLICA, actions)
+        if actions == _LIST and "s3:prefix" not in context:
+            absent |= {"s3:prefix"}
+        given = {**site.session, **context}
+        yield Case(REPLICA, site.role_arn, actions, resources, given, allowed=False, absent=absent)
+
+
+_Request = tuple[tuple[str, ...], tuple[str, ...], dict[str, tuple[str, ...]]]
+_LIST = ("s3:ListBucket",)
+
+
+def _between_runs(site: Site) -> Iterator[_Request]:
+    """What would reach another run: its objects, their names, its logs."""
+    other = RunLayout(OTHER)
+    keys = (f"{other.rendezvous}x", f"{other.checkpoints(0)}x", f"{other.output}x", other.document)
+    yield ("s3:DeleteObject", "s3:GetObject", "s3:PutObject"), site.objects(keys), {}
+    bucket = (site.bucket_arn,)
+    yield _LIST, bucket, {}
+    for prefix in ("", "control/", other.rendezvous, other.checkpoints(0), other.output):
+        yield _LIST, bucket, {"s3:prefix": (prefix,)}
+    # The job names of a run whose name continues this one's begin like those of this run.
+    streams = (site.log_stream_arn(OTHER), site.log_stream_arn(f"{SAMPLE}-r1"))
+    yield ("logs:CreateLogStream", "logs:PutLogEvents"), streams, {}
+
+
+def _keys(statement: Statement) -> frozenset[str]:
+    """The condition keys that a statement asks for, in lower case."""
+    named = (*statement.resources, json.dumps(statement.conditions))
+    keys = [key for block in statement.conditions.values() for key in block]
+    return frozenset(key.lower() for key in [*keys, *(name for text in named for name in _VARIABLE.findall(text))])
+
+
+def _foreign(statements: Iterable[Statement], role: str, actions: Iterable[str]) -> frozenset[str]:
+    """The keys of the role's statements about other actions: no request of `actions` has them."""
+    of_role = [statement for statement in statements if statement.role == role]
+    apart = [statement for statement in of_role if not set(actions) & set(statement.actions)]
+    return frozenset().union(*map(_keys, apart))
 
 
 def _example(arn: str) -> str:

@@ -18,6 +18,7 @@ EVENT_SECONDS_MAX = 120.0
 LOG_SECONDS_MAX = 60.0
 STALE_SECONDS_MAX = 60.0
 _MANIFEST = "manifest.json"
+_NO_MANIFEST = "The settlement cannot find the replicas' manifests."
 
 Judge = Callable[[RunFacts], Check]
 
@@ -25,7 +26,11 @@ Judge = Callable[[RunFacts], Check]
 def _run(facts: RunFacts) -> Check:
     problems = [] if facts.state is RunState.SUCCEEDED else [f"{facts.run} is {facts.state}: {facts.reason}"]
     seen = f"{facts.run} succeeded after {facts.seconds / 60:.1f} minutes."
-    assumes = "SageMaker gives a job's sessions the session tags of the session that created it"
+    assumes = (
+        "SageMaker gives a job's sessions the session tags of the session that created it, and that its download of "
+        "channels, its sync of checkpoints and its upload of outputs need no listing of the bucket without a prefix "
+        "and take 403 for a missing key"
+    )
     return judged(
         "run", problems, seen, f"See why: muster status {facts.run}; muster logs {facts.run}", assumes=assumes
     )
@@ -146,6 +151,7 @@ def _status(facts: RunFacts) -> Check:
         problems.append(
             "the run has no roll-up" if late is None else f"the roll-up came {late:.0f} s after the last end"
         )
+    problems += [f"the roll-up does not have the end of rank {rank}" for rank in facts.not_rolled_up]
     seen = (
         f"`muster status` agreed with DescribeTrainingJob in {len(facts.looks)} looks, at most {stale:.0f} s behind; "
         f"the roll-up was complete {late or 0:.0f} s after the end of the last job."
@@ -180,12 +186,13 @@ def _archive(facts: RunFacts) -> Check:
     assumes = f"{_MANIFEST} is at the root of output.tar.gz, as it was in /opt/ml/output/data"
     if facts.outputs.problem:
         return unchecked("archive-members", facts.outputs.problem, assumes=assumes)
+    if facts.outputs.no_archive:
+        seen = f"output.tar.gz is no tar archive compressed with gzip: {facts.outputs.no_archive}."
+        return failed("archive-members", seen, _NO_MANIFEST, assumes=assumes)
     names = [name.removeprefix("./") for name in facts.outputs.archive]
     seen = f"output.tar.gz holds {', '.join(facts.outputs.archive)}."
     problems = [] if _MANIFEST in names else [f"output.tar.gz has no {_MANIFEST} at its root; it holds {names}"]
-    return judged(
-        "archive-members", problems, seen, "The settlement cannot find the replicas' manifests.", assumes=assumes
-    )
+    return judged("archive-members", problems, seen, _NO_MANIFEST, assumes=assumes)
 
 
 def _page(facts: RunFacts) -> Check:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from muster.client.runs.run_status import RunState
-from muster.contract.run.result import Result
+from muster.contract.run.result import ReplicaResult, Result
+from muster.contract.run.roll_up import ReplicaEntry
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,21 @@ class OutputFacts:
     """The members of rank 0's output.tar.gz."""
     problem: str = ""
     """Why the archive could not be read."""
+    no_archive: str = ""
+    """Why what was read is no archive."""
+
+
+def without_end(result: Result, entries: Mapping[int, ReplicaEntry]) -> tuple[int, ...]:
+    """The ranks of `result` whose entry in the roll-up is missing, or lacks the end of the last attempt. Pure."""
+
+    def shows_end(replica: ReplicaResult) -> bool:
+        entry = entries.get(replica.rank)
+        if entry is None or not replica.attempts:
+            return False
+        last = entry.attempts[-1]
+        return last.job == replica.attempts[-1].job and last.ended_at is not None
+
+    return tuple(replica.rank for replica in result.replicas if not shows_end(replica))
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,8 @@ class RunFacts:
     looks: tuple[Look, ...] = ()
     rolled_up_seconds: float | None = None
     """From the end of the last job to the last write of the roll-up; none where there is no roll-up."""
+    not_rolled_up: tuple[int, ...] = ()
+    """Ranks whose entry in the roll-up does not have the end of the last attempt."""
     logs: LogFacts = field(default_factory=LogFacts)
     checkpoints: tuple[str, ...] = ()
     """The names of the failing rank's checkpoints in the bucket, after the end."""

@@ -6,15 +6,16 @@ import gzip
 import io
 import tarfile
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from muster.client.errors import ClientError, WaitTimeoutError
 from muster.client.runs.run_status import RunStatus
 from muster.client.verify.asking import UncheckedError, allowed
 from muster.client.verify.own_run import FAILING_RANK, MINUTES_AT_MOST, REPORT_MARK
-from muster.client.verify.run_facts import ContainerReport, JobFacts, LogFacts, Look, OutputFacts, RunFacts
+from muster.client.verify.run_facts import ContainerReport, JobFacts, LogFacts, Look, OutputFacts, RunFacts, without_end
 from muster.client.verify.services import Account
 from muster.contract.errors import MusterError
 from muster.contract.layout import RunLayout, split_s3_uri
@@ -68,6 +69,9 @@ def gather_run(account: Account, run: Run, spec: Spec, watching: Watching) -> Ru
     seconds = time.monotonic() - began
     result = run.result()
     jobs = {job.name: job for job in _jobs(account, result)}
+    not_rolled_up = _until(
+        lambda: without_end(result, account.cloud.roll_ups.of_run(run.name)), lambda ranks: not ranks, watching
+    )
     return RunFacts(
         run=run.name,
         prefix=prefix,
@@ -78,6 +82,7 @@ def gather_run(account: Account, run: Run, spec: Spec, watching: Watching) -> Ru
         jobs=jobs,
         looks=tuple(looks),
         rolled_up_seconds=_rolled_up(account, run.name, jobs.values()),
+        not_rolled_up=not_rolled_up,
         logs=_logs(account, run.name, watching),
         checkpoints=_checkpoints(account, run.name),
         outputs=_outputs(account, run, result, watching),
@@ -116,6 +121,7 @@ def _rolled_up(account: Account, run: str, jobs: Iterable[JobFacts]) -> float | 
     prefix = RunLayout(run).roll_up
     written = max((item.at for item in account.cloud.objects.items_after(prefix, prefix)), default=None)
     ended = max((job.ended_at for job in jobs if job.ended_at is not None), default=None)
+    # S3 shows whole seconds. That the last write has every end is seen in `without_end`.
     return None if written is None or ended is None else max(0.0, (written - ended).total_seconds())
 
 
@@ -152,23 +158,40 @@ def _outputs(account: Account, run: Run, result: Result, watching: Watching) -> 
     page = _until(lambda: run.status().page, lambda found: found is not None, watching)
     uris = [uri for replica in result.replicas for uri in (replica.artifacts, replica.checkpoint_uri) if uri]
     artifacts = {uri: account.cloud.objects.find(split_s3_uri(uri)[1]) is not None for uri in uris}
-    members: tuple[str, ...] = ()
-    problem = ""
+    found = OutputFacts(page, len(run.report()), artifacts)
     try:
-        members = _members(account, result)
+        body = _archive(account, result)
     except (UncheckedError, ClientError) as error:
-        problem = str(error)
-    return OutputFacts(page, len(run.report()), artifacts, members, problem)
+        return replace(found, problem=str(error))
+    try:
+        return replace(found, archive=archive_members(body))
+    except ArchiveError as error:
+        return replace(found, no_archive=str(error))
 
 
-def _members(account: Account, result: Result) -> tuple[str, ...]:
-    """The names in the output.tar.gz of rank 0's last job."""
+class ArchiveError(MusterError):
+    """An object is not an archive as SageMaker is assumed to write it."""
+
+
+def archive_members(body: bytes) -> tuple[str, ...]:
+    """The names in a tar archive that is compressed with gzip.
+
+    Raises:
+        ArchiveError: `body` is something else.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(body))) as archive:
+            return tuple(archive.getnames())
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise ArchiveError(str(error)) from error
+
+
+def _archive(account: Account, result: Result) -> bytes:
+    """The output.tar.gz of rank 0's last job."""
     bucket = account.cloud.stack.bucket
     key = f"{RunLayout(result.run).output}{result.replicas[0].attempts[-1].job}/output/output.tar.gz"
     with allowed("s3:GetObject", f"arn:*:s3:::{bucket}/output/*"):
-        body = account.s3.get_object(Bucket=bucket, Key=key)["Body"].read(_ARCHIVE_BYTES_MAX)
-    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(body))) as archive:
-        return tuple(archive.getnames())
+        return account.s3.get_object(Bucket=bucket, Key=key)["Body"].read(_ARCHIVE_BYTES_MAX)
 
 
 def _until(look: Callable[[], _Seen], done: Callable[[_Seen], bool], watching: Watching) -> _Seen:

@@ -18,7 +18,7 @@ _ARNS = {
     "AWS::S3::Bucket": "arn:{Partition}:s3:::{}",
     "AWS::SQS::Queue": "arn:{Partition}:sqs:{Region}:{AccountId}:{}",
 }
-_LOGICAL = re.compile(r"^(?P<words>.+?)(?:HandlerRole|Role)?[0-9A-F]{8}$")
+_LOGICAL = re.compile(r"^(?P<words>.+?)(?:HandlerRole|HandlerFunction|Role)?[0-9A-F]{8}$")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class StackTemplate:
             if resource["Type"] == kind and logical in self._names:
                 properties = self._resolved(resource.get("Properties", {}))
                 yield logical, self._names[logical], properties
+
+    def arns(self, kind: str) -> dict[str, str]:
+        """The ARNs of every resource of a type, by short name."""
+        found = {short_name(logical): self._arn(logical) for logical, _, _ in self.of_type(kind)}
+        return {name: arn for name, arn in found.items() if arn is not None}
 
     def statements(self) -> Iterator[Statement]:
         """Every statement that allows something to a role of the stack."""
@@ -136,7 +141,7 @@ class StackTemplate:
 
 
 def short_name(logical: str) -> str:
-    """The words of a role's logical id: `Attempt` of `AttemptHandlerRole0172EDA3`."""
+    """The words of a logical id: `Attempt` of the function `AttemptHandlerFunction61DEF703` and of its role."""
     found = _LOGICAL.match(logical)
     return found["words"] if found else logical
 

@@ -13,6 +13,19 @@ from muster.client.verify.verification import Check, unchecked
 _Facts = TypeVar("_Facts")
 
 
+def with_clean_up(checks: Iterator[Check], clean_up: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """`checks`, then those of `clean_up`, also where making the former raises an error, which is raised again.
+
+    An interruption is left to the caller, who is asked nothing after it.
+    """
+    try:
+        yield from checks
+    except Exception:
+        yield from clean_up()
+        raise
+    yield from clean_up()
+
+
 @dataclass(frozen=True)
 class Topic(Generic[_Facts]):
     """`judge` is pure; `gather` calls AWS. `names` are those of the checks, where none of them can be made."""

@@ -31,7 +31,7 @@ from muster.client.verify.own_run import FAILING_RANK, INSTANCE_TYPE, own_spec, 
 from muster.client.verify.run_facts import RunFacts
 from muster.client.verify.run_gathering import Watching, gather_run
 from muster.client.verify.services import Account
-from muster.client.verify.topic import Topic
+from muster.client.verify.topic import Topic, with_clean_up
 from muster.client.verify.verification import Check, Promise, Verification
 from muster.contract import timestamps
 from muster.contract.errors import SpecError
@@ -185,8 +185,12 @@ class Verifier:
             gather = partial(account_checks.gather_image, account, image)
             topic = Topic("Looking for the image", (account_checks.IMAGE,), gather, account_checks.judge_image)
             yield from _of(topic, announce)
-        announce(f"Running {self.run_name}: two replicas, of which one fails once on purpose")
         self._launched = True
+        yield from with_clean_up(self._run_checks(announce), partial(self.clean_up, announce))
+
+    def _run_checks(self, announce: Announce) -> Iterator[Check]:
+        account = self._account
+        announce(f"Running {self.run_name}: two replicas, of which one fails once on purpose")
         facts = self._gather_run()
         yield from run_checks.judge_run(facts)
         if facts.jobs:
@@ -196,7 +200,6 @@ class Verifier:
             yield from _of(rates, announce)
             execution = account.cloud.stack.execution_arn(self.run_name)
             yield from account_checks.judge_console(execution, facts.prefix)
-        yield from self.clean_up(announce)
 
     def _gather_bucket(self) -> bucket_checks.BucketFacts:
         facts = bucket_checks.gather_bucket(self._account)

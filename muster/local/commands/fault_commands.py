@@ -133,7 +133,8 @@ def _parameters(model: type[FaultBase], arguments: tuple[str, ...]) -> Iterator[
         yield _parameter(name, fields[name], typer.Argument(help=fields[name].description), Parameter.empty)
     # The options of the model itself first, then those of every fault.
     for name in sorted(fields.keys() - {*arguments, "kind"}, key=lambda name: (name == "count", [*fields].index(name))):
-        yield _parameter(name, fields[name], _option(fields[name]), fields[name].default)
+        default = Parameter.empty if fields[name].is_required() else fields[name].default
+        yield _parameter(name, fields[name], _option(fields[name]), default)
     yield Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
     yield Parameter("state", Parameter.KEYWORD_ONLY, default=DEFAULT, annotation=StateOption)
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, NotRequired, TypedDict
 
 from ministack.core import iam_actions, lambda_runtime, responses
-from ministack.services import cloudwatch_logs, eventbridge, iam, lambda_svc, s3, scheduler, sns, stepfunctions
+from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, scheduler, sns, stepfunctions
 
 from muster.local.ministack import (
     arn_checks,
@@ -77,7 +77,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
-    iam._IAM_HANDLERS["SimulatePrincipalPolicy"] = policy_simulation.simulate
+    policy_simulation.install()
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
 
 

@@ -3,22 +3,68 @@
 MiniStack's own simulation looks at the first resource only, ignores the context entries and the permissions boundary,
 and evaluates every request as if it came over plain HTTP. This one covers a role or a user: its policies and its
 boundary. Resource policies, session policies and the policies of an organization are left out.
+
+As on AWS, a condition key has the value that the request gives it, or none: the simulation knows no caller, no
+connection and no account of a bucket. Keys that were needed and not given are reported. AWS refuses actions that need
+different information in one call and does not publish which; here those of different services do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from itertools import chain
 from xml.sax.saxutils import escape
 
 from ministack.core import iam_evaluator, responses
 from ministack.services import iam
 
 _DECISIONS = {"Allow": "allowed", "Deny": "explicitDeny"}
+# The top-level decision about several resources is the most restrictive one.
+_STRICTEST = ("explicitDeny", "implicitDeny", "allowed")
 _Request = Mapping[str, list[str] | str]
+_Resolve = Callable[[str, iam_evaluator.EvalContext], object]
+
+
+@dataclass
+class _Simulated(iam_evaluator.EvalContext):  # type: ignore[misc]  # MiniStack has no types
+    """A request that was never made: only the keys of `service_context` have a value."""
+
+    missing: dict[str, None] = field(default_factory=dict)
+    """Keys that a policy asked for and that were not given."""
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What was decided about one action on one resource."""
+
+    resource: str
+    decision: str
+    missing: tuple[str, ...]
+
+
+def install() -> None:
+    """Let MiniStack answer SimulatePrincipalPolicy with `simulate`."""
+    iam_evaluator._resolve_condition_key = _given_only(iam_evaluator._resolve_condition_key)
+    iam._IAM_HANDLERS["SimulatePrincipalPolicy"] = simulate
+
+
+def _given_only(resolve: _Resolve) -> _Resolve:
+    @wraps(resolve)
+    def value(key: str, context: iam_evaluator.EvalContext) -> object:
+        if not isinstance(context, _Simulated):
+            return resolve(key, context)
+        found: object = context.service_context.get(key.lower())
+        if found is None:
+            context.missing[key] = None
+        return found
+
+    return value
 
 
 def simulate(request: _Request) -> tuple[int, dict[str, str], bytes]:
-    """The answer to SimulatePrincipalPolicy: one result for each action on each resource."""
+    """The answer to SimulatePrincipalPolicy: one result for each action, with a result for each resource in it."""
     arn = _one(request, "PolicySourceArn")
     fields = arn.split(":", 5)
     account = responses.get_account_id()
@@ -30,42 +76,60 @@ def simulate(request: _Request) -> tuple[int, dict[str, str], bytes]:
             404, "NoSuchEntity", f"The principal {arn} cannot be found.", ns="iam"
         )
         return missing
+    actions = list(_members(request, "ActionNames.member"))
+    if len({action.partition(":")[0] for action in actions}) > 1:
+        text = f"Invalid Input Actions: [{','.join(actions)}] require different authorization information."
+        refused: tuple[int, dict[str, str], bytes] = iam._error(400, "InvalidInput", text, ns="iam")
+        return refused
     gather = iam_evaluator._gather_role_policies if kind == "role" else iam_evaluator._gather_user_policies
     limits = iam_evaluator._permissions_boundary(store, name, account)
-    context = dict(_context(request))
-    results = []
-    for action in _members(request, "ActionNames.member"):
-        for resource in list(_members(request, "ResourceArns.member")) or ["*"]:
-            found = iam_evaluator.EvalContext(
-                principal_arn=arn,
-                principal_type="AssumedRole" if kind == "role" else "User",
-                principal_account=account,
-                action=action,
-                resource_arn=resource,
-                region=responses.get_region(),
-                source_ip="127.0.0.1",
-                secure_transport=True,
-                service_context=context,
-                principal_keys={key: value for key, value in context.items() if key.startswith("aws:principaltag/")},
-            )
-            decision = iam_evaluator.evaluate(found, gather(name, account), *limits).decision
-            results.append(_result(action, resource, _DECISIONS.get(decision, "implicitDeny")))
+    given = dict(_context(request))
+
+    def decided(action: str, resource: str) -> _Result:
+        context = _Simulated(
+            principal_arn=arn,
+            principal_type="AssumedRole" if kind == "role" else "User",
+            principal_account=account,
+            action=action,
+            resource_arn=resource,
+            region=responses.get_region(),
+            service_context=given,
+        )
+        decision = iam_evaluator.evaluate(context, gather(name, account), *limits).decision
+        return _Result(resource, _DECISIONS.get(decision, "implicitDeny"), tuple(context.missing))
+
+    resources = list(_members(request, "ResourceArns.member")) or ["*"]
+    members = "".join(_member(action, [decided(action, resource) for resource in resources]) for action in actions)
     answer: tuple[int, dict[str, str], bytes] = iam._xml(
         200,
         "SimulatePrincipalPolicyResponse",
-        f"<SimulatePrincipalPolicyResult><EvaluationResults>{''.join(results)}</EvaluationResults>"
+        f"<SimulatePrincipalPolicyResult><EvaluationResults>{members}</EvaluationResults>"
         "<IsTruncated>false</IsTruncated></SimulatePrincipalPolicyResult>",
         ns="iam",
     )
     return answer
 
 
-def _result(action: str, resource: str, decision: str) -> str:
-    return (
-        f"<member><EvalActionName>{escape(action)}</EvalActionName>"
-        f"<EvalResourceName>{escape(resource)}</EvalResourceName><EvalDecision>{decision}</EvalDecision>"
-        "<MatchedStatements></MatchedStatements><MissingContextValues></MissingContextValues></member>"
+def _member(action: str, results: list[_Result]) -> str:
+    """One EvaluationResult. Where resources were named, its own resource is a pattern and its decision an aggregate."""
+    decision = min((result.decision for result in results), key=_STRICTEST.index)
+    named = [result for result in results if result.resource != "*"]
+    missing = () if named else tuple(dict.fromkeys(chain.from_iterable(result.missing for result in results)))
+    specific = "".join(
+        f"<member><EvalResourceName>{escape(result.resource)}</EvalResourceName>"
+        f"<EvalResourceDecision>{result.decision}</EvalResourceDecision>"
+        f"<MatchedStatements></MatchedStatements>{_missing(result.missing)}</member>"
+        for result in named
     )
+    return (
+        f"<member><EvalActionName>{escape(action)}</EvalActionName><EvalResourceName>*</EvalResourceName>"
+        f"<EvalDecision>{decision}</EvalDecision><MatchedStatements></MatchedStatements>{_missing(missing)}"
+        f"<ResourceSpecificResults>{specific}</ResourceSpecificResults></member>"
+    )
+
+
+def _missing(keys: tuple[str, ...]) -> str:
+    return f"<MissingContextValues>{''.join(f'<member>{escape(key)}</member>' for key in keys)}</MissingContextValues>"
 
 
 def _context(request: _Request) -> Iterator[tuple[str, str | list[str]]]:

@@ -10,8 +10,11 @@ from typing import Any
 import boto3
 import pytest
 
+from muster.client.aws.cloud import Cloud
 from muster.client.aws.price_list import PricesUnknownError, listed_prices
 from muster.client.errors import DeniedError, UnreachableError
+from muster.client.launch.dry_run import DeploymentContext
+from muster.contract.spec.spec_reader import parse_spec
 from tests.support.serving import serving
 
 
@@ -99,6 +102,44 @@ def test_accounts_of_another_partition_ask_for_no_prices(price_list: PriceList, 
     with pytest.raises(PricesUnknownError, match=f"accounts of {partition} cannot ask for prices in dollars"):
         listed_prices(boto3.Session(), region, ["ml.g5.xlarge"])
     assert price_list.asked == []
+
+
+class StackDescription(BaseHTTPRequestHandler):
+    """Answers DescribeStacks with a stack that has the three outputs that every stack of Muster has."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        values = {
+            "StateMachineArn": "arn:aws:states:us-west-2:123456789012:stateMachine:Runs",
+            "BucketName": "the-bucket",
+            "JobPrefix": "muster",
+        }
+        outputs = "".join(
+            f"<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>"
+            for key, value in values.items()
+        )
+        body = (
+            "<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Muster</StackName>"
+            f"<Outputs>{outputs}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_plan_has_the_prices_of_the_region_in_which_the_stack_was_found(
+    price_list: PriceList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = HTTPServer(("127.0.0.1", 0), StackDescription)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDFORMATION", f"http://127.0.0.1:{server.server_address[1]}")
+    spec = parse_spec({"replicas": 1, "entrypoint": ["true"], "image": "i:1", "instance_type": "ml.g5.xlarge"})
+    with serving(server):
+        found = DeploymentContext.of(Cloud(None, boto3.Session(region_name="us-west-2")), spec)
+    assert (found.prices.region, found.prices.usd_per_hour) == ("us-west-2", {"ml.g5.xlarge": 1.408})
 
 
 def test_no_way_to_the_api_is_an_error_of_its_own(price_list: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:

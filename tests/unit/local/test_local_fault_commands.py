@@ -30,6 +30,12 @@ def test_every_fault_is_a_command_and_every_field_a_parameter() -> None:
         assert parameters == (models[kind].model_fields.keys() - {"kind"}) | COMMON, kind
 
 
+def test_an_option_without_a_default_is_required() -> None:
+    outcome = CliRunner().invoke(app, ["small-volume", "job"])
+    assert outcome.exit_code == 2
+    assert "Missing option '--gigabyte-bytes'" in outcome.output
+
+
 def test_a_value_out_of_range_is_a_usage_error_before_any_cloud_is_asked() -> None:
     for line in ("crash job --exit-code 256", "slow-start job --seconds 0", "event mangle job", "crash job --count 0"):
         outcome = CliRunner().invoke(app, line.split())

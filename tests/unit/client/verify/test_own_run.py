@@ -14,10 +14,13 @@ from muster.contract.errors import SpecError
 def test_the_run_costs_less_than_ten_cents_and_says_what_of() -> None:
     found = promise(dry_run(own_spec("v", INSTANCE_TYPE, None)))
     hourly = SHIPPED_PRICES.usd_per_hour[INSTANCE_TYPE]
-    assert found.usd == pytest.approx(4 * MAX_RUNTIME_SECONDS / 3600 * hourly + 0.005)
+    # To the time limit, 120 s from SIGTERM to SIGKILL, 60 s to upload.
+    assert found.usd == pytest.approx(4 * (MAX_RUNTIME_SECONDS + 120 + 60) / 3600 * hourly + 0.005)
     assert found.usd < 0.10
     line = promise_line(found)
-    assert line.startswith("The run costs at most $0.09: 4 training jobs of at most 11 minutes each on ml.m5.large at")
+    assert line.startswith(
+        "The run costs at most $0.097: 4 training jobs of at most 9 minutes each, and 3 minutes to stop"
+    )
     assert "about 10 minutes" in line
 
 

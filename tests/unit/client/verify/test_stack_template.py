@@ -1,4 +1,4 @@
-"""A deployed template with resolved references, and the requests that IAM simulates for its roles."""
+"""A deployed template with resolved references."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.client.verify.permission_cases import needed, replica_denials
-from muster.client.verify.stack_template import StackTemplate, Statement, short_name
+from muster.client.verify.stack_template import StackTemplate, short_name
 
 PLACE = {"Partition": "aws-us-gov", "Region": "us-gov-west-1", "AccountId": "123456789012"}
 ROLE_ARN = "arn:aws-us-gov:iam::123456789012:role/Muster-Attempt-1"
@@ -74,43 +73,16 @@ def test_a_role_has_the_statements_of_its_own_and_of_other_policies() -> None:
     ]
 
 
-def test_a_role_is_named_by_the_words_of_its_logical_id() -> None:
-    names = ("AttemptHandlerRole0172EDA3", "ReplicaRoleFF8742CD", "TimerScheduler355DA6F1", "Own")
-    assert [short_name(name) for name in names] == ["Attempt", "Replica", "TimerScheduler", "Own"]
-
-
-def statement(*resources: str, **conditions: Any) -> Statement:
-    return Statement("Replica", ROLE_ARN, ("s3:GetObject",), resources, conditions)
-
-
-def test_a_statement_becomes_a_request_that_it_matches() -> None:
-    arn = "arn:aws:s3:::b/rendezvous/${aws:PrincipalTag/MusterLineage}/*"
-    [case] = needed(
-        [
-            statement(
-                arn,
-                "arn:aws:ecr:eu-west-1:*:repository/*",
-                StringLike={"s3:prefix": ["${aws:PrincipalTag/MusterRun}/*", "y"]},
-            )
-        ]
+def test_a_resource_is_named_by_the_words_of_its_logical_id() -> None:
+    names = (
+        "AttemptHandlerRole0172EDA3",
+        "AttemptHandlerFunction61DEF703",
+        "ReplicaRoleFF8742CD",
+        "TimerScheduler355DA6F1",
+        "Own",
     )
-    assert case.resources == (
-        "arn:aws:s3:::b/rendezvous/verify/verify",
-        "arn:aws:ecr:eu-west-1:000000000000:repository/verify",
-    )
-    tags = {f"aws:PrincipalTag/{tag}": ("verify",) for tag in ("MusterLineage", "MusterRun")}
-    assert case.context == {**tags, "s3:prefix": ("verify/verify",)}
+    assert [short_name(name) for name in names] == ["Attempt", "Attempt", "Replica", "TimerScheduler", "Own"]
 
 
-def test_a_replica_is_denied_another_runs_objects_where_the_role_is_the_stacks() -> None:
-    own, brought = (
-        {arn for case in replica_denials(ROLE_ARN, "arn:aws:s3:::b", own_role=own_role) for arn in case.resources}
-        for own_role in (True, False)
-    )
-    assert "arn:aws:s3:::b/control/verify/plan.json" in own & brought
-    assert own - brought == {
-        "arn:aws:s3:::b/checkpoints/another/r0/x",
-        "arn:aws:s3:::b/output/another/x",
-        "arn:aws:s3:::b/rendezvous/another/x",
-        "arn:aws:s3:::b/runs/another/document.json",
-    }
+def test_the_arns_of_a_type_are_found_by_name() -> None:
+    assert template().arns("AWS::IAM::Role") == {"Attempt": ROLE_ARN}
