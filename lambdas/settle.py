@@ -28,7 +28,7 @@ def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     request = read_event(SettleRequest, event)
     logger.append_keys(run_id=request.run)
     run = _plane.runs.require(request.run)
-    finished = finish_run(_plane, run, _plane.allow(time_left(context)))
+    finished = finish_run(_plane, run, time_left(context))
     result = finished.result
     logger.info(
         "settled",

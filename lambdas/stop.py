@@ -14,15 +14,15 @@ _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "even
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     """Fence the run and stop its jobs; after the execution's end also verify that they have ended, and settle."""
-    budget = _plane.allow(time_left(context))
     if "detail" in event:
         ended = read_event(ExecutionEnded, event["detail"])
         logger.append_keys(run_id=ended.run)
-        cleared = clear_up(_plane, _plane.runs.find(ended.run), ended, budget)
+        cleared = clear_up(_plane, _plane.runs.find(ended.run), ended, time_left(context))
         logger.info("cleared up" if cleared else "not a run of this stack", extra={"status": ended.status})
         return {"stop": "verified" if cleared else "nothing to stop"}
     request = read_event(StopRequest, event)
     logger.append_keys(run_id=request.run)
+    _plane.allow(time_left(context))
     stop_run(_plane, request)
     logger.info("stopping", extra={"reason": request.reason})
     count("RunStopping")

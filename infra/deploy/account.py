@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError as AwsError
@@ -17,6 +18,8 @@ from infra.settings.stack_settings import SETTINGS_METADATA
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.error_translation import error_code, translated
 from muster.contract.aws.partitions import dns_suffix
+from muster.contract.names import JobName
+from muster.contract.run.orphans import ActiveJob
 
 if TYPE_CHECKING:
     import boto3
@@ -30,13 +33,15 @@ _GONE = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
 class DeployedStack:
     """A stack as it is deployed.
 
-    `settings` are those that its template carries; None if a version made it that recorded none.
+    `settings` are those that its template carries; None if a version made it that recorded none. `changed_at` is when
+    it was created or last changed.
     """
 
     name: str
     status: str
     outputs: Mapping[str, str]
     template: Mapping[str, Any] = field(default_factory=dict)
+    changed_at: datetime | None = None
 
     @property
     def settings(self) -> Tables | None:
@@ -95,7 +100,9 @@ class Account:
             body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
         outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", [])}
         # botocore parses the body; a template that is not JSON is not ours.
-        return DeployedStack(name, found["StackStatus"], outputs, body if isinstance(body, dict) else _json(body))
+        template = body if isinstance(body, dict) else _json(body)
+        changed_at = found.get("LastUpdatedTime", found["CreationTime"])
+        return DeployedStack(name, found["StackStatus"], outputs, template, changed_at)
 
     def job_prefixes(self) -> dict[str, str]:
         """The job prefix of each of the account's stacks in the region that has one, by the stack's name."""
@@ -119,6 +126,23 @@ class Account:
             pages = self.client("stepfunctions").get_paginator("list_executions")
             found = pages.paginate(stateMachineArn=machine, statusFilter="RUNNING")
             return [item["name"] for page in found for item in page["executions"]]
+
+    def active_jobs(self, prefix: str, *statuses: str) -> Iterator[ActiveJob]:
+        """The training jobs in `statuses` whose names Muster could make under the job prefix `prefix`."""
+        for status in statuses:
+            with translated():
+                pages = self.client("sagemaker").get_paginator("list_training_jobs")
+                for page in pages.paginate(NameContains=f"{prefix}-", StatusEquals=status):
+                    for item in page["TrainingJobSummaries"]:
+                        name = JobName.parse(item["TrainingJobName"], prefix)
+                        if name is not None:
+                            yield ActiveJob(name, item["TrainingJobArn"], item["CreationTime"])
+
+    def job_tags(self, arn: str) -> dict[str, str]:
+        """The tags of a training job."""
+        with translated():
+            pages = self.client("sagemaker").get_paginator("list_tags").paginate(ResourceArn=arn)
+            return {item["Key"]: item["Value"] for page in pages for item in page["Tags"]}
 
     def bucket(self, name: str, place: Place) -> BucketState | None:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""
@@ -146,6 +170,18 @@ class Account:
         """The policy of a KMS key."""
         with translated():
             return _json(self.client("kms").get_key_policy(KeyId=key_arn, PolicyName="default")["Policy"])
+
+    def role_trust(self, arn: str) -> Mapping[str, Any] | None:
+        """The trust policy of a role of this account; None if there is no such role."""
+        with translated():
+            try:
+                found = self.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
+            except AwsError as error:
+                if error_code(error) == "NoSuchEntity":
+                    return None
+                raise
+        policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
+        return policy if isinstance(policy, dict) else _json(policy)
 
     def bucket_policy(self, name: str) -> Mapping[str, Any]:
         """The policy of a bucket; empty if it has none."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import muster
 from infra.deploy.account import Account, DeployedStack
-from infra.deploy.cdk_tools import ROOT
+from infra.deploy.cdk_tools import ROOT, DeployError
 from infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
 from infra.deploy.deployment import Assembly, check_endpoint
 from infra.deploy.place import Place
 from infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from infra.deploy.resource_changes import resource_changes
-from infra.deploy.settings_changes import Merged, merge, shown, values
+from infra.deploy.settings_changes import Merged, merge, shown, values, version_change
 from infra.settings.completed_file import completed
 from infra.settings.settings_file import (
     SETTINGS_FILE,
@@ -77,29 +80,54 @@ def deploy(
     if target is Platform.LOCAL:
         merged.tables.setdefault("replicas", {}).setdefault("image", LOCAL_IMAGE)
     new = parse_settings(merged.tables, target, file.text, file.name)
-    work = _Work(account, place, deployed, new, merged, as_json)
+    work = Work(account, place, deployed, new, merged, as_json)
     if as_json and not (yes or diff):
         message = "--json asks nothing: add --yes to deploy, or --diff to see what would change"
         raise UsageError(message)
     work.check_place()
-    assembly = Assembly(
-        environment, target=target, settings=new, outputs=work.folder / "outputs.json", log=work.folder / "cdk.log"
-    )
-    with busy("synthesizing the stack"):
-        assembly.write()
-    bucket = work.check_bucket(assembly)
-    changes = resource_changes({} if deployed is None else deployed.template, assembly.template)
-    work.show(changes, bucket)
-    if diff:
-        work.answer(changes, bucket, {})
-        return
-    if not (yes or target is Platform.LOCAL):
-        _ask()
-    with busy("deploying; this takes some minutes on AWS"):
-        if not account.is_bootstrapped():
-            assembly.bootstrap(f"aws://{place.account}/{place.region}")
-        outputs = assembly.deploy()
+    log = work.folder / ("diff.log" if diff else "cdk.log")
+    with call_folder(work.folder) as call:
+        assembly = Assembly(environment, target=target, settings=new, outputs=call / "outputs.json", log=log)
+        with busy("synthesizing the stack"):
+            assembly.write()
+        bucket = work.check_bucket(assembly)
+        changes = resource_changes({} if deployed is None else deployed.template, assembly.template)
+        work.show(changes, bucket)
+        if diff:
+            work.answer(changes, bucket, {})
+            return
+        if not (yes or target is Platform.LOCAL):
+            _ask()
+        with busy("preparing the account"):
+            if not account.is_bootstrapped():
+                assembly.bootstrap(f"aws://{place.account}/{place.region}")
+            check_unchanged(new.stack.name, deployed, account.stack(new.stack.name))
+        work.check_place()  # a run may have started since
+        with busy("deploying; this takes some minutes on AWS"):
+            outputs = assembly.deploy()
     work.answer(changes, bucket, outputs)
+
+
+@contextmanager
+def call_folder(parent: Path) -> Iterator[Path]:
+    """A folder for one call alone: it deploys what it has shown, whatever other calls do in the same clone."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix="call-") as name:
+        yield Path(name)
+
+
+def check_unchanged(name: str, read: DeployedStack | None, now: DeployedStack | None) -> None:
+    """Check that the stack is as it was read: this deployment would undo a change by another without showing it.
+
+    Raises:
+        DeployError: another deployment has changed it.
+    """
+    if read != now:
+        message = (
+            f"Another deployment has changed the stack {name} since this one read it. Nothing was changed; run the "
+            "command again to see what it would change now."
+        )
+        raise DeployError(message)
 
 
 def environment_for(stack: StackOptions) -> dict[str, str]:
@@ -168,7 +196,7 @@ def _ask() -> None:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """One call of the command, from the merged settings to its answer."""
 
     account: Account
@@ -184,13 +212,16 @@ class _Work:
         place = f"{self.place.account}-{self.place.region}"
         return ROOT / "build" / "deploy" / place / self.settings.stack.name
 
+    @property
+    def _preflight(self) -> Preflight:
+        return Preflight(self.account, self.place, self.settings, self.deployed)
+
     def check_place(self) -> None:
         """Refuse what cannot be deployed here, before the stack is synthesized."""
-        preflight = Preflight(self.account, self.place, self.settings, self.deployed)
         with busy("checking the account"):
-            problems = preflight.problems()
+            problems = self._preflight.problems()
             if self.deployed is None:
-                problems += preflight.missing_services()
+                problems += self._preflight.missing_services()
         self._refuse(problems)
 
     def check_bucket(self, assembly: Assembly) -> BucketCheck:
@@ -218,9 +249,16 @@ class _Work:
         name, place = self.settings.stack.name, self.place
         verb = "New stack" if self.deployed is None else "Stack"
         yield f"{verb} {name} in {place.region}, account {place.account}."
-        if self.deployed is not None and self.deployed.settings is None:
-            yield "It was deployed by a version that recorded no settings: what the file leaves out gets its default."
+        if self.deployed is not None:
+            if self.deployed.settings is None:
+                yield "A version that recorded no settings deployed it: what the file leaves out gets its default."
+            line = version_change(self.deployed.outputs.get("Version"), muster.__version__)
+            yield from [] if line is None else [line]
         yield from self._setting_lines()
+        if self.deployed is not None and (replacement := self._preflight.new_bucket) is not None:
+            old = self.deployed.outputs["BucketName"]
+            yield f"WARNING: the bucket {old} is replaced by {replacement}."
+            yield "         The old bucket stays, and commands no longer find the runs in it."
         yield f"Resources: {_summary(changes)}"
         if self.deployed is not None:  # of a new stack, all are created
             yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])

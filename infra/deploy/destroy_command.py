@@ -13,17 +13,18 @@ from infra.deploy.account import Account
 from infra.deploy.deploy_answers import Destruction as DestructionAnswer
 from infra.deploy.deploy_command import environment_for
 from infra.deploy.deployment import check_endpoint
-from infra.deploy.destruction import Destruction
-from infra.deploy.place import Place
+from infra.deploy.destruction import Destruction, Unfinished
 from infra.settings.stack_settings import DEFAULT_STACK, Platform
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text
 from muster.client.errors import ForeignStackError, InputError, StackNotFoundError, UsageError
 from muster.client.sdk import Muster
+from muster.contract.errors import ConfigurationError, MusterError
 
 _SETTLE_SECONDS = 1_800.0  # SageMaker gives a job two minutes; a run of thousands is stopped at SageMaker's rate
 _POLL_SECONDS = 2.0
+_LOOKS_MAX = 5  # how often runs that start meanwhile are stopped, too, before the command gives up
 
 
 class RunsRunningError(InputError):
@@ -47,6 +48,17 @@ class DataConfirmationError(InputError):
             else f"the stack did not make the bucket {bucket}: delete it yourself if nothing else needs it"
         )
         super().__init__(f"--delete-data: found {found!r}; {reason}. Nothing was deleted.")
+
+
+class BucketLeftError(ConfigurationError):
+    """The stack is deleted, and its bucket is not, or not all of it."""
+
+    def __init__(self, bucket: str, region: str, profile: str | None, reason: str) -> None:
+        options = f"--region {region}{'' if profile is None else f' --profile {profile}'}"
+        super().__init__(
+            f"The stack is deleted, but its bucket {bucket} is not: {reason}. To delete the bucket with everything in "
+            f"it: aws s3 rb s3://{bucket} --force {options}"
+        )
 
 
 @grouped
@@ -74,33 +86,34 @@ def destroy(
     for output in ("BucketName", "JobPrefix", "StateMachineArn"):
         if output not in deployed.outputs:
             raise ForeignStackError(name, output)
-    work = Destruction(account, deployed)
+    work = Destruction(account, deployed, place)
     if delete_data is not None and (delete_data != work.bucket or not deployed.makes_its_bucket):
         raise DataConfirmationError(delete_data, work.bucket, made=deployed.makes_its_bucket)
-    running = account.running_runs(deployed.outputs["StateMachineArn"])
-    unfinished = sorted({*running, *work.running_jobs()})
-    if unfinished and not stop_runs:
-        raise RunsRunningError(name, unfinished)
+    unfinished = work.unfinished()
+    if unfinished.blocking and not stop_runs:
+        raise RunsRunningError(name, unfinished.blocking)
     if not as_json:
-        print_lines(_announcement(work, place, running, delete_data))
+        print_lines(_announcement(work, unfinished, delete_data))
     if not yes:
         _ask(name, as_json=as_json)
-    if unfinished:
+    stopped = list(unfinished.runs)
+    stack_runs = Muster(name, profile=stack.profile, region=place.region)
+    if unfinished.blocking:
         with busy("stopping the runs"):
-            _stop(work, Muster(name, profile=stack.profile, region=place.region), running)
+            stop(work, stack_runs, unfinished)
     with busy("deleting the stack"):
-        work.delete_timers()
+        stopped += quieten(work, stack_runs if stop_runs else None)
         work.delete_stack()
     if delete_data is not None:
         with busy("deleting the bucket"):
-            work.delete_bucket()
+            delete_bucket(work, stack.profile)
     kept = None if delete_data is not None else work.bucket
     if as_json:
         print_answer(
             DestructionAnswer(
                 stack=name,
                 region=place.region,
-                stopped_runs=tuple(running),
+                stopped_runs=tuple(stopped),
                 resources=sum(work.kinds.values()),
                 kept_bucket=kept,
             )
@@ -109,12 +122,14 @@ def destroy(
         print_lines(_outcome(name, kept))
 
 
-def _announcement(work: Destruction, place: Place, running: Sequence[str], delete_data: str | None) -> Iterator[str]:
-    yield f"Stack {work.stack.name} in {place.region}, account {place.account}."
+def _announcement(work: Destruction, unfinished: Unfinished, delete_data: str | None) -> Iterator[str]:
+    yield f"Stack {work.stack.name} in {work.place.region}, account {work.place.account}."
     kinds = ", ".join(f"{count} {kind.removeprefix('AWS::')}" for kind, count in sorted(work.kinds.items()))
     yield f"Deleted: {kinds}, and the timers of its runs"
-    if running:
-        yield f"Stopped first: {', '.join(running)}"
+    if unfinished.blocking:
+        yield f"Stopped first: {', '.join(unfinished.blocking)}"
+    if unfinished.foreign:
+        yield f"Left alone: {', '.join(unfinished.foreign)}, training jobs that Muster did not create"
     if delete_data is not None:
         yield f"Deleted as well: the bucket {work.bucket} with everything in it"
     else:
@@ -131,22 +146,67 @@ def _ask(name: str, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _stop(work: Destruction, muster: Muster, running: Sequence[str]) -> None:
-    """Cancel the runs and wait until they are settled and their jobs have ended.
+def stop(work: Destruction, muster: Muster, unfinished: Unfinished) -> None:
+    """Cancel the runs and wait until they are settled and their jobs have ended; stop the jobs that have no run.
 
     Raises:
         RunsRunningError: jobs have not ended in time; the stack is still there.
         ClientError: AWS cannot be reached or refuses.
     """
-    for name in running:
+    for name in unfinished.runs:
         muster.run(name).cancel()
-    for name in running:
+    for name in unfinished.runs:
         muster.run(name).wait(_SETTLE_SECONDS)
     deadline = time.monotonic() + _SETTLE_SECONDS
-    while jobs := list(work.running_jobs()):
+    asked: set[str] = set()
+    while jobs := work.unfinished().jobs:
+        for name in jobs:
+            if name not in asked:
+                work.stop_job(name)
+                asked.add(name)
         if time.monotonic() > deadline:
             raise RunsRunningError(work.stack.name, jobs)
         time.sleep(_POLL_SECONDS)
+
+
+def quieten(work: Destruction, stopping: Muster | None) -> list[str]:
+    """Let nothing start any more, look again, and delete the timers. A run may have started since the question.
+
+    Such runs are stopped with `stopping`, which needs the rules, and returned.
+
+    Raises:
+        RunsRunningError: there are such runs and None is given. The rules are enabled again.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    stopped: list[str] = []
+    for _ in range(_LOOKS_MAX):
+        work.disable_rules()
+        try:
+            found = work.unfinished()
+            if not found.blocking:
+                work.delete_timers()
+                return stopped
+        except BaseException:
+            work.enable_rules()  # the stack stays, and its schedules go on
+            raise
+        work.enable_rules()
+        if stopping is None:
+            break
+        stop(work, stopping, found)
+        stopped += found.runs
+    raise RunsRunningError(work.stack.name, found.blocking)
+
+
+def delete_bucket(work: Destruction, profile: str | None) -> None:
+    """Delete the bucket. The stack is gone, so this command cannot be repeated.
+
+    Raises:
+        BucketLeftError: it was not deleted; the message has the command that does it.
+    """
+    try:
+        work.delete_bucket()
+    except (MusterError, KeyboardInterrupt) as error:
+        raise BucketLeftError(work.bucket, work.place.region, profile, str(error) or "interrupted") from error
 
 
 def _outcome(name: str, kept: str | None) -> Iterator[str]:

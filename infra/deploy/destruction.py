@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from botocore.exceptions import ClientError as AwsError
 
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.cdk_tools import DeployError
+from infra.deploy.deployed_template import rules, timer_function
+from infra.deploy.place import Place
 from muster.client.aws.error_translation import error_code, translated
+from muster.contract.run.orphans import is_own
 
 DELETE_SECONDS_MAX = 3_600  # CloudFormation: network interfaces of a VPC can hold a deletion up for most of an hour
 _POLL_SECONDS = 2.0
@@ -19,11 +22,26 @@ _BATCH = 1_000  # S3: DeleteObjects takes at most 1,000 keys
 
 
 @dataclass(frozen=True)
+class Unfinished:
+    """The names of what has not ended: runs, their jobs and orphans, and jobs that only have names like Muster's."""
+
+    runs: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def blocking(self) -> list[str]:
+        """What must end before the stack is deleted."""
+        return [*self.runs, *self.jobs]
+
+
+@dataclass(frozen=True)
 class Destruction:
-    """The deletion of one stack."""
+    """The deletion of one stack at a place."""
 
     account: Account
     stack: DeployedStack
+    place: Place
 
     @property
     def bucket(self) -> str:
@@ -36,29 +54,66 @@ class Destruction:
         resources = self.stack.template.get("Resources", {}).values()
         return Counter(item["Type"] for item in resources if item.get("DeletionPolicy") != "Retain")
 
-    def running_jobs(self) -> Iterator[str]:
-        """The names of the stack's training jobs that have not ended."""
-        prefix = f"{self.stack.outputs['JobPrefix']}-"
-        for status in ("InProgress", "Stopping"):
-            with translated():
-                pages = self.account.client("sagemaker").get_paginator("list_training_jobs")
-                for page in pages.paginate(NameContains=prefix, StatusEquals=status):
-                    names = (item["TrainingJobName"] for item in page["TrainingJobSummaries"])
-                    yield from (name for name in names if name.startswith(prefix))
+    def unfinished(self) -> Unfinished:
+        """The runs and training jobs that have not ended."""
+        found = list(self.account.active_jobs(self.stack.outputs["JobPrefix"], "InProgress", "Stopping"))
+        own = {job.arn: is_own(job.name, self.account.job_tags(job.arn)) for job in found}
+        return Unfinished(
+            runs=tuple(self.account.running_runs(self.stack.outputs["StateMachineArn"])),
+            jobs=tuple(sorted(str(job.name) for job in found if own[job.arn])),
+            foreign=tuple(sorted(str(job.name) for job in found if not own[job.arn])),
+        )
+
+    def stop_job(self, name: str) -> None:
+        """Stop a training job. Nothing happens where it has ended meanwhile or is stopping already."""
+        with translated():
+            try:
+                self.account.client("sagemaker").stop_training_job(TrainingJobName=name)
+            except AwsError as error:
+                if error_code(error) not in {"ValidationException", "ResourceNotFound"}:
+                    raise
+
+    def disable_rules(self) -> None:
+        """Disable the stack's rules, so that neither a schedule nor an event starts a run any more."""
+        self._switch("disable_rule")
+
+    def enable_rules(self) -> None:
+        """Enable the rules again: the stack stays."""
+        self._switch("enable_rule")
+
+    def _switch(self, call: str) -> None:
+        client = self.account.client("events")
+        with translated():
+            for rule, bus in rules(self.stack.template).items():
+                # On a bus of its own, a rule's physical id is `bus|rule`.
+                place = "default" if bus is None else self._physical[bus]
+                getattr(client, call)(Name=self._physical[rule].rpartition("|")[2], EventBusName=place)
 
     def delete_timers(self) -> None:
-        """Delete the timers of runs, which belong to no stack."""
+        """Delete the timers of runs, which belong to no stack. Other schedules may have names like theirs."""
+        function = timer_function(self.stack.template)
+        if function is None:
+            return
         client = self.account.client("scheduler")
+        target = f"{self.place.arn('lambda')}:function:{self._physical[function]}"
         prefix = f"{self.stack.outputs['JobPrefix']}-"
         with translated():
             pages = client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=prefix)
-            names = [item["Name"] for page in pages for item in page["Schedules"]]
+            names = [item["Name"] for page in pages for item in page["Schedules"] if item["Target"]["Arn"] == target]
             for name in names:
                 try:
                     client.delete_schedule(GroupName="default", Name=name)
                 except AwsError as error:
                     if error_code(error) != "ResourceNotFoundException":
                         raise
+
+    @cached_property
+    def _physical(self) -> dict[str, str]:
+        """The physical ids of the stack's resources, by their logical ids."""
+        with translated():
+            pages = self.account.client("cloudformation").get_paginator("list_stack_resources").paginate
+            found = [item for page in pages(StackName=self.stack.name) for item in page["StackResourceSummaries"]]
+        return {item["LogicalResourceId"]: item.get("PhysicalResourceId", "") for item in found}
 
     def delete_stack(self) -> None:
         """Delete the stack and wait until it is gone. Safe to repeat.

@@ -1,4 +1,4 @@
-"""What the policy of the deployment's key must allow. Pure."""
+"""What the policies of the deployment's key and of its own roles must allow. Pure."""
 
 from __future__ import annotations
 
@@ -47,6 +47,16 @@ def key_statements(place: Place) -> list[dict[str, Any]]:
             "Resource": "*",
         },
     ]
+
+
+def role_trust(place: Place) -> dict[str, Any]:
+    """The statement in the trust policy of a role for replicas: jobs are created with session tags."""
+    return {
+        "Effect": "Allow",
+        "Principal": {"Service": "sagemaker.amazonaws.com"},
+        "Action": ["sts:AssumeRole", "sts:TagSession"],
+        "Condition": {"StringEquals": {"aws:SourceAccount": place.account}},
+    }
 
 
 def missing_statements(policy: Statement, place: Place) -> list[dict[str, Any]]:

@@ -1,22 +1,50 @@
-"""Settings on which running runs depend: their plans name the role, the network and the keys. Pure."""
+"""Settings on which running runs, or stored objects, depend. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from infra.deploy.settings_changes import Change
 from infra.settings.settings_file import Tables
 
 _ROLE = "replicas.role_arn"
 # The stack's roles are allowed the use of these alone, and reruns use those of their plan.
-_ALLOWED = ("replicas.vpc", "replicas.kms_key_arn", "stack.kms_key_arn")
+_ALLOWED = ("replicas.vpc", "replicas.kms_key_arn")
+# Each entry allows something that a plan may name.
+_LISTS = ("replicas.further_role_arns", "replicas.data", "replicas.data_kms_key_arns", "replicas.policy_arns")
+_PREFIXES = "replicas.data"
+STACK_KEY = "stack.kms_key_arn"
 
 
 def pinned_changes(deployed: Tables, new: Tables) -> list[Change]:
     """The changes that would take from running runs what their reruns need.
 
-    A network or a key where there was none takes nothing from them.
+    A network or a key where there was none, or a longer list, takes nothing from them.
     """
-    changes = [Change(key, _value(deployed, key), _value(new, key)) for key in (_ROLE, *_ALLOWED)]
-    return [change for change in changes if change.deployed != change.new and (change.key == _ROLE or change.deployed)]
+    return [
+        change
+        for change in _changes(deployed, new, (_ROLE, *_ALLOWED, *_LISTS))
+        if change.key == _ROLE
+        or (change.key in _ALLOWED and change.deployed)
+        or (change.key in _LISTS and _removed(change))
+    ]
+
+
+def stack_key_change(deployed: Tables, new: Tables) -> Change | None:
+    """The change of the stack's key, which would leave the objects under the former key unreadable for its roles."""
+    return next((change for change in _changes(deployed, new, (STACK_KEY,)) if change.deployed), None)
+
+
+def _changes(deployed: Tables, new: Tables, keys: Sequence[str]) -> list[Change]:
+    changes = [Change(key, _value(deployed, key), _value(new, key)) for key in keys]
+    return [change for change in changes if change.deployed != change.new]
+
+
+def _removed(change: Change) -> bool:
+    """Whether an entry of a list is gone and, for a prefix, no other covers it."""
+    kept = change.new or []
+    covers = str.startswith if change.key == _PREFIXES else str.__eq__
+    return not all(any(covers(entry, other) for other in kept) for entry in change.deployed or [])
 
 
 def _value(tables: Tables, key: str) -> object:

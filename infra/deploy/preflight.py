@@ -10,15 +10,18 @@ from typing import Any
 
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.bucket_requirements import Requirements
-from infra.deploy.key_policy import missing_statements, statement_is_held
-from infra.deploy.pinned_settings import pinned_changes
+from infra.deploy.deployed_template import has_launcher_role, new_bucket
+from infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
+from infra.deploy.pinned_settings import pinned_changes, stack_key_change
 from infra.deploy.place import Place
 from infra.deploy.settings_changes import shown
+from infra.settings.settings_file import own_data_problems
 from infra.settings.stack_settings import StackSettings
 from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.names import run_name
 from muster.contract.spec.foreign_resources import foreign_resources
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
@@ -43,7 +46,16 @@ class Preflight:
         found = [*self._place_problems()]
         if found:  # it is the wrong place: what else is found there says nothing
             return found
-        return [*self._prefix_problems(), *self._bucket_name(), *self._running(), *self._key(), *self._access_logs()]
+        return [
+            *self._prefix_problems(),
+            *self._bucket_name(),
+            *self._own_data(),
+            *self._running(),
+            *self._former_key(),
+            *self._key(),
+            *self._roles(),
+            *self._access_logs(),
+        ]
 
     def missing_services(self) -> Iterator[Problem]:
         """Services that the region lacks."""
@@ -77,34 +89,70 @@ class Preflight:
 
     def _bucket_name(self) -> Iterator[Problem]:
         name = self.settings.bucket.name
-        if name is None or (self.deployed is not None and self.deployed.outputs.get("BucketName") == name):
+        if name is None or (self.deployed is not None and self.new_bucket is None):
             return
         if self.account.bucket(name, self.place) is not None:
             statement = f"the bucket {name} exists already"
             remedy = f'to use it, write existing = "{name}" instead of name; or choose another name'
             yield StatedProblem("bucket.name", statement, remedy)
 
+    def _own_data(self) -> Iterator[Problem]:
+        """The rule of the settings file, for a bucket whose name only the deployed stack knows."""
+        own = None if self.deployed is None else self.deployed.outputs.get("BucketName")
+        if own not in {None, self.settings.bucket.existing, self.settings.bucket.name}:
+            yield from own_data_problems(self.settings, own)
+
     def _running(self) -> Iterator[Problem]:
-        """What running runs depend on: their jobs' prefix, the bucket, and what their plans name of the settings."""
+        """What takes from unfinished runs what they need."""
+        changes = dict(self._cut_off())
+        unfinished = self._unfinished() if changes else []
+        if unfinished:
+            remedy = "wait until they end, or cancel them with `muster cancel RUN`"
+            yield from (
+                StatedProblem(key, f"{change} while {_named(unfinished)}", remedy) for key, change in changes.items()
+            )
+
+    def _cut_off(self) -> Iterator[tuple[str, str]]:
+        """The key and the change of what unfinished runs depend on: the names of their jobs, the bucket, their access
+        to it, and what their plans name of the settings."""
         if self.deployed is None:
             return
-        outputs = self.deployed.outputs
-        bucket = self.settings.bucket.existing or self.settings.bucket.name
-        moved = {
-            "stack.job_prefix": (outputs.get("JobPrefix"), self.settings.job_prefix),
-            "bucket": (outputs.get("BucketName"), bucket or outputs.get("BucketName")),
-        }
-        changed = {key: pair for key, pair in moved.items() if pair[0] and pair[0] != pair[1]}
+        prefix = self.deployed.outputs.get("JobPrefix")
+        if prefix and prefix != self.settings.job_prefix:
+            yield "stack.job_prefix", f"{prefix} would become {self.settings.job_prefix}"
+        if (bucket := self.new_bucket) is not None:
+            yield "bucket", f"{self.deployed.outputs['BucketName']} would become {bucket}"
+        if not has_launcher_role(self.deployed.template):
+            yield "the deployed version", "replicas that it started would lose their access to the bucket"
         recorded = self.deployed.settings
-        pinned = [] if recorded is None else pinned_changes(recorded, self.settings.tables)
-        changed |= {item.key: (shown(item.key, item.deployed), shown(item.key, item.new)) for item in pinned}
-        if not changed:
-            return
-        running = self.account.running_runs(outputs["StateMachineArn"])
-        for key, (before, after) in changed.items():
-            if running:
-                statement = f"{before} would become {after} while {_named(running)}"
-                yield StatedProblem(key, statement, "wait until they end, or cancel them with `muster cancel RUN`")
+        for item in [] if recorded is None else pinned_changes(recorded, self.settings.tables):
+            yield item.key, f"{shown(item.key, item.deployed)} would become {shown(item.key, item.new)}"
+
+    @property
+    def new_bucket(self) -> str | None:
+        """The bucket that takes the place of the deployed one; None where it stays or there is no stack."""
+        if self.deployed is None or "BucketName" not in self.deployed.outputs:
+            return None
+        return new_bucket(self.deployed.template, self.deployed.outputs["BucketName"], self.settings.bucket)
+
+    def _unfinished(self) -> list[str]:
+        """The runs that have not ended, and the jobs of others."""
+        outputs = {} if self.deployed is None else self.deployed.outputs
+        if not {"StateMachineArn", "JobPrefix"} <= outputs.keys():
+            return []
+        runs = self.account.running_runs(outputs["StateMachineArn"])
+        jobs = self.account.active_jobs(outputs["JobPrefix"], "InProgress", "Stopping")
+        return [*runs, *sorted(str(job.name) for job in jobs if job.name.run not in map(run_name, runs))]
+
+    def _former_key(self) -> Iterator[Problem]:
+        """A key of the stack stays: the stack's roles may use one key, and what is stored needs the one it has."""
+        recorded = None if self.deployed is None else self.deployed.settings
+        change = None if recorded is None else stack_key_change(recorded, self.settings.tables)
+        if change is not None:
+            becomes = f"{change.deployed} would become {change.new or 'no key'}"
+            statement = f"{becomes}, and the stack could no longer read the objects under the former key"
+            remedy = "keep it, and let KMS rotate its material; for another key deploy a second stack"
+            yield StatedProblem(change.key, statement, remedy)
 
     def _key(self) -> Iterator[Problem]:
         key = self.settings.stack.kms_key_arn
@@ -118,6 +166,25 @@ class Preflight:
         if missing:
             remedy = f"add these statements to the key's policy:\n{json.dumps(missing, indent=2)}"
             yield StatedProblem("stack.kms_key_arn", "the key's policy does not let the stack use it", remedy)
+
+    def _roles(self) -> Iterator[Problem]:
+        """Roles of the deployment's own that SageMaker may not assume with session tags."""
+        replicas = self.settings.replicas
+        roles = {f"replicas.further_role_arns.{index}": arn for index, arn in enumerate(replicas.further_role_arns)}
+        if replicas.role_arn is not None:
+            roles = {"replicas.role_arn": replicas.role_arn, **roles}
+        wanted = role_trust(self.place)
+        for key, arn in roles.items():
+            try:
+                trust = self.account.role_trust(arn)
+            except DeniedError:
+                continue  # a caller that may not read roles has docs/deploying.md
+            if trust is None:
+                yield StatedProblem(key, f"this account has no role {arn}", "make it first, or name another")
+            elif not statement_is_held(trust, wanted):
+                remedy = f"add this statement to the role's trust policy:\n{json.dumps(wanted, indent=2)}"
+                statement = f"{arn} does not let SageMaker assume it with session tags, so no job could start"
+                yield StatedProblem(key, statement, remedy)
 
     def _access_logs(self) -> Iterator[Problem]:
         target = self.settings.bucket.access_logs_bucket

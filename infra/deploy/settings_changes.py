@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import ValidationError
 
 from infra.settings.settings_file import Tables, fixed_tables
 from infra.settings.stack_settings import StackSettings
@@ -51,7 +54,7 @@ def merge(deployed: Tables | None, file: Tables, reset: Sequence[str]) -> Merged
     `deployed` is None where there is no stack. The keys in `reset` (`table.key`) get their defaults.
 
     Raises:
-        SettingsError: a key of `reset` is unknown, or the file sets it.
+        SettingsError: a key of `reset` is unknown, or the file sets it; or this version does not know a kept setting.
     """
     before, given = _flat(deployed or {}), _flat(file)
     _check_reset(reset, given, before)
@@ -61,6 +64,7 @@ def merge(deployed: Tables | None, file: Tables, reset: Sequence[str]) -> Merged
         for key, value in before.items()
         if key not in given and key not in replaced and key not in reset and key != IDENTITY
     }
+    _check_kept(kept)
     after = {**kept, **given}
     keys = [key for key in (*before, *given) if key != IDENTITY]
     changes = [Change(key, before.get(key), after.get(key)) for key in dict.fromkeys(keys)]
@@ -102,6 +106,42 @@ def _check_reset(reset: Sequence[str], given: Mapping[str, Any], before: Mapping
     if problems:
         option = "--reset"
         raise SettingsError(option, problems, [str(problem) for problem in problems])
+
+
+def _check_kept(kept: Mapping[str, Any]) -> None:
+    """Refuse deployed settings that this version does not know: the mistake is in no file."""
+    try:
+        StackSettings.model_validate(_nested(kept))
+    except ValidationError as error:
+        places = [tuple(map(str, item["loc"])) for item in error.errors(include_url=False)]
+    else:
+        return
+    unknown = [
+        key for key in kept if any(key == ".".join(place[:2]) or place == (key.partition(".")[0],) for place in places)
+    ]
+    problems = [
+        StatedProblem(
+            key,
+            "another version deployed this setting, and this one does not know it in this form",
+            f"deploy with a newer version, or give the setting up with --reset {key}",
+        )
+        for key in unknown
+    ]
+    name = "The deployed settings"
+    raise SettingsError(name, problems, [str(problem) for problem in problems])
+
+
+def version_change(deployed: str | None, new: str) -> str | None:
+    """A line on a deployment of another version than the deployed one; None where it is the same or unknown."""
+    if deployed is None or deployed == new:
+        return None
+    if _release(new) < _release(deployed):
+        return f"WARNING: version {deployed} is deployed, this is the older {new}."
+    return f"Version: {deployed} -> {new}"
+
+
+def _release(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", version)]
 
 
 def _flat(tables: Tables) -> dict[str, Any]:

@@ -151,7 +151,12 @@ def _access_problems(settings: StackSettings) -> Iterator[Problem]:
             yield StatedProblem(f"replicas.{key}", "set together with replicas.role_arn", remedy)
     if replicas.data_kms_key_arns and not replicas.data:
         yield StatedProblem("replicas.data_kms_key_arns", "set without replicas.data", "set both")
-    for index, uri in enumerate(replicas.data):
+    yield from own_data_problems(settings, own)
+
+
+def own_data_problems(settings: StackSettings, own: str | None) -> Iterator[Problem]:
+    """Prefixes of `replicas.data` that would open what Muster writes in the stack's own bucket `own`, or all of it."""
+    for index, uri in enumerate(settings.replicas.data):
         bucket, key = split_s3_uri(uri)
         top = key.partition("/")[0]
         if bucket == own and top in {"", *STACK_FOLDERS}:

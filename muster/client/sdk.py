@@ -25,6 +25,7 @@ from muster.client.errors import (
     RunContinuedError,
     RunNotEndedError,
     UnfinishedRunError,
+    UnknownRunError,
     WaitTimeoutError,
 )
 from muster.client.launch.dry_run import DeploymentContext, DryRun, dry_run
@@ -36,7 +37,7 @@ from muster.client.runs.doctor import Diagnosis, examine
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.live_page import PageSource, read_page
 from muster.client.runs.notebook import run_html, runs_html
-from muster.client.runs.observer import Observer, read_result
+from muster.client.runs.observer import Observer, own_result, read_result
 from muster.client.runs.run_list import LIST_MAX, RunSummary, list_runs
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.contract.errors import RunNameTakenError
@@ -396,7 +397,11 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: AWS cannot be reached or refuses.
         """
-        result = read_result(self._cloud, run_name(self.name))
+        try:
+            result = own_result(self._cloud, self._cloud.executions.describe(self.name))
+        except UnknownRunError:
+            # Step Functions forgets an execution 90 days after its end; the result stays.
+            result = read_result(self._cloud, run_name(self.name))
         if result is not None:
             return result
         status = self.status()

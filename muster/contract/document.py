@@ -6,7 +6,8 @@ So a stored document keeps the fields that its reader does not know, and has a f
 
 - A field that an older version may ignore is added with a default, and the form stays.
 - Any other change makes a new form, with a `FormStep` from the one before. A reader applies all steps that a document
-  lacks. A document of a newer form is refused by name: nothing is guessed.
+  lacks. A document of a newer form is refused by name: nothing is guessed. A new member of an enumeration needs a new
+  form too: an older version may read it as `unknown`, and would write that back.
 """
 
 from __future__ import annotations

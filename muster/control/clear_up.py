@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract import timestamps
 from muster.contract.names import run_name
 from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.name_reuse import is_of_earlier_execution
+from muster.contract.run.plan import Plan
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.finish import finish_run
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
-from muster.control.stop import StillRunningError, stop_jobs, verify_stopped
+from muster.control.stop import stop_jobs, verify_stopped
 
-_SHARE_FOR_STOPPING = 0.8  # of the time budget; the rest is for settling
+_SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
 
 
 class ExecutionEnded(BaseModel):
@@ -27,11 +31,17 @@ class ExecutionEnded(BaseModel):
     execution_arn: Annotated[str, Field(min_length=1, max_length=2_048, alias="executionArn")]
     name: Annotated[str, Field(min_length=1, max_length=80)]
     status: str
+    started_at: Annotated[datetime, Field(alias="startDate")]
 
     @property
     def run(self) -> str:
         """The run of this execution."""
         return run_name(self.name)
+
+    def is_of(self, plan: Plan) -> bool:
+        """Whether the execution is the one that was planned, and not another one of the same name or even ARN."""
+        same_arn = plan.execution_arn == self.execution_arn
+        return same_arn and not is_of_earlier_execution(timestamps.parse(plan.created_at), self.started_at)
 
     @property
     def fence(self) -> Fence:
@@ -49,23 +59,25 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
 
     Raises:
         StillRunningError: jobs are still active at the end of the budget; the run is settled nevertheless.
-        Exception: a replica could not be asked to stop, although all jobs have ended by now.
+        OutOfTimeError: the rest of the budget was too short to settle the run; a later call does.
+        Exception: a replica could not be asked to stop, although all jobs may have ended by now.
     """
     # An execution that was refused because its name was taken must not stop the run that owns the name.
-    if run is None or run.plan.execution_arn != ended.execution_arn:
+    if run is None or not ended.is_of(run.plan):
         return False
+    stopping = plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
     failure: Exception | None = None
     if run.documents.result() is None:
         # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
         run.documents.raise_fence(ended.fence)
         try:
-            stop_jobs(run)
+            stop_jobs(run, stopping)
         except Exception as error:
             # The check below lists the jobs, so it works even where a record cannot be read.
             failure = error
     try:
-        verify_stopped(run, TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
-    except StillRunningError as error:
+        verify_stopped(run, stopping)
+    except Exception as error:
         failure = error
     finish_run(plane, run, budget, may_continue=failure is None)
     if failure is not None:

@@ -12,6 +12,8 @@ from muster.control.reporting.report_page import page_of, publish_page
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settle import settle
 
+_SHARE_FOR_JOBS = 0.5  # of the time budget
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -28,6 +30,8 @@ def finish_run(plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, may_c
     Every step is idempotent. The page is written last: where it exists, the end was announced. With `may_continue`
     false, jobs of the run may still be active, so no continuation is started, which would share their rendezvous.
     """
+    # Throttled calls of SageMaker must not use up the time for reading the manifests.
+    plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_JOBS))
     result = settle(run, budget)
     if plane.queue is not None:
         plane.queue.leave(run.plan.execution_arn)

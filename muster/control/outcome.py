@@ -45,15 +45,17 @@ def end_attempt(
         replica.write_entry(seen.record)
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
-    record, written = replica.update(lambda record: decide_end(record, ended, facts), seen)
-    if record is None or record.current.attempt != ended.attempt or record.decision is None:
+    documents = replica.run.documents
+    record, written = documents.update_record(replica.rank, lambda record: decide_end(record, ended, facts), seen)
+    if record is None:
         return None
-    outcome = announce_end(plane, replica, record)
-    if not written:
-        return outcome
-    if outcome.decision.next is Next.RERUN:
+    if written and record.decision is not None and record.decision.next is Next.RERUN:
+        # Before all that may fail: a later call finds the decision, and does not announce the rerun.
         announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
-    return replace(outcome, fresh=True)
+    replica.write_entry(record)
+    if record.current.attempt != ended.attempt or record.decision is None:
+        return None
+    return replace(announce_end(plane, replica, record), fresh=written)
 
 
 def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, token: str | None = None) -> Outcome:

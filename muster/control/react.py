@@ -161,11 +161,12 @@ def _is_ours(replica: ActiveReplica, event: JobStateChange, current: Attempt) ->
 
 
 def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
-    updated = replica.update(lambda record: _with_history(record, event), seen).record
-    before = seen.record
-    if updated is not None and updated.current.instance_type and before and before.current.instance_type is None:
-        # Until now the attempt counted as the dearest of the preferences.
-        note_launch(replica, updated.current)
+    before, noted = seen.record, _with_history(seen.record, event)
+    if noted is not None and noted.current.instance_type and before and before.current.instance_type is None:
+        # Until now the attempt counted as the dearest of the preferences. Before the record has its type: a later call
+        # would find it there, and write no mark.
+        note_launch(replica, noted.current)
+    replica.update(lambda record: _with_history(record, event), seen)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping:

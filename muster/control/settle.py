@@ -3,34 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.errors import DocumentError
+from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.manifest import Limits, ManifestError, resolve_manifest
+from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
-from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.parallel import OutOfTimeError, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
+
+# Seconds. A search that is given up before its own limit says nothing about the manifest. Settling in its own function
+# always begins with more than this, so a run with thousands of slow manifests is settled too.
+_TIME_FOR_MANIFESTS = 2 * Limits.seconds
+# After the fence, in seconds. A client shows such a run as stopping for 50 minutes.
+_OVERDUE_SECONDS = 30 * 60
+
+
+class _Search(NamedTuple):
+    """The time for the manifests, and whether a later call may read those for which it is too short."""
+
+    budget: TimeBudget
+    may_wait: bool
 
 
 def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     """The run's result: the existing one, else a new one. Of two written at the same time the first one is valid.
 
-    A manifest that cannot be found within the budget is left out, and the result says so.
+    The result is written once. So where a manifest was not found only because this call had little time, none is
+    written: a later call has more. A call that has more (`_TIME_FOR_MANIFESTS`), or comes half an hour after the fence,
+    leaves out a manifest that it does not find within the budget, and the result says so.
+
+    Raises:
+        OutOfTimeError: the budget was spent, and nothing was written.
+        NewerDocumentError: a newer version of Muster wrote a record, before a rollback.
     """
     existing = run.documents.result()
     if existing is not None:
         return existing
     stop_orphans(run)
     fence = run.documents.fence()
-    replicas = in_parallel(lambda replica: _replica(replica, fence, budget), run.replicas)
+    may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not _is_overdue(fence)
+    search = _Search(budget, may_wait)
+    replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     result = Result(
         run=run.plan.run,
@@ -45,6 +67,11 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
         return result
     return run.documents.result() or result
+
+
+def _is_overdue(fence: Fence | None) -> bool:
+    """Whether the result must be written with what can be read."""
+    return fence is not None and clock.seconds_since(fence.at) > _OVERDUE_SECONDS
 
 
 def stop_orphans(run: ActiveRun) -> None:
@@ -68,10 +95,13 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
     return Verdict.FAILED, f"{needed}; replica {first.rank}: {first.attempts[-1].reason}"
 
 
-def _replica(replica: ActiveReplica, fence: Fence | None, budget: TimeBudget) -> ReplicaResult:
+def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> ReplicaResult:
     rank = replica.rank
     try:
         record = replica.record().record
+    except NewerDocumentError:
+        # After a rollback: the record is intact, and the result is written only once.
+        raise
     except DocumentError as error:
         # One damaged record must not prevent the result of the run.
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
@@ -83,7 +113,7 @@ def _replica(replica: ActiveReplica, fence: Fence | None, budget: TimeBudget) ->
     outcome = _outcome(current, fence)
     attempts = tuple(attempt.for_result() for attempt in (*record.attempts[:-1], current))
     result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
-    return _with_manifest(replica.run, result, budget) if outcome is ReplicaOutcome.SUCCEEDED else result
+    return _with_manifest(replica.run, result, search) if outcome is ReplicaOutcome.SUCCEEDED else result
 
 
 def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
@@ -99,12 +129,14 @@ def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
     return ReplicaOutcome.STOPPED if fence is not None and cut_off else ReplicaOutcome.FAILED
 
 
-def _with_manifest(run: ActiveRun, replica: ReplicaResult, budget: TimeBudget) -> ReplicaResult:
+def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> ReplicaResult:
     output = output_uri(run.plan)
-    limits = Limits(seconds=min(Limits.seconds, budget.remaining))
+    limits = Limits(seconds=min(Limits.seconds, search.budget.remaining))
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
     except ManifestError as problem:
+        if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
+            raise OutOfTimeError(str(problem)) from None
         return replica.model_copy(update={"problem": str(problem)})
     return replica.model_copy(
         update={

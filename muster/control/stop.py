@@ -67,13 +67,14 @@ def raise_fence_and_stop(run: ActiveRun, fence: Fence) -> None:
     stop_jobs(run)
 
 
-def stop_jobs(run: ActiveRun) -> None:
-    """Ask every job of a run whose fence is raised to stop.
+def stop_jobs(run: ActiveRun, budget: TimeBudget | None = None) -> None:
+    """Ask every job of a run whose fence is raised to stop, or those for which the budget suffices.
 
     Raises:
+        OutOfTimeError: some were not asked because the budget was spent.
         Exception: the first error of a replica, after all of them have been asked.
     """
-    in_parallel(_stop_replica, run.replicas)
+    in_parallel(_stop_replica, run.replicas, budget)
 
 
 def _stop_replica(replica: ActiveReplica) -> None:
@@ -101,7 +102,7 @@ def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
         if budget.is_spent:
             message = f"{left} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
-        in_parallel(lambda job: run.jobs.stop(str(job.name)), missed)
+        in_parallel(lambda job: run.jobs.stop(str(job.name)), missed, budget)
         _pause(run, TimeBudget.of(min(LISTING_SECONDS, budget.remaining)) if left else TimeBudget.of(0))
 
 

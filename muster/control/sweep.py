@@ -81,7 +81,7 @@ def _settle(plane: ControlPlane, ended: list[Execution], budget: TimeBudget, err
     for left, (execution, run) in zip(range(len(missed), 0, -1), missed, strict=True):
         try:
             # A run whose jobs stop slowly, or whose calls are throttled, must not use up the time for the others.
-            if clear_up(plane, run, _end_of(execution), plane.allow(TimeBudget.of(budget.remaining / left))):
+            if clear_up(plane, run, _end_of(execution), TimeBudget.of(budget.remaining / left)):
                 settled.append(run.plan.run)
         except Exception as error:
             errors.append(f"{run.plan.run}: {error}")
@@ -92,8 +92,9 @@ def _settle(plane: ControlPlane, ended: list[Execution], budget: TimeBudget, err
 def _unsettled(plane: ControlPlane, execution: Execution, errors: list[str]) -> ActiveRun | None:
     """The run of an ended execution, if it has one that is not settled."""
     try:
-        run = plane.runs.find(_end_of(execution).run)
-        if run is None or run.plan.execution_arn != execution.arn or run.documents.result() is not None:
+        end = _end_of(execution)
+        run = plane.runs.find(end.run)
+        if run is None or not end.is_of(run.plan) or run.documents.result() is not None:
             return None
     except DocumentError as error:
         errors.append(str(error))
@@ -102,4 +103,9 @@ def _unsettled(plane: ControlPlane, execution: Execution, errors: list[str]) -> 
 
 
 def _end_of(execution: Execution) -> ExecutionEnded:
-    return ExecutionEnded(execution_arn=execution.arn, name=execution.name, status=execution.status)
+    return ExecutionEnded(
+        execution_arn=execution.arn,
+        name=execution.name,
+        status=execution.status,
+        started_at=execution.started_at,
+    )

@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.conformance.backends import Backend, MemoryBackend, refusal
+from tests.memory import ACCOUNT
 
 RACERS = 8
 LOST = {412, 409}
@@ -211,3 +212,12 @@ def test_what_s3_does_not_implement_is_refused(backend: Backend) -> None:
 def test_a_key_has_an_end(backend: Backend) -> None:
     call = backend.client("s3").put_object
     assert refusal(call, Bucket=backend.bucket, Key="k" * 1_025) == ("KeyTooLongError", 400)
+
+
+def test_a_bucket_of_another_owner_than_expected_is_left_alone(backend: Backend) -> None:
+    key, s3 = backend.name("owned"), backend.client("s3")
+    put(backend, key, b"x", ExpectedBucketOwner=ACCOUNT)
+    foreign = {"Bucket": backend.bucket, "Key": key, "ExpectedBucketOwner": "999999999999"}
+    assert refusal(s3.put_object, **foreign, Body=b"y") == ("AccessDenied", 403)
+    assert refusal(s3.get_object, **foreign) == ("AccessDenied", 403)
+    assert body_of(backend, key) == b"x"

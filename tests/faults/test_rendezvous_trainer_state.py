@@ -27,6 +27,7 @@ from tests.support.rendezvous_keys import is_like, of_round
 ROUNDS = 8
 ITEMS = 3  # drawn by a replica in one round
 VICTIM = 1
+KINDS = ("trainer", "residual")
 
 
 class Reader:
@@ -123,7 +124,7 @@ def test_a_hundred_rounds_leave_three_files_of_fixed_names(tmp_path: Path) -> No
     for round_ in range(1, 101):
         checkpoints.save(round_, bytes([round_]) * 10_000)
         names |= {path.name for path in tmp_path.iterdir()}
-    assert names == {f"trainer-{slot}.ckpt" for slot in range(KEPT)}
+    assert names == {f"muster-trainer-{slot}.ckpt" for slot in range(KEPT)}
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < KEPT * 10_200
     # What a restart restores is exactly what was saved.
     assert Checkpoints(tmp_path, "trainer").load(100) == (100, bytes([100]) * 10_000)
@@ -146,14 +147,28 @@ def test_a_round_that_is_trained_again_replaces_its_state(tmp_path: Path) -> Non
     assert checkpoints.load(8) == (8, b"8")
 
 
-def test_states_that_an_earlier_version_saved_are_read_and_then_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier", ["trainer-00000001.ckpt", "trainer-0.ckpt"])
+def test_states_that_an_earlier_version_saved_are_read_and_then_replaced(tmp_path: Path, earlier: str) -> None:
     Checkpoints(tmp_path, "trainer").save(1, b"first")
-    (tmp_path / "trainer-0.ckpt").rename(tmp_path / "trainer-00000001.ckpt")
+    (tmp_path / "muster-trainer-0.ckpt").rename(tmp_path / earlier)
     checkpoints = Checkpoints(tmp_path, "trainer")
     assert checkpoints.load(1) == (1, b"first")
     for round_ in (2, 3, 4):
         checkpoints.save(round_, b"state of %d" % round_)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"trainer-{slot}.ckpt" for slot in range(KEPT)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"muster-trainer-{slot}.ckpt" for slot in range(KEPT)]
+
+
+def test_the_users_own_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    own = {f"{kind}-{number}.ckpt": b"the user's %d" % number for kind in KINDS for number in (0, 1, 100, 20_000_000)}
+    own |= {"trainer.tmp": b"unfinished", "residual.tmp": b"unfinished"}
+    for name, body in own.items():
+        (tmp_path / name).write_bytes(body)
+    for kind in KINDS:
+        checkpoints = Checkpoints(tmp_path, kind)
+        for round_ in range(1, 6):
+            checkpoints.save(round_, b"state of %d" % round_)
+        assert checkpoints.load(4) == (4, b"state of 4")
+    assert {name: (tmp_path / name).read_bytes() for name in own} == own
 
 
 @pytest.mark.parametrize(
@@ -176,7 +191,7 @@ def test_a_copy_that_mixes_two_states_of_one_slot_is_noticed(tmp_path: Path) -> 
     checkpoints = Checkpoints(tmp_path, "trainer")
     for round_ in range(1, 4):
         checkpoints.save(round_, bytes([round_]) * 100)
-    slot = tmp_path / "trainer-0.ckpt"
+    slot = tmp_path / "muster-trainer-0.ckpt"
     before = slot.read_bytes()
     checkpoints.save(4, bytes([4]) * 100)
     after = slot.read_bytes()
@@ -206,7 +221,7 @@ def test_only_every_kth_round_is_saved_and_the_data_since_are_repeated(tmp_path:
 
     assert train(1, 8) == (0, 8)
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert names == ["residual-0.ckpt", "residual-1.ckpt", "trainer-0.ckpt", "trainer-1.ckpt"]
+    assert names == [f"muster-{kind}-{slot}.ckpt" for kind in ("residual", "trainer") for slot in range(2)]
     assert train(2, 10) == (6, 8)
 
 

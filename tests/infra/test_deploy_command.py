@@ -202,8 +202,28 @@ def test_two_stacks_side_by_side_share_nothing(shell: Shell) -> None:
     assert held.describe()["status"] == "RUNNING"
     wrong = shell.run("destroy", "--stack", "Beta", "--yes", "--stop-runs", "--delete-data", "other", code=2)
     assert f"write --delete-data {beta.bucket}" in wrong
+    # A schedule with a name like a timer's, which belongs to somebody else.
+    scheduler, other = shell.cloud.client("scheduler"), f"{beta.prefix}-report"
+    timer = f"{beta.prefix}-night-timer"
+    functions = shell.cloud.client("cloudformation").list_stack_resources(StackName="Beta")["StackResourceSummaries"]
+    [own] = [
+        item["PhysicalResourceId"]
+        for item in functions
+        if item["ResourceType"] == "AWS::Lambda::Function" and item["LogicalResourceId"].startswith("TimerHandler")
+    ]
+    arn = shell.cloud.client("lambda").get_function(FunctionName=own)["Configuration"]["FunctionArn"]
+    for name, target in ((other, f"{arn}-report"), (timer, arn)):
+        scheduler.create_schedule(
+            Name=name,
+            ScheduleExpression="rate(300 days)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={"Arn": target, "RoleArn": beta.outputs["ReplicaRoleArn"]},
+        )
     answer = shell.run("destroy", "--stack", "Beta", "--yes", "--stop-runs", "--delete-data", beta.bucket, "--json")
     assert json.loads(answer)["stopped_runs"] == ["night"]
+    left = [item["Name"] for item in scheduler.list_schedules(NamePrefix=beta.prefix)["Schedules"]]
+    assert left == [other]
+    scheduler.delete_schedule(Name=other)
     assert beta.bucket not in [item["Name"] for item in shell.cloud.client("s3").list_buckets()["Buckets"]]
     assert not shell.cloud.running_jobs()
     assert ended.result().verdict is Verdict.SUCCEEDED

@@ -12,7 +12,7 @@ from infra.deploy.bucket_requirements import BucketState, Requirements
 from infra.deploy.key_policy import key_statements, missing_statements
 from infra.deploy.place import Place
 from infra.deploy.resource_changes import resource_changes
-from infra.deploy.settings_changes import merge
+from infra.deploy.settings_changes import merge, version_change
 from infra.settings.completed_file import completed
 from muster.contract.errors import ConfigurationError, SettingsError
 
@@ -58,6 +58,35 @@ def test_a_key_that_cannot_be_reset_is_refused(key: str, said: str) -> None:
     with pytest.raises(SettingsError, match="nothing was changed") as refused:
         merge({}, {"runs": {"sweep_hours": 6}}, [key])
     assert said in str(refused.value)
+
+
+def test_a_deployed_setting_of_a_newer_version_is_not_taken_for_a_mistake_in_the_file() -> None:
+    deployed = {
+        "runs": {"sweep_hours": 12, "patience": 3},
+        "quotas": {"gpus": 8},
+        "schedules": {"nightly": {"at": "rate(1 day)", "spec_key": "inbox/a.yaml", "zone": "utc"}},
+    }
+    with pytest.raises(SettingsError, match=r"^The deployed settings: 3 problems; nothing was changed") as refused:
+        merge(deployed, {"runs": {"sweep_hours": 6}}, [])
+    text = str(refused.value)
+    for key in ("runs.patience", "quotas.gpus", "schedules.nightly"):
+        assert f"{key}: another version deployed this setting" in text
+        assert f"--reset {key}\n" in f"{text}\n"
+    given_up = merge(deployed, {}, ["runs.patience", "quotas.gpus", "schedules.nightly"])
+    assert given_up.tables == {"runs": {"sweep_hours": 12}}
+
+
+@pytest.mark.parametrize(
+    ("deployed", "line"),
+    [
+        (None, None),
+        ("0.9.2", None),
+        ("0.9.1", "Version: 0.9.1 -> 0.9.2"),
+        ("0.10.0", "WARNING: version 0.10.0 is deployed, this is the older 0.9.2."),
+    ],
+)
+def test_another_version_is_shown_and_an_older_one_loudly(deployed: str | None, line: str | None) -> None:
+    assert version_change(deployed, "0.9.2") == line
 
 
 def test_an_existing_bucket_replaces_a_name_and_the_other_way_round() -> None:

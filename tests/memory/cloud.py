@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from botocore import xform_name
+from botocore.hooks import HierarchicalEmitter
 from botocore.paginate import Paginator
 
 from tests.memory import models
@@ -37,7 +39,7 @@ class MemoryCloud:
         self.clock = VirtualClock()
         self.calls = Calls(self.clock, tries, seed)
         self.notifications = Notifications(self.clock, ACCOUNT, REGION, seed)
-        self.s3 = S3(self.clock)
+        self.s3 = S3(self.clock, ACCOUNT)
         self.training = Training(self.clock, self.notifications, ACCOUNT, REGION)
         self.workflow = Workflow(self.clock, self.notifications, ACCOUNT, REGION)
         self.events = Events(self.clock)
@@ -64,13 +66,14 @@ class MemoryCloud:
 
 
 class MemoryClient:
-    """Methods by the names of boto3's, and its paginators."""
+    """Methods by the names of boto3's, its paginators, and its event in which a caller can complete parameters."""
 
     def __init__(self, service: str, calls: Calls, operations: Mapping[str, Operation]) -> None:
         self._service = service
+        self.meta = SimpleNamespace(events=HierarchicalEmitter())
         self._operations = {xform_name(name): name for name in operations}
         self._methods: dict[str, Callable[..., dict[str, Any]]] = {
-            xform_name(name): partial(_call, calls, service, name, operation) for name, operation in operations.items()
+            xform_name(name): partial(self._call, calls, name, operation) for name, operation in operations.items()
         }
 
     def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
@@ -86,6 +89,9 @@ class MemoryClient:
         method: Any = self._methods[name]
         return Paginator(method, pages, models.operation_model(self._service, operation))
 
-
-def _call(calls: Calls, service: str, name: str, operation: Operation, /, **parameters: Any) -> dict[str, Any]:
-    return calls.call(service, name, operation, parameters)
+    def _call(self, calls: Calls, name: str, operation: Operation, /, **parameters: Any) -> dict[str, Any]:
+        model = models.operation_model(self._service, name)
+        event = f"provide-client-params.{self._service}.{name}"
+        for _, completed in self.meta.events.emit(event, params=parameters, model=model):
+            parameters = completed or parameters
+        return calls.call(self._service, name, operation, parameters)

@@ -36,18 +36,20 @@ class StoredObject:
 class S3:
     """Buckets. Every operation is atomic, whatever threads call it."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: VirtualClock, account: str) -> None:
         self._clock = clock
+        self._account = account
         self._lock = threading.Lock()
         self._buckets: dict[str, dict[str, StoredObject]] = {}
-        read = {"Bucket", "Key", "Range", "IfMatch"}
-        write = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "ContentType"}
-        listing = {"Bucket", "Prefix", "StartAfter", "ContinuationToken", "MaxKeys", "Delimiter"}
+        bucket = {"Bucket", "ExpectedBucketOwner"}
+        read = {*bucket, "Key", "Range", "IfMatch"}
+        write = {*bucket, "Key", "Body", "IfMatch", "IfNoneMatch", "ContentType"}
+        listing = {*bucket, "Prefix", "StartAfter", "ContinuationToken", "MaxKeys", "Delimiter"}
         self.operations = {
             "GetObject": Operation(self._get, read),
             "HeadObject": Operation(self._head, read),
             "PutObject": Operation(self._put, write),
-            "DeleteObject": Operation(self._delete, {"Bucket", "Key"}, 204),
+            "DeleteObject": Operation(self._delete, {*bucket, "Key"}, 204),
             "ListObjectsV2": Operation(self._list, listing),
         }
 
@@ -153,6 +155,8 @@ class S3:
         found = self._buckets.get(request["Bucket"])
         if found is None:
             refuse("NoSuchBucket", "The specified bucket does not exist", 404)
+        if request.get("ExpectedBucketOwner", self._account) != self._account:
+            refuse("AccessDenied", "Access Denied", 403)
         return found
 
 

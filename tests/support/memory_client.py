@@ -8,7 +8,7 @@ import boto3
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.deployed_stack import Stack
-from tests.memory.cloud import MemoryCloud
+from tests.memory.cloud import ACCOUNT, MemoryCloud
 from tests.memory.harness import PREFIX
 
 
@@ -20,8 +20,9 @@ class _Session:
         return self._cloud.client(service)
 
 
-def client_of(memory: MemoryCloud) -> Cloud:
-    """A client that has found its stack: CloudFormation is not in memory."""
+def client_of(memory: MemoryCloud, account: str = ACCOUNT) -> Cloud:
+    """A client that has found its stack, in `account`: CloudFormation is not in memory."""
     cloud = Cloud("Muster", cast("boto3.Session", _Session(memory)))
-    vars(cloud._connection)["stack"] = Stack("Muster", memory.workflow.machine_arn, memory.bucket, PREFIX)
+    machine = memory.workflow.machine_arn.replace(ACCOUNT, account)
+    vars(cloud._connection)["stack"] = Stack("Muster", machine, memory.bucket, PREFIX)
     return cloud

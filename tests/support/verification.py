@@ -178,7 +178,7 @@ RUN = RunFacts(
     looks=tuple(Look(second, "muster-v-r0-a1", "InProgress", "InProgress") for second in (5.0, 10.0)),
     rolled_up_seconds=2.0,
     logs=LogFacts(REPORTS, (1.5, 3.0)),
-    checkpoints=(KEPT_FILE, "trainer-0.ckpt"),
+    checkpoints=(KEPT_FILE, "muster-trainer-0.ckpt"),
     outputs=OutputFacts(
         "s3://b/control/v/report.html", 100, {"s3://b/output/v/model.tar.gz": True}, ("manifest.json",)
     ),

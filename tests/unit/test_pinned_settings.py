@@ -21,7 +21,17 @@ NETWORK = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
         ({"replicas": {"vpc": NETWORK}}, {"replicas": {"vpc": dict(NETWORK)}}, []),
         ({"replicas": {"vpc": NETWORK}}, {"replicas": {"vpc": {**NETWORK, "subnets": []}}}, ["replicas.vpc"]),
         ({"replicas": {"kms_key_arn": "arn:key"}}, {}, ["replicas.kms_key_arn"]),
-        ({"stack": {"kms_key_arn": "arn:key"}}, {"stack": {"kms_key_arn": "arn:b"}}, ["stack.kms_key_arn"]),
+        ({"replicas": {"further_role_arns": [ROLE, OTHER]}}, {"replicas": {"further_role_arns": [OTHER, ROLE]}}, []),
+        (
+            {"replicas": {"further_role_arns": [ROLE, OTHER]}},
+            {"replicas": {"further_role_arns": [OTHER]}},
+            ["replicas.further_role_arns"],
+        ),
+        ({"replicas": {"policy_arns": ["arn:a"]}}, {}, ["replicas.policy_arns"]),
+        ({"replicas": {"policy_arns": ["arn:a"]}}, {"replicas": {"policy_arns": ["arn:a", "arn:b"]}}, []),
+        ({"replicas": {"data_kms_key_arns": ["arn:a"]}}, {}, ["replicas.data_kms_key_arns"]),
+        ({"replicas": {"data": ["s3://b/a/"]}}, {"replicas": {"data": ["s3://b/c/"]}}, ["replicas.data"]),
+        ({"replicas": {"data": ["s3://b/a/"]}}, {"replicas": {"data": ["s3://b/"]}}, []),
         # Without the setting the stack has a role of its own, which is deleted.
         ({}, {"replicas": {"role_arn": ROLE}}, ["replicas.role_arn"]),
         ({"replicas": {"role_arn": ROLE}}, {"replicas": {"role_arn": OTHER}}, ["replicas.role_arn"]),

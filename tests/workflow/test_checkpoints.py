@@ -29,5 +29,5 @@ def test_a_hundred_rounds_leave_a_few_objects_and_a_rerun_restores_exactly(stack
     prefix = run.layout.checkpoints(0)
     listed = stack.s3.list_objects_v2(Bucket=stack.bucket, Prefix=prefix)["Contents"]
     names = {entry["Key"].removeprefix(prefix) for entry in listed}
-    states = {f"trainer-{slot}.ckpt" for slot in range(KEPT)}
-    assert states <= names <= {*states, "trainer.tmp", "parameters.tmp", f"parameters-{ROUNDS + 1:08d}.npz"}
+    states = {f"muster-trainer-{slot}.ckpt" for slot in range(KEPT)}
+    assert states <= names <= {*states, "muster-trainer.tmp", "parameters.tmp", f"parameters-{ROUNDS + 1:08d}.npz"}

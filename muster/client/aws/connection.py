@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -19,6 +19,7 @@ from muster.client.aws.error_translation import error_code, translated
 from muster.client.errors import SeveralStacksError, StackNotFoundError, UnreachableError
 
 if TYPE_CHECKING:
+    from botocore.model import OperationModel
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudformation.type_defs import StackTypeDef
     from mypy_boto3_logs import CloudWatchLogsClient
@@ -112,9 +113,17 @@ class Connection:
 
     @cached_property
     def s3(self) -> S3Client:
-        """The client of S3."""
+        """The client of S3, which leaves the stack's bucket alone where another account has taken its name over."""
         with _creation():
-            return self.session.client("s3", config=self._config)
+            client = self.session.client("s3", config=self._config)
+        client.meta.events.register("provide-client-params.s3", self._expect_owner)
+        return client
+
+    def _expect_owner(self, params: dict[str, Any], model: OperationModel, **_: object) -> Any:
+        members = model.input_shape.members if model.input_shape else {}
+        if params.get("Bucket") != self.stack.bucket or "ExpectedBucketOwner" not in members:
+            return params
+        return {"ExpectedBucketOwner": self.stack.account, **params}
 
     @cached_property
     def logs(self) -> CloudWatchLogsClient:

@@ -48,6 +48,11 @@ class Stack:
         """Whether a stack with these outputs is one of Muster."""
         return {"StateMachineArn", "BucketName", "JobPrefix", "ReplicaRoleArn"} <= outputs.keys()
 
+    @property
+    def account(self) -> str:
+        """The account of the stack."""
+        return self.state_machine_arn.split(":")[4]
+
     def execution_arn(self, execution: str) -> str:
         """The ARN of the execution named `execution`."""
         return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{execution}"

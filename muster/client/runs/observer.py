@@ -19,12 +19,14 @@ from muster.client.runs.run_status import (
     settled_progress,
 )
 from muster.contract import timestamps
+from muster.contract.errors import RunNameTakenError
 from muster.contract.layout import RunLayout
 from muster.contract.names import numbered_run_name, run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
 from muster.contract.run.continuation import Continuation, next_run
 from muster.contract.run.lineage import Lineage
+from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
@@ -33,6 +35,9 @@ from muster.contract.run.run_queue import QUEUE_KEY, Queue
 # The settlement starts the continuation, with retries when it is throttled, and the continuation's first function
 # records it. One that a limit of the account or of the run prevents never starts.
 _CONTINUATION_WITHIN = timedelta(minutes=2)
+
+# With this error plan refuses an execution that has the name of an older run. Nothing under the name is its own.
+NAME_TAKEN = f"Muster.{RunNameTakenError.__name__}"
 
 
 class Observer:
@@ -70,11 +75,12 @@ class Observer:
         written at the end.
         """
         execution = self._cloud.executions.describe(self._execution)
-        entries = self._entries = self._cloud.roll_ups.of_run(self._run)
+        entries = self._entries = self._read_entries(execution)
         self._find_end(execution)
         behind = None if entries or execution.ended_at is not None else self._behind()
-        # A queued run has no round.
-        progress = Progress() if behind is not None else self._reader(execution).read()
+        # A queued run has no round, nor has one that was refused because an older run has its name.
+        has_rounds = behind is None and execution.error != NAME_TAKEN
+        progress = self._reader(execution).read() if has_rounds else Progress()
         return run_status(
             Observation(
                 run=self._execution,
@@ -95,7 +101,7 @@ class Observer:
         if execution.ended_at is None:
             return
         if self._result is None:
-            self._result = read_result(self._cloud, self._run)
+            self._result = own_result(self._cloud, execution)
         if self._result is None:
             return
         if self._continued_by is None and self._result.verdict is not Verdict.SUCCEEDED:
@@ -106,9 +112,9 @@ class Observer:
     def event_log(self) -> list[EventLogEntry]:
         """The run's events until now: as many calls as a look, and one for each 1,000 rounds."""
         execution = self._cloud.executions.describe(self._execution)
-        entries = self._entries = self._cloud.roll_ups.of_run(self._run)
+        entries = self._entries = self._read_entries(execution)
         if execution.ended_at is not None and self._result is None:
-            self._result = read_result(self._cloud, self._run)
+            self._result = own_result(self._cloud, execution)
         continued_by = None if self._result is None else self._read_continuation()
         since = None
         if continued_by is not None:
@@ -118,7 +124,7 @@ class Observer:
                 execution=execution,
                 attempts=self.attempts,
                 decisions={rank: entry.decision for rank, entry in entries.items()},
-                rounds=self._reader(execution).rounds(),
+                rounds=self._reader(execution).rounds() if execution.error != NAME_TAKEN else (),
                 result=self._result,
                 continued_by=None if continued_by is None or since is None else (continued_by, since),
             )
@@ -150,6 +156,14 @@ class Observer:
         status = self.look()
         return status.awaits_continuation or (self._result is None and not status.state.is_terminal)
 
+    def _read_entries(self, execution: Execution) -> Mapping[int, ReplicaEntry]:
+        """The run's entries in the roll-up. None of them where they are of an older run of the same name."""
+        entries = self._cloud.roll_ups.of_run(self._run)
+        times = (_launched_at(entry) for entry in entries.values())
+        if any(at is not None and is_of_earlier_execution(at, execution.started_at) for at in times):
+            return {}
+        return {} if execution.error == NAME_TAKEN else entries
+
     def _behind(self) -> tuple[str, ...] | None:
         """The runs ahead in the run queue."""
         body = self._cloud.objects.read(QUEUE_KEY)
@@ -180,6 +194,19 @@ class Observer:
     def _read_continuation(self) -> str | None:
         body = self._cloud.objects.read(RunLayout(self._run).continued_by)
         return None if body is None else Continuation.from_json(body, "continued_by.json").run
+
+
+def own_result(cloud: Cloud, execution: Execution) -> Result | None:
+    """The result of the run that `execution` is; None also where only an older run of the same name has one."""
+    result = read_result(cloud, run_name(execution.name))
+    if result is None or execution.error == NAME_TAKEN:
+        return None
+    return None if is_of_earlier_execution(timestamps.parse(result.settled_at), execution.started_at) else result
+
+
+def _launched_at(entry: ReplicaEntry) -> datetime | None:
+    at = entry.attempts[-1].launched_at or entry.attempts[-1].ended_at
+    return None if at is None else timestamps.parse(at)
 
 
 def read_result(cloud: Cloud, run: str) -> Result | None:

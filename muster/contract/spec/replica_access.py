@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import StoredPart
 from muster.contract.errors import Problem
 from muster.contract.layout import s3_uri, split_s3_uri
 from muster.contract.spec.spec import Spec
@@ -16,7 +16,7 @@ from muster.contract.training.values import RoleArn
 _SHELL = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
 
 
-class ReplicaAccess(Document):
+class ReplicaAccess(StoredPart):
     """The rights of the stack's replica role outside of the stack's bucket, and the roles that a spec may name."""
 
     data: list[str] | None = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from muster.contract.errors import ConflictError
+from muster.contract.errors import ConflictError, NewerDocumentError
 
 _THROTTLES = {
     *("ThrottlingException", "Throttling", "Throttled"),
@@ -29,7 +29,10 @@ def error_message(error: ClientError) -> str:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether a later try may succeed: a service that is down, slow or throttles, a broken connection, a lost race."""
+    """Whether a later try may succeed: a service that is down, slow or throttles, a broken connection, a lost race.
+
+    So may one after a rollback that met a document of the newer version: that version is deployed again.
+    """
     if isinstance(error, ClientError):
         return http_status(error) >= 500 or error_code(error) in _THROTTLES
-    return isinstance(error, BotoCoreError | ConflictError | OSError)
+    return isinstance(error, BotoCoreError | ConflictError | NewerDocumentError | OSError)

@@ -25,6 +25,7 @@ class Execution:
     name: str
     arn: str
     status: str
+    started_at: datetime
     ended_at: datetime | None
 
 
@@ -75,4 +76,5 @@ class Executions:
         )
         for page in pages:
             for item in page["executions"]:
-                yield Execution(item["name"], item["executionArn"], item["status"], item.get("stopDate"))
+                arn, started_at = item["executionArn"], item["startDate"]
+                yield Execution(item["name"], arn, item["status"], started_at, item.get("stopDate"))

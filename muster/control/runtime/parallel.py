@@ -6,18 +6,34 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from muster.control.runtime.time_budget import TimeBudget
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 PARALLEL = 16
 
 
-def in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+class OutOfTimeError(Exception):
+    """The time budget was spent before everything was done; a later call has time of its own."""
+
+
+def in_parallel(function: Callable[[T], R], items: Iterable[T], budget: TimeBudget | None = None) -> list[R]:
     """`function` of every item, in the order of the items. All items are processed, even if some fail.
 
+    With a `budget`, no item is begun once it is spent.
+
     Raises:
+        OutOfTimeError: items were left out because the budget was spent.
         Exception: the first error, after all items were processed.
     """
+
+    def in_time(item: T) -> R:
+        if budget is not None and budget.is_spent:
+            message = "the time was spent before all calls were made"
+            raise OutOfTimeError(message)
+        return function(item)
+
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        futures = [pool.submit(function, item) for item in items]
+        futures = [pool.submit(in_time, item) for item in items]
     return [future.result() for future in futures]

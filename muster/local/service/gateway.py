@@ -79,7 +79,7 @@ class Gateway:
         caller = SERVICE_PRINCIPAL if session == PLATFORM_SESSION else role
         self.books.calls.add(call, caller)
         try:
-            await request_checks.check(call, request)
+            await request_checks.check(call, request, self.account.account_id)
         except ServiceError as error:
             await _error(call, error.code, error.message, error.status)(request.scope, request.receive, send)
             return

@@ -33,14 +33,14 @@ def _refuse(code: str, message: str, status: int = 400) -> NoReturn:
     raise ServiceError(code, message, status)
 
 
-async def check(call: Call, request: EndpointRequest) -> None:
-    """Refuse a request that its service would refuse.
+async def check(call: Call, request: EndpointRequest, account_id: str) -> None:
+    """Refuse a request to the account `account_id` that its service would refuse.
 
     Raises:
         ServiceError: what is wrong with it.
     """
     if call.service == "s3":
-        _check_object(call, request)
+        _check_object(call, request, account_id)
     elif call.service == "sns" and call.operation == "Publish":
         _check_message(parse_qs((await request.body()).decode(), keep_blank_values=True))
     elif call.service in _MODELS and request.headers.get("x-amz-target"):
@@ -112,7 +112,10 @@ def _check_message(form: Mapping[str, list[str]]) -> None:
         _refuse("InvalidParameter", "Invalid parameter: Subject")
 
 
-def _check_object(call: Call, request: EndpointRequest) -> None:
+def _check_object(call: Call, request: EndpointRequest, account_id: str) -> None:
+    # All buckets are this account's.
+    if request.headers.get("x-amz-expected-bucket-owner", account_id) != account_id:
+        _refuse("AccessDenied", "Access Denied", 403)
     key = (bucket_prefix(request) + unquote(request.path).lstrip("/")).partition("/")[2]
     if len(key.encode()) > _KEY_BYTES:
         _refuse("KeyTooLongError", "Your key is too long")

@@ -1,9 +1,12 @@
 """The trainer's own state (inner optimizer, data position, random numbers) in a folder: the last few, in fixed slots.
 
 SageMaker copies the folder to S3 file by file, at any time, and restores everything under the prefix when the replica
-restarts. So the files are few and their names are fixed: `<kind>-0.ckpt` to `<kind>-2.ckpt`. Each holds one state: one
-line of JSON (round, bytes, sha256), then the state. A new state replaces the oldest one. The checksum is in the file
-itself, so a copy that is damaged or mixed is noticed, and the state before it is used.
+restarts. So the files are few and their names are fixed: `muster-<kind>-0.ckpt` to `muster-<kind>-2.ckpt`. Each holds
+one state: one line of JSON (round, bytes, sha256), then the state. A new state replaces the oldest one. The checksum is
+in the file itself, so a copy that is damaged or mixed is noticed, and the state before it is used.
+
+The user's own files lie in the same folder. Earlier versions named their states `<kind>-<number>.ckpt`, as a user may
+too, so a file of such a name is only a state if it begins with the line of JSON.
 
 Kinds are `trainer`, as the front end packed it, and `residual`, the residual of error feedback (float32, flat).
 
@@ -45,10 +48,10 @@ class Checkpoints:
     def __init__(self, folder: Path, kind: str, every: int = 1) -> None:
         self._folder = folder
         self._every = every
-        self._slots = [folder / f"{kind}-{slot}.ckpt" for slot in range(KEPT)]
+        self._slots = [folder / f"muster-{kind}-{slot}.ckpt" for slot in range(KEPT)]
         # Outside of the slots' names, so that it is no state, and always the same one.
-        self._unfinished = folder / f"{kind}.tmp"
-        self._name = re.compile(rf"{kind}-\d+\.ckpt")
+        self._unfinished = folder / f"muster-{kind}.tmp"
+        self._earlier_name = re.compile(rf"{kind}-\d+\.ckpt")
 
     def is_due(self, round_: int) -> bool:
         """Whether the state of this round is saved."""
@@ -91,17 +94,29 @@ class Checkpoints:
         """The round of each file, as its header says; _DAMAGED where it cannot be read."""
         if not self._folder.is_dir():
             return {}
-        return {path: _round(path) for path in sorted(self._folder.iterdir()) if self._name.fullmatch(path.name)}
+        held = {}
+        for path in sorted(self._folder.iterdir()):
+            if path in self._slots:
+                held[path] = _round(path)
+            elif self._earlier_name.fullmatch(path.name) and (header := _header(path)) is not None:
+                held[path] = header.round
+        return held
 
 
 def _round(path: Path) -> int:
+    header = _header(path)
+    if header is None:
+        log.warning("event=damaged-checkpoint path=%s reason='it does not begin with a header'", path)
+    return _DAMAGED if header is None else header.round
+
+
+def _header(path: Path) -> _Header | None:
     with path.open("rb") as file:
         line = file.readline(_HEADER_BYTES_MAX)
     try:
-        return _Header.from_json(line, str(path)).round
-    except DocumentError as error:
-        log.warning("event=damaged-checkpoint reason=%r", str(error))
-        return _DAMAGED
+        return _Header.from_json(line, str(path))
+    except DocumentError:
+        return None
 
 
 def _read(path: Path) -> bytes | None:

@@ -150,7 +150,7 @@ class S3ObjectStore(Store):
             except PermissionDeniedError:
                 raise
             except BaseError:
-                meta = obstore.head(self.client, path)
+                meta = self._head(path)
                 if _ends_before(meta, start):
                     return Part(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
                 raise
@@ -165,7 +165,7 @@ class S3ObjectStore(Store):
         except PermissionDeniedError:
             raise
         except BaseError:
-            if _ends_before(obstore.head(self.client, path), start):
+            if _ends_before(self._head(path), start):
                 return ()
             raise
 

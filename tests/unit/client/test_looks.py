@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import boto3
 import pytest
 
+from muster.client.errors import DeniedError, NoResultError
+from muster.client.runs.event_log import EventKind
 from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import RunState
+from muster.client.sdk import Muster, Run
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.commit import Commit, Member
+from muster.contract.run.result import Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_count, shard_of
 from muster.control.admission import AdmitRequest, admit
 from muster.control.finish import finish_run
@@ -118,6 +123,35 @@ def test_a_run_of_an_older_version_shows_its_rounds_before_it_has_a_roll_up(harn
     assert Observer(client_of(harness.cloud), RUN).look().round == 7
 
 
+def test_a_run_that_was_refused_because_an_old_run_has_its_name_shows_nothing_of_that_run(
+    harness: ControlHarness,
+) -> None:
+    """Step Functions frees a name 90 days after the end of its execution; the documents of the run stay."""
+    run = harness.plan()
+    harness.arm()
+    commit(harness, 7)
+    harness.cloud.training.complete(harness.job())
+    harness.deliver()
+    finish_run(harness.plane, run, budget())
+    harness.cloud.workflow.succeed(RUN)
+    harness.cloud.clock.advance(91 * 86_400)
+    stack = Muster(session=boto3.Session(region_name="eu-west-1"))
+    vars(stack)["_cloud"] = client_of(harness.cloud)
+    handle = Run(stack, RUN)
+    # Step Functions knows nothing of the run any more; its result is still there.
+    assert handle.result().verdict is Verdict.SUCCEEDED
+    harness.executions.start(RUN, "{}")
+    observer = Observer(client_of(harness.cloud), RUN)
+    assert observer.look().replicas == ()
+    harness.cloud.workflow.fail(RUN, "Muster.RunNameTakenError", "choose another name")
+    status = observer.look()
+    assert (status.state, status.replicas, status.round, status.page) == (RunState.FAILED, (), None, None)
+    assert status.reason == "Muster.RunNameTakenError: choose another name"
+    assert [item.kind for item in observer.event_log()] == [EventKind.RUN_STARTED, EventKind.RUN_ENDED]
+    with pytest.raises(NoResultError, match="choose another name"):
+        handle.result()
+
+
 def test_a_life_is_seen_without_a_call_of_sagemaker(harness: ControlHarness) -> None:
     run = harness.plan(replicas=2, reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 0}})
     observer = Observer(client_of(harness.cloud), RUN)
@@ -154,3 +188,12 @@ def test_a_life_is_seen_without_a_call_of_sagemaker(harness: ControlHarness) -> 
         [(1, "Failed", "Failed"), (1, "Completed", "Completed")],
         [(2, "Completed", "Completed"), (1, "Completed", "Completed")],
     ]
+
+
+def test_a_client_expects_the_stacks_bucket_to_be_its_accounts(harness: ControlHarness) -> None:
+    # The stack was deleted with its bucket, and another account has made one of that name.
+    put(harness, RunLayout(RUN).result, b"forged")
+    foreign = client_of(harness.cloud, account="999999999999")
+    with pytest.raises(DeniedError):
+        foreign.objects.read(RunLayout(RUN).result)
+    assert client_of(harness.cloud).objects.read(RunLayout(RUN).result) == b"forged"

@@ -101,6 +101,10 @@ C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
             "The account-level service limit 'ml.p3.2xlarge for training job usage' is 0 Instances",
             FailureClass.QUOTA,
         ),
+        # A full volume: a rerun would fill it again.
+        (F, "Failed", "ClientError: Data download failed:Insufficient disk space", FailureClass.INVALID_REQUEST),
+        (F, "Failed", "ClientError: Artifact upload failed:Insufficient disk space", FailureClass.INVALID_REQUEST),
+        (F, "Failed", "AlgorithmError: [Errno 28] No space left on device, exit code: 1", FailureClass.USER_CODE),
         (F, "SomethingNew", "The moon is full", FailureClass.UNKNOWN),
     ],
 )

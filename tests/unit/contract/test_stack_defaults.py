@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -35,6 +36,14 @@ def request(completed: Spec, rank: int = 0, shortages: int = 0) -> dict[str, Any
     )
     again = Plan.from_json(plan.to_json(), "plan.json")  # what a function reads back is held to all limits again
     return training_job_request(again, rank, 1, shortages)
+
+
+def test_rights_that_a_newer_version_has_added_are_no_error():
+    """In the minute of a deployment the older function reads the newer settings."""
+    fields = {"access": {"data": ["s3://data/"], "added_later": True}, "added_later": 1}
+    read = StackDefaults.from_json(json.dumps(fields), "MUSTER_DEFAULTS")
+    assert read.access is not None
+    assert read.access.data == ["s3://data/"]
 
 
 def test_what_a_spec_does_not_say_is_the_stacks():

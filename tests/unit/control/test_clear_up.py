@@ -9,13 +9,15 @@ from botocore.exceptions import ClientError
 
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
+from muster.contract.run.run_document import Manifest
 from muster.control.active_run import ActiveRun
 from muster.control.admission import AdmitRequest, admit
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.finish import finish_run
 from muster.control.reporting.report_page import page_of
 from muster.control.stop import StillRunningError
-from tests.memory import Fault, server_error, throttle
+from tests.memory import AwsError, Fault, server_error, throttle
+from tests.memory.clock import START
 from tests.memory.harness import RUN, ControlHarness, budget
 
 POLICY = {"on": ["failed", "user-code"], "max": 3}
@@ -83,10 +85,28 @@ def test_a_run_that_was_stopping_keeps_its_cause(harness: ControlHarness) -> Non
 def test_an_execution_whose_name_was_taken_does_not_stop_the_run_that_owns_it(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()
-    ended = ExecutionEnded(execution_arn=f"{run.plan.execution_arn}-other", name=RUN, status="FAILED")
+    ended = ExecutionEnded(execution_arn=f"{run.plan.execution_arn}-other", name=RUN, status="FAILED", started_at=START)
     assert not cleared(harness, ended)
     assert run.documents.fence() is None
     assert harness.cloud.training.names("InProgress") == [harness.job()]
+
+
+def test_a_refused_execution_with_the_arn_of_an_old_run_does_not_end_that_run_again(harness: ControlHarness) -> None:
+    """Step Functions frees a name 90 days after the end of its execution; the new execution has the same ARN."""
+    run = harness.plan(rerun=POLICY)
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
+    harness.deliver()
+    finish_run(harness.plane, run, budget(), may_continue=False)
+    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
+    harness.cloud.clock.advance(91 * 86_400)
+    harness.executions.start(RUN, "{}")
+    before = harness.emitted()
+    ended = cut_off(harness)
+    assert not cleared(harness, ended)
+    assert (harness.emitted(), harness.executions.live_runs()) == (before, set())
+    [listed] = harness.executions.ended(["FAILED"], ended.started_at)
+    assert listed.started_at == ended.started_at
 
 
 def test_an_execution_without_a_run_has_nothing_to_clear_up(harness: ControlHarness) -> None:
@@ -96,7 +116,7 @@ def test_an_execution_without_a_run_has_nothing_to_clear_up(harness: ControlHarn
 
 def test_an_execution_with_a_long_name_belongs_to_its_run(harness: ControlHarness) -> None:
     name = "a-name-that-no-training-job-could-hold-" + "x" * 40
-    ended = ExecutionEnded(execution_arn="arn", name=name, status="FAILED")
+    ended = ExecutionEnded(execution_arn="arn", name=name, status="FAILED", started_at=START)
     assert ended.run != name
     assert ended.run.startswith("a-name-that-no")
 
@@ -143,14 +163,59 @@ def test_a_stop_that_failed_is_an_error_although_all_jobs_are_gone(harness: Cont
     run = harness.plan(replicas=2, rerun=POLICY)
     for rank in range(2):
         harness.arm(rank)
-    harness.cloud.calls.inject(throttle("StopTrainingJob"))
+    harness.cloud.calls.inject(Fault("StopTrainingJob", AwsError("AccessDeniedException", "no", 400)))
     ended = cut_off(harness)
-    with pytest.raises(ClientError, match="ThrottlingException"):
+    with pytest.raises(ClientError, match="AccessDeniedException"):
         cleared(harness, ended)
     assert len(harness.cloud.training.names("Stopped")) == 2
     assert harness.result() is not None
     assert page_of(run) is not None
     assert harness.executions.live_runs() == set()
+
+
+@pytest.mark.parametrize("throttled", [300, 800, 845])
+def test_throttled_stops_leave_the_time_for_reading_the_manifests(harness: ControlHarness, throttled: float) -> None:
+    run = harness.plan(replicas=2)
+    for rank in range(2):
+        harness.arm(rank)
+    harness.deliver()
+    manifest = Manifest(checkpoint_s3_bucket="s3://bucket/final", round=7, checksum="ab" * 32, metrics={})
+    run.documents.store.create(f"output/{RUN}/{harness.job()}/manifest.json", manifest.to_json())
+    harness.cloud.training.complete(harness.job())
+    harness.deliver()
+    ended = cut_off(harness, "ABORTED")
+    began = harness.cloud.clock.monotonic()
+    within = Fault(
+        "StopTrainingJob",
+        throttle("StopTrainingJob").error,
+        count=None,
+        when=lambda _: harness.cloud.clock.monotonic() - began < throttled,
+    )
+    harness.cloud.calls.inject(within)
+    if throttled == 300:
+        assert cleared(harness, ended, 855)
+    else:
+        with pytest.raises((ClientError, StillRunningError)):
+            cleared(harness, ended, 855)
+        # Lambda calls again.
+        assert harness.result() is not None or cleared(harness, ended, 855)
+    assert harness.cloud.clock.monotonic() - began < 2 * 855
+    result = harness.result()
+    assert result is not None
+    assert [replica.checkpoint_uri for replica in result.replicas] == ["s3://bucket/final", None]
+
+
+def test_throttled_listings_take_half_of_the_time_for_settling(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.arm()
+    harness.cloud.training.complete(harness.job())
+    harness.deliver()
+    began = harness.cloud.clock.monotonic()
+    harness.cloud.calls.inject(Fault("ListTrainingJobs", throttle("ListTrainingJobs").error, count=None))
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        finish_run(harness.plane, run, harness.plane.allow(budget(855)))
+    assert 400 < harness.cloud.clock.monotonic() - began < 450
+    assert harness.result() is None
 
 
 def test_a_damaged_record_keeps_no_job_alive_and_no_result_from_being_written(harness: ControlHarness) -> None:

@@ -23,6 +23,7 @@ from muster.control.finish import finish_run
 from muster.control.react import JobStateChange
 from muster.control.stop import StopRequest, stop_run
 from tests.memory import AwsError, Fault
+from tests.memory.clock import START
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.roll_ups import entries
 
@@ -115,7 +116,8 @@ def cut_off(harness: ControlHarness) -> None:
 
 
 def clear(harness: ControlHarness, _: None = None) -> object:
-    ended = ExecutionEnded(execution_arn=harness.cloud.workflow.execution_arn(RUN), name=RUN, status="FAILED")
+    arn = harness.cloud.workflow.execution_arn(RUN)
+    ended = ExecutionEnded(execution_arn=arn, name=RUN, status="FAILED", started_at=START)
     return clear_up(harness.plane, harness.plane.runs.require(RUN), ended, budget())
 
 
@@ -229,7 +231,8 @@ def test_a_cancel_that_races_a_rerun_leaves_no_job(harness: ControlHarness) -> N
     def cancel() -> None:
         arn = run.plan.execution_arn
         harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
-        clear_up(harness.plane, run, ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED"), budget())
+        ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
+        clear_up(harness.plane, run, ended, budget())
 
     harness.cloud.calls.inject(Fault("CreateTrainingJob", action=cancel))
     harness.attempt(request)

@@ -165,6 +165,21 @@ def test_what_could_not_be_announced_is_announced_when_the_end_is_reported_again
     assert harness.keys(f"{CONTROL}lost/") == ["0"]
 
 
+def test_a_rerun_is_announced_although_the_entry_in_the_roll_up_could_not_be_written(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.arm()
+    shard = run.documents.layout.roll_up_shard(0)
+    down = Fault("PutObject", server_error("PutObject").error, when=lambda call: call.parameters["Key"] == shard)
+    harness.cloud.calls.inject(down)
+    end = ended(harness, AGAIN)
+    with pytest.raises(ClientError):
+        end_attempt(harness.plane, run.replica(0), end)
+    # The event is delivered again.
+    assert end_attempt(harness.plane, run.replica(0), end) is not None
+    assert (down.fired, harness.emitted().count("Replica Rerun")) == (1, 1)
+    assert harness.answer() == harness.decided()
+
+
 def test_an_event_bus_that_is_down_delays_nothing(harness: ControlHarness) -> None:
     run = harness.plan()
     harness.arm()

@@ -13,7 +13,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import Verdict
 from muster.control.react import JobStateChange
-from tests.memory import Fault, throttle
+from tests.memory import Fault, server_error, throttle
 from tests.memory.harness import RUN, ControlHarness
 
 AGAIN = "InternalServerError: again"
@@ -26,6 +26,25 @@ def change(**fields: Any) -> JobStateChange:
 
 def secondaries(harness: ControlHarness) -> list[str]:
     return [step.secondary for step in harness.record().current.history]
+
+
+# --- money ---
+
+
+def test_the_chosen_type_counts_although_the_entry_in_the_roll_up_could_not_be_written(harness: ControlHarness) -> None:
+    types = [{"instance_type": name} for name in ("ml.p5.48xlarge", "ml.g5.2xlarge")]
+    run = harness.plan(cost_ceiling_usd=100.0, instance_type=None, instance_preferences=types)
+    harness.arm()
+    layout = run.documents.layout
+    before = harness.keys(layout.spent)
+    shard = layout.roll_up_shard(0)
+    down = Fault("PutObject", server_error("PutObject").error, when=lambda call: call.parameters["Key"] == shard)
+    harness.cloud.calls.inject(down)
+    chosen = change(ResourceConfig={"SelectedInstanceType": "ml.g5.2xlarge"})
+    with pytest.raises(ClientError):
+        harness.react(chosen)
+    harness.react(chosen)
+    assert (down.fired, len(harness.keys(layout.spent))) == (1, len(before) + 1)
 
 
 # --- a life ---------------------------------------------------------------------------------------

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.errors import NewerDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.active_run import ActiveRun
+from muster.control.runtime import clock
+from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.settle import settle, weigh
 from tests.memory import Fault, throttle
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
@@ -114,12 +119,40 @@ def test_a_missing_manifest_is_a_problem_and_no_failure(harness: ControlHarness)
     assert "the job wrote no manifest" in replica.problem
 
 
-def test_out_of_time_a_manifest_is_given_up_and_the_result_written(harness: ControlHarness) -> None:
+def test_a_result_waits_for_the_manifests_of_a_call_that_had_little_time(harness: ControlHarness) -> None:
     run = harness.plan()
     complete(harness, checksum="ab" * 32)
     # The first call of settle takes all the time there is.
     harness.cloud.calls.inject(Fault("ListTrainingJobs", delay_seconds=60))
-    result = settled(run, 30)
+    with pytest.raises(OutOfTimeError):
+        settled(run, 30)
+    assert harness.result() is None
+    assert settled(run, 30).replicas[0].checksum == "ab" * 32
+
+
+def test_a_manifest_that_is_cut_off_while_it_is_read_is_waited_for(harness: ControlHarness) -> None:
+    run = harness.plan()
+    complete(harness, checksum="ab" * 32)
+    key = f"output/{RUN}/{harness.job()}/manifest.json"
+    slow = Fault("GetObject", delay_seconds=60, when=lambda call: call.parameters["Key"] == key)
+    harness.cloud.calls.inject(slow)
+    with pytest.raises(OutOfTimeError, match="the time limit for finding the manifest was reached"):
+        settled(run, 30)
+    assert (slow.fired, harness.result()) == (1, None)
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(250.0, 0), (30.0, 1_801)])
+def test_after_enough_time_or_long_after_the_fence_a_manifest_is_given_up(
+    harness: ControlHarness, seconds: float, late: float
+) -> None:
+    run = harness.plan()
+    complete(harness, checksum="ab" * 32)
+    run.documents.raise_fence(CANCELLED.model_copy(update={"at": clock.now()}))
+    harness.cloud.clock.advance(late)
+    archive = f"output/{RUN}/{harness.job()}/output/output.tar.gz"
+    slow = Fault("GetObject", delay_seconds=300, when=lambda call: call.parameters["Key"] == archive)
+    harness.cloud.calls.inject(slow)
+    result = settled(run, seconds)
     [replica] = result.replicas
     assert (result.verdict, replica.checksum) == (Verdict.SUCCEEDED, None)
     assert replica.problem is not None
@@ -177,6 +210,22 @@ def test_a_damaged_record_keeps_the_others_results(harness: ControlHarness) -> N
     assert (result.verdict, outcomes(result)) == (Verdict.SUCCEEDED, ["succeeded", "unknown"])
     assert result.replicas[1].problem is not None
     assert "replicas/1.json cannot be read" in result.replicas[1].problem
+
+
+def test_a_record_of_a_newer_version_is_no_damage_and_no_result_is_written(harness: ControlHarness) -> None:
+    """After a rollback. Once the newer version is deployed again, it settles the run."""
+    run = harness.plan()
+    complete(harness)
+    key = run.documents.layout.record(0)
+    found = harness.plane.store.get(key)
+    assert found is not None
+    newer = {**json.loads(found.body), "version": 99, "readable_from": "99.0"}
+    harness.plane.store.s3.put_object(Bucket="bucket", Key=key, Body=json.dumps(newer))
+    with pytest.raises(NewerDocumentError, match="Use Muster 99"):
+        settled(run)
+    assert harness.result() is None
+    harness.plane.store.s3.put_object(Bucket="bucket", Key=key, Body=found.body)
+    assert settled(run).verdict is Verdict.SUCCEEDED
 
 
 # --- a run that was cut off -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from muster.contract.errors import DocumentError
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.parallel import OutOfTimeError, in_parallel
 from muster.control.stop import StillRunningError, StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from tests.memory import Fault, throttle
 from tests.memory.harness import RUN, ControlHarness, budget
@@ -163,6 +163,14 @@ def test_in_parallel_all_are_done_before_the_first_error_is_raised() -> None:
         in_parallel(work, range(40))
     assert sorted(done) == [number for number in range(40) if number not in {2, 5}]
     assert in_parallel(work, [9, 8, 7]) == [9, 8, 7]
+
+
+def test_in_parallel_no_item_is_begun_once_the_time_is_spent(harness: ControlHarness) -> None:
+    done: list[int] = []
+    with pytest.raises(OutOfTimeError):
+        in_parallel(done.append, range(40), budget(0))
+    assert done == []
+    assert in_parallel(str, [1, 2], budget(1)) == ["1", "2"]
 
 
 # --- the check ------------------------------------------------------------------------------------

@@ -122,6 +122,18 @@ def test_a_403_for_a_key_that_exists_or_that_may_not_be_listed_is_a_denial(
         assert len(script.requests) == 2
 
 
+@pytest.mark.parametrize("ranged", ["read", "stream"])
+def test_an_object_that_is_deleted_between_two_tries_of_a_range_is_missing(
+    ranged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica sweeps the round: the first GET fails in passing, and the HEAD after it gets a 403."""
+    with scripted(Answer(503), DENIED, listing()) as script:
+        store = scripted_store(script, monkeypatch)
+        with pytest.raises(ObjectMissingError):
+            _ = store.read("key", 1, 5) if ranged == "read" else list(store.stream("key", 1, 5))
+    assert [method for method, _, _ in script.requests] == ["GET", "HEAD", "GET"]
+
+
 def test_a_store_that_has_read_an_object_takes_a_403_for_a_missing_one_and_looks_once_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from muster.contract import timestamps
-from muster.contract.errors import ConflictError, MissingDocumentError
+from muster.contract.errors import ConflictError, MissingDocumentError, NewerDocumentError
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import is_transient
@@ -74,6 +74,8 @@ def error(code: str, status: int) -> ClientError:
         (EndpointConnectionError(endpoint_url="https://s3"), "Muster.Unavailable"),
         (ConflictError("the record changed during each try"), "Muster.Unavailable"),
         (TimeoutError(), "Muster.Unavailable"),
+        # After a rollback, until the newer version is deployed again.
+        (NewerDocumentError("s3://bucket/control/one/replicas/0.json", 2, 1, "0.3.0"), "Muster.Unavailable"),
         (error("AccessDenied", 403), "Muster.ClientError"),
         (MissingDocumentError("s3://bucket/plan.json"), "Muster.MissingDocumentError"),
         (LookupError("not decided on"), "Muster.LookupError"),

@@ -1,0 +1,56 @@
+"""What the template of a deployed stack says about the stack. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from infra.settings.stack_settings import BucketTable
+
+Template = Mapping[str, Any]
+
+_LAUNCHER_ROLE = "MUSTER_LAUNCHER_ROLE_ARN"
+_TIMER_FUNCTION = "MUSTER_TIMER_FUNCTION_ARN"
+
+
+def has_launcher_role(template: Template) -> bool:
+    """Whether jobs are created with session tags. The replica role gives a session without them nothing of a run."""
+    return any(True for _ in _variables(template, _LAUNCHER_ROLE))
+
+
+def new_bucket(template: Template, deployed_name: str, table: BucketTable) -> str | None:
+    """The bucket that the settings put in the place of the deployed one, in words; None where it stays.
+
+    `deployed_name` is the name of the deployed stack's bucket.
+    """
+    if table.existing is not None:
+        return None if table.existing == deployed_name else table.existing
+    made = [item for item in template.get("Resources", {}).values() if item["Type"] == "AWS::S3::Bucket"]
+    # CloudFormation replaces a bucket whose property BucketName changes, even where it was generated before.
+    if made and made[0].get("Properties", {}).get("BucketName") == table.name:
+        return None
+    return table.name or "a new bucket with a generated name"
+
+
+def timer_function(template: Template) -> str | None:
+    """The logical id of the function that the timers of runs call; None if the stack has none."""
+    references = (value.get("Fn::GetAtt") for value in _variables(template, _TIMER_FUNCTION))
+    return next((reference[0] for reference in references if reference), None)
+
+
+def rules(template: Template) -> dict[str, str | None]:
+    """The logical ids of the rules, each with that of its event bus; None for the account's default bus."""
+    return {
+        name: item["Properties"].get("EventBusName", {}).get("Ref")
+        for name, item in template.get("Resources", {}).items()
+        if item["Type"] == "AWS::Events::Rule"
+    }
+
+
+def _variables(template: Template, name: str) -> Iterator[Any]:
+    """The values of an environment variable in the functions that have it."""
+    for item in template.get("Resources", {}).values():
+        if item["Type"] == "AWS::Lambda::Function":
+            found = item.get("Properties", {}).get("Environment", {}).get("Variables", {})
+            if name in found:
+                yield found[name]

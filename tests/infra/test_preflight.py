@@ -1,0 +1,190 @@
+"""What forbids a deployment, decided without a cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from infra.deploy.account import Account, DeployedStack
+from infra.deploy.bucket_requirements import BucketState
+from infra.deploy.cdk_tools import DeployError
+from infra.deploy.deploy_command import Work, call_folder, check_unchanged
+from infra.deploy.key_policy import key_statements, role_trust
+from infra.deploy.place import Place
+from infra.deploy.preflight import BucketCheck, Preflight
+from infra.deploy.settings_changes import merge
+from infra.settings.settings_file import Tables, parse_settings
+from infra.settings.stack_settings import SETTINGS_METADATA, Platform
+from muster.client.errors import DeniedError
+from muster.contract.names import JobName
+from muster.contract.run.orphans import ActiveJob
+
+PLACE = Place("aws", "123456789012", "us-east-1")
+KEY = "arn:aws:kms:us-east-1:123456789012:key/one"
+GENERATED = "muster-rendezvousbucket-abc"
+LAUNCHER = {
+    "Type": "AWS::Lambda::Function",
+    "Properties": {"Environment": {"Variables": {"MUSTER_LAUNCHER_ROLE_ARN": {"Fn::GetAtt": ["LauncherRole", "Arn"]}}}},
+}
+
+
+class QuietAccount(Account):
+    """An account with these unfinished runs and jobs, and these buckets."""
+
+    def __init__(self, runs: Sequence[str] = (), jobs: Sequence[JobName] = (), buckets: Sequence[str] = ()) -> None:
+        super().__init__(boto3.Session(region_name="us-east-1"))
+        self.trusts: dict[str, Mapping[str, Any]] = {}
+        self.runs, self.jobs, self.buckets = list(runs), jobs, buckets
+
+    def running_runs(self, machine: str) -> list[str]:
+        assert machine == "arn:machine"
+        return self.runs
+
+    def active_jobs(self, prefix: str, *statuses: str) -> Iterator[ActiveJob]:
+        assert (prefix, statuses) == ("muster", ("InProgress", "Stopping"))
+        return (ActiveJob(job, f"arn:{job}", datetime.now(UTC)) for job in self.jobs)
+
+    def job_prefixes(self) -> dict[str, str]:
+        return {}
+
+    def key_policy(self, key_arn: str) -> Mapping[str, Any]:
+        return {"Statement": key_statements(PLACE)}
+
+    def role_trust(self, arn: str) -> Mapping[str, Any] | None:
+        if arn.endswith("/secret"):
+            call = "GetRole"
+            raise DeniedError(call, "not authorized")
+        return self.trusts.get(arn)
+
+    def bucket(self, name: str, place: Place) -> BucketState | None:
+        return BucketState() if name in self.buckets else None
+
+
+def stack(settings: Tables | None = None, *, launcher: bool = True, bucket: Mapping[str, Any] | None = None) -> Any:
+    """A deployed stack; `bucket` are the properties of the bucket that it makes."""
+    resources = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": bucket or {}}}
+    template = {"Resources": resources | ({"Attempt": LAUNCHER} if launcher else {})}
+    if settings is not None:
+        template["Metadata"] = {SETTINGS_METADATA: settings}  # type: ignore[dict-item]
+    name = (bucket or {}).get("BucketName", GENERATED)
+    outputs = {"BucketName": name, "JobPrefix": "muster", "StateMachineArn": "arn:machine"}
+    return DeployedStack("Muster", "UPDATE_COMPLETE", outputs, template)
+
+
+def refused(deployed: DeployedStack, new: Tables, account: QuietAccount) -> list[str]:
+    settings = parse_settings(new, Platform.AWS)
+    return [str(problem) for problem in Preflight(account, PLACE, settings, deployed).problems()]
+
+
+BUSY = QuietAccount(["night"])
+QUIET = QuietAccount()
+
+
+def test_the_step_to_session_tags_waits_for_the_replicas_of_an_older_version() -> None:
+    old = stack({}, launcher=False)
+    [problem] = refused(old, {}, BUSY)
+    assert problem.startswith("the deployed version: replicas that it started would lose their access to the bucket")
+    assert "while night is running; wait until they end, or cancel them" in problem
+    # A job without a running execution counts, too.
+    orphan = JobName("muster", "gone", 0, 1)
+    [problem] = refused(old, {}, QuietAccount(jobs=[orphan]))
+    assert "while muster-gone-r0-a1 is running" in problem
+    assert refused(old, {}, QUIET) == []
+    assert refused(stack({}), {}, BUSY) == []
+
+
+def test_a_bucket_is_not_replaced_under_unfinished_runs() -> None:
+    named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
+    [problem] = refused(named, {}, BUSY)  # --reset bucket.name, or a name that an older version took from elsewhere
+    assert "bucket: ours would become a new bucket with a generated name while night is running" in problem
+    # A generated name that is written down is another property, so CloudFormation replaces the bucket.
+    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, BUSY)
+    assert f"bucket: {GENERATED} would become {GENERATED} while" in problem
+    assert refused(stack({}), {}, BUSY) == []
+    assert refused(named, {"bucket": {"name": "ours"}}, BUSY) == []
+    # Without runs it is allowed, and shown before the question.
+    settings = parse_settings({}, Platform.AWS)
+    assert Preflight(QUIET, PLACE, settings, named).problems() == []
+    assert Preflight(QUIET, PLACE, settings, named).new_bucket == "a new bucket with a generated name"
+
+
+def test_a_generated_name_is_no_name_to_write_down() -> None:
+    """CloudFormation would replace the bucket by one of the same name, and fail."""
+    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, QuietAccount(buckets=[GENERATED]))
+    assert f'to use it, write existing = "{GENERATED}" instead of name' in problem
+
+
+def test_a_bucket_outside_the_stack_is_compared_by_its_name() -> None:
+    guest = DeployedStack("Muster", "UPDATE_COMPLETE", {**stack().outputs, "BucketName": "ours"}, {"Resources": {}})
+    assert (
+        Preflight(QUIET, PLACE, parse_settings({"bucket": {"existing": "ours"}}, Platform.AWS), guest).new_bucket
+        is None
+    )
+    lost = Preflight(QUIET, PLACE, parse_settings({}, Platform.AWS), guest).new_bucket  # --reset bucket.existing
+    assert lost == "a new bucket with a generated name"
+
+
+def test_data_in_a_bucket_with_a_generated_name_does_not_open_what_muster_writes() -> None:
+    for prefix in ("", "control/", "output/other/"):
+        data = f"s3://{GENERATED}/{prefix}"
+        [problem] = refused(stack({}), {"replicas": {"data": [data]}}, QUIET)
+        assert problem.startswith(f"replicas.data.0: found '{data}'; not in the stack's own bucket: its root, ")
+    assert refused(stack({}), {"replicas": {"data": [f"s3://{GENERATED}/corpus/"]}}, QUIET) == []
+
+
+def test_the_key_of_a_stack_stays_even_while_nothing_runs() -> None:
+    encrypted, plain = stack({"stack": {"kms_key_arn": KEY}}), stack({})
+    [problem] = refused(encrypted, {"stack": {"kms_key_arn": KEY.replace("one", "two")}}, QUIET)
+    assert problem.startswith(f"stack.kms_key_arn: {KEY} would become {KEY.replace('one', 'two')}, and the stack could")
+    [problem] = refused(encrypted, {}, QUIET)  # --reset stack.kms_key_arn
+    assert "would become no key" in problem
+    assert "deploy a second stack" in problem
+    assert refused(encrypted, {"stack": {"kms_key_arn": KEY}}, QUIET) == []
+    assert refused(plain, {"stack": {"kms_key_arn": KEY}}, QUIET) == []
+
+
+def test_a_role_of_the_deployments_own_must_trust_sagemaker_with_session_tags() -> None:
+    account = QuietAccount()
+    old, new, secret, gone = (f"arn:aws:iam::123456789012:role/{name}" for name in ("old", "new", "secret", "gone"))
+    assume = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    account.trusts = {old: {"Statement": [assume]}, new: {"Statement": [assume, role_trust(PLACE)]}}
+    roles = {"role_arn": old, "further_role_arns": [new, secret, gone]}
+    # The role itself is a pinned setting of a deployed stack; here the stack is new.
+    settings = parse_settings({"replicas": roles}, Platform.AWS)
+    first, last = map(str, Preflight(account, PLACE, settings, None).problems())
+    assert first.startswith(f"replicas.role_arn: {old} does not let SageMaker assume it with session tags")
+    assert '"sts:TagSession"' in first
+    assert last.startswith(f"replicas.further_role_arns.2: this account has no role {gone}")
+
+
+def test_a_stack_that_another_deployment_has_changed_is_not_deployed_over() -> None:
+    read = stack({"runs": {"sweep_hours": 6}})
+    check_unchanged("Muster", read, stack({"runs": {"sweep_hours": 6}}))
+    check_unchanged("Muster", None, None)
+    later = replace(read, changed_at=datetime(2026, 11, 21, tzinfo=UTC))
+    for now in (later, stack({"runs": {"sweep_hours": 12}}), None):
+        with pytest.raises(DeployError, match="Another deployment has changed the stack Muster since this one read it"):
+            check_unchanged("Muster", read, now)
+    with pytest.raises(DeployError):
+        check_unchanged("Muster", None, read)
+
+
+def test_each_call_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    with call_folder(tmp_path / "Muster") as first, call_folder(tmp_path / "Muster") as second:
+        assert first.is_dir()
+        assert first != second
+    assert not list((tmp_path / "Muster").iterdir())
+
+
+def test_the_replacement_of_a_bucket_is_shown_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:
+    named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
+    merged = merge({"bucket": {"name": "ours"}}, {}, ["bucket.name"])
+    work = Work(QUIET, PLACE, named, parse_settings(merged.tables, Platform.AWS), merged, as_json=False)
+    work.show([], BucketCheck())
+    assert "WARNING: the bucket ours is replaced by a new bucket with a generated name." in capsys.readouterr().out
