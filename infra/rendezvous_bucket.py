@@ -109,6 +109,9 @@ class RendezvousBucket(Construct):
                 ),
             ],
         )
+        # CloudFormation's property is text; the CDK writes a number.
+        size = "LifecycleConfiguration.Rules.0.ObjectSizeGreaterThan"
+        cast("s3.CfnBucket", self.bucket.node.default_child).add_property_override(size, str(INFREQUENT_BYTES_MIN))
         self._notify_of_inbox(inbox)
         self._refuse_writes(
             "WrittenOnce",

@@ -164,6 +164,7 @@ def stored(run: Run, rank: int = 0) -> dict[str, Any]:
     return dict(json.loads(body))
 
 
+@pytest.mark.timeout(900)  # it deploys four times
 def test_an_upgrade_and_a_rollback_break_no_run(
     cloud: LocalCloud, older: MusterVersion, newer: MusterVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from docs.commands_reference import ANSWERS
 from muster.contract.run.result import Verdict
 from muster.local import LocalCloud
 from tests.support.deployed import Deployed
@@ -45,7 +46,9 @@ class Shell:
         return outcome.stdout + outcome.stderr
 
     def deploy(self, *arguments: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.run("deploy", "--yes", "--json", *arguments))
+        line = self.run("deploy", "--yes", "--json", *arguments)
+        answer: dict[str, Any] = json.loads(line)
+        assert ANSWERS["deploy"].model_validate_json(line).model_dump(mode="json") == answer
         return answer
 
 

@@ -32,7 +32,8 @@ def test_each_replica_ends_in_a_class_of_its_own_and_the_run_goes_on_without_it(
         overrides={str(throttled): {"input_data_config": [channel]}},
         reruns={"unknown": NEVER, "throttle": NEVER},
     )
-    run = stack.start(spec)
+    # The channel is a prefix of the run's own, which its replicas may read.
+    run = stack.start(spec, "classes")
     run.wait_for_record(stopped, "Training")
     stack.sagemaker.stop_training_job(TrainingJobName=run.job(stopped))
     stack.open_gate("classes", 0)

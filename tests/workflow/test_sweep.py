@@ -10,7 +10,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import Verdict
-from tests.support.workshop import turn_to
+from tests.support.workshop import Workshop, turn_to
 
 NOW = {"young_seconds": 0}
 
@@ -48,6 +48,8 @@ def test_a_job_that_outlived_its_run_is_seen_and_stopped_and_no_other(stack, mon
     stack.open_gate("over", 1)
     over.wait()
     request = training_job_request(Plan.from_json(over.document(over.layout.plan), "plan"), 0, 2)
+    # Nobody gives these jobs session tags, without which the stack's role reaches no run's objects.
+    request["RoleArn"] = Workshop(stack.cloud).role
     stack.sagemaker.create_training_job(**request)
     foreign = over.job(0, 3)
     stack.sagemaker.create_training_job(**{**request, "TrainingJobName": foreign})

@@ -173,7 +173,7 @@ def test_a_document_of_another_run_is_refused_with_all_that_disagrees(containers
 
 @pytest.mark.parametrize(
     ("document", "reason"),
-    [(None, "does not exist"), (b"{", "cannot be read"), (b'{"version":2}', "cannot be read: version")],
+    [(None, "does not exist"), (b"{", "cannot be read"), (b'{"version":2}', "cannot be read: it has form 2")],
 )
 def test_a_missing_or_damaged_document_is_named(containers: Containers, document: bytes | None, reason: str) -> None:
     if document is not None:
