@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -489,7 +490,8 @@ def test_name_of_an_older_run_is_refused_and_the_older_run_is_left_alone(stack):
     )
     assert answer["accepted"] is False
     assert answer["error"] == "Muster.RunNameTakenError"
-    ended = {"detail": {"executionArn": run.execution_arn + "-later", "name": run.name, "status": "FAILED"}}
+    later = {"executionArn": run.execution_arn + "-later", "name": run.name, "startDate": round(time.time() * 1000)}
+    ended = {"detail": {**later, "status": "FAILED"}}
     assert stack.invoke("Stop", ended) == {"stop": "nothing to stop"}
     assert run.statuses() == {"r0-a1": "InProgress"}
     stack.open_gate("older")

@@ -12,7 +12,7 @@ from muster import Muster
 from muster.contract.run.result import Verdict
 from muster.control.aws.clients import TRIES
 from muster.local.faults import CallError
-from tests.support.deployed import Deployed
+from tests.support.deployed import Deployed, Run
 from tests.support.listening import Listener
 from tests.support.waiting import wait_until
 from tests.support.workshop import turn_to
@@ -33,6 +33,13 @@ def commits(stack: Deployed, root: str) -> dict[int, dict]:
     found = stack.s3.list_objects_v2(Bucket=stack.bucket, Prefix=prefix)["Contents"]
     bodies = [stack.s3.get_object(Bucket=stack.bucket, Key=item["Key"])["Body"].read() for item in found]
     return {commit["round"]: commit for commit in map(json.loads, bodies)}
+
+
+def end_event(run: Run) -> dict:
+    """The event of the end of a failed execution, as EventBridge sends it."""
+    began = run.stack.stepfunctions.describe_execution(executionArn=run.execution_arn)["startDate"]
+    times = {"startDate": round(began.timestamp() * 1000)}
+    return {"detail": {"executionArn": run.execution_arn, "name": run.name, "status": "FAILED", **times}}
 
 
 def executions(stack: Deployed, beginning: str) -> list[str]:
@@ -57,8 +64,7 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     wait_until("the continuation", lambda: executions(stack, "resumed-x2"))
     # Whoever settles the run again starts nothing: the workflow's own way, and that of the event of its end.
     stack.invoke("Settle", {"run": "resumed"})
-    ended = {"executionArn": first.execution_arn, "name": "resumed", "status": "FAILED"}
-    stack.invoke("Stop", {"detail": ended})
+    assert stack.invoke("Stop", end_event(first)) == {"stop": "verified"}
     # Nor does anybody take its jobs for those of the first.
     wait_until("the continuation's jobs", lambda: list(continued_by.statuses().values()) == ["InProgress"] * 2)
     swept = stack.invoke("Sweep", {"young_seconds": 0})
@@ -100,8 +106,7 @@ def test_a_chain_ends_where_its_policy_says_and_other_ends_start_nothing(stack, 
     assert other.wait()["status"] == "FAILED"
     # The last word of either: an event of its end that comes late.
     for run in (stack.run("chain-x3"), other):
-        ended = {"executionArn": run.execution_arn, "name": run.name, "status": "FAILED"}
-        assert stack.invoke("Stop", {"detail": ended}) == {"stop": "verified"}
+        assert stack.invoke("Stop", end_event(run)) == {"stop": "verified"}
     assert executions(stack, "chain") == ["chain", "chain-x2", "chain-x3"]
     assert executions(stack, "otherwise") == ["otherwise"]
     # A name that somebody else has taken is told, and keeps the end from nothing.
