@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 # have been withdrawn.
 TRUST_SECONDS = 60.0
 
-# Requests for an object that a listing shows after a 403: peers write and delete objects in between.
-_TRIES = 3
-
 T = TypeVar("T")
 
 
@@ -42,19 +39,15 @@ class MissingObjects:
             FileNotFoundError: there is no such object, whether S3 says 404 or 403.
             PermissionDeniedError: it exists, or the folder may not be listed.
         """
-        for tries_left in range(_TRIES - 1, -1, -1):
-            try:
-                answer = request()
-            except PermissionDeniedError:
-                if self._is_trusted() or not self._may_exist(path):
-                    raise FileNotFoundError(path) from None
-                # It is there now: it may have been written since the request.
-                if not tries_left:
-                    raise
-            else:
-                self._has_read = True
-                return answer
-        raise AssertionError(path)
+        try:
+            answer = request()
+        except PermissionDeniedError:
+            if self._is_trusted() or not self._may_exist(path):
+                raise FileNotFoundError(path) from None
+            # It is there now: a peer may have written it since the request.
+            answer = request()
+        self._has_read = True
+        return answer
 
     def _is_trusted(self) -> bool:
         return self._has_read and time.monotonic() < self._looked_at + TRUST_SECONDS

@@ -112,14 +112,14 @@ def test_a_403_for_a_key_that_a_listing_does_not_show_means_missing(
     assert "start-after=prefix%2Ffolder%2Fke" in path
 
 
-@pytest.mark.parametrize("answers", [(DENIED, listing("prefix/key")), (DENIED, DENIED)])
+@pytest.mark.parametrize("answers", [(DENIED, listing("prefix/key"), DENIED), (DENIED, DENIED, DENIED)])
 def test_a_403_for_a_key_that_exists_or_that_may_not_be_listed_is_a_denial(
     answers: tuple[Answer, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for ask in (lambda store: store.read("key"), lambda store: store.exists("key"), lambda store: store.read("key", 3)):
         with scripted(*answers) as script, pytest.raises(StoreDeniedError):
             ask(scripted_store(script, monkeypatch))
-        assert len(script.requests) == 2
+        assert len(script.requests) == 3
 
 
 @pytest.mark.parametrize("ranged", ["read", "stream"])
@@ -139,7 +139,7 @@ def test_a_store_that_has_read_an_object_takes_a_403_for_a_missing_one_and_looks
 ) -> None:
     now = 0.0
     monkeypatch.setattr("muster.replica.store.missing_objects.time.monotonic", lambda: now)
-    with scripted(OK, DENIED, listing(), DENIED, DENIED, DENIED, listing("prefix/key")) as script:
+    with scripted(OK, DENIED, listing(), DENIED, DENIED, DENIED, listing("prefix/key"), DENIED) as script:
         store = scripted_store(script, monkeypatch)
         store.read("key")
         assert not store.exists("key")
@@ -151,7 +151,7 @@ def test_a_store_that_has_read_an_object_takes_a_403_for_a_missing_one_and_looks
         now = s3_missing.TRUST_SECONDS + 1
         with pytest.raises(StoreDeniedError):
             store.read("key")
-        assert len(script.requests) == 7
+        assert len(script.requests) == 8
 
 
 def test_a_conflict_with_a_create_that_fails_is_tried_again_where_s3_hides_that_nothing_is_there(
