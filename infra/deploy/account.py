@@ -12,12 +12,11 @@ from botocore.exceptions import ClientError as AwsError
 
 from infra.deploy.bucket_requirements import BucketState
 from infra.deploy.cdk_tools import DeployError
-from infra.deploy.place import Place
 from infra.settings.settings_file import Tables
 from infra.settings.stack_settings import SETTINGS_METADATA
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.error_translation import error_code, translated
-from muster.contract.aws.partitions import dns_suffix
+from muster.contract.aws.partitions import Locality
 from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob
 
@@ -69,13 +68,13 @@ class Account:
                 self._made[service] = self._session.client(service, config=CONFIG)  # type: ignore[call-overload]
         return self._made[service]
 
-    def place(self) -> Place:
+    def place(self) -> Locality:
         """Where the credentials lead."""
         with translated():
             identity = self.client("sts").get_caller_identity()
         region = self.client("sts").meta.region_name
         partition = identity["Arn"].split(":")[1]
-        return Place(partition, identity["Account"], region, dns_suffix(region))
+        return Locality(partition, region, identity["Account"])
 
     def stack(self, name: str) -> DeployedStack | None:
         """The stack `name`; None if there is none, or nothing of it.
@@ -144,7 +143,7 @@ class Account:
             pages = self.client("sagemaker").get_paginator("list_tags").paginate(ResourceArn=arn)
             return {item["Key"]: item["Value"] for page in pages for item in page["Tags"]}
 
-    def bucket(self, name: str, place: Place) -> BucketState | None:
+    def bucket(self, name: str, place: Locality) -> BucketState | None:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""
         client = self.client("s3")
         owner = {"Bucket": name, "ExpectedBucketOwner": place.account}

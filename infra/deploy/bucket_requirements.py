@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.deploy.place import Place
+from muster.contract.aws.partitions import Locality
 
 Json = dict[str, Any]
 # Of a lifecycle rule, in CloudFormation's form and in that of S3's calls.
@@ -39,7 +39,7 @@ class Requirements:
     topics: Sequence[Json]
 
     @classmethod
-    def from_template(cls, template: Mapping[str, Any], bucket: str, place: Place) -> Requirements:
+    def from_template(cls, template: Mapping[str, Any], bucket: str, place: Locality) -> Requirements:
         """The requirements that the template of a stack with one bucket states, for `bucket`."""
         resources = template["Resources"].values()
         [made] = [item["Properties"] for item in resources if item["Type"] == "AWS::S3::Bucket"]
@@ -85,7 +85,7 @@ class Requirements:
         return {**state.notifications, "TopicConfigurations": [*kept, *missing]}
 
 
-def _resolved(value: Any, bucket: str, place: Place) -> Any:
+def _resolved(value: Any, bucket: str, place: Locality) -> Any:
     """`value` without intrinsic functions: in the bucket's template they name the bucket or the partition."""
     if isinstance(value, list):
         return [_resolved(item, bucket, place) for item in value]

@@ -18,7 +18,6 @@ from infra.deploy.account import Account, DeployedStack
 from infra.deploy.cdk_tools import ROOT, DeployError
 from infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
 from infra.deploy.deployment import Assembly, check_endpoint
-from infra.deploy.place import Place
 from infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from infra.deploy.resource_changes import resource_changes
 from infra.deploy.settings_changes import Merged, merge, shown, values, version_change
@@ -35,6 +34,7 @@ from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text
 from muster.client.errors import UsageError
+from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
 
 _RESOURCES_SHOWN = 20
@@ -200,7 +200,7 @@ class Work:
     """One call of the command, from the merged settings to its answer."""
 
     account: Account
-    place: Place
+    place: Locality
     deployed: DeployedStack | None
     settings: StackSettings
     merged: Merged

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError as AwsError
 from infra.deploy.account import Account, DeployedStack
 from infra.deploy.cdk_tools import DeployError
 from infra.deploy.deployed_template import rules, timer_function
-from infra.deploy.place import Place
 from muster.client.aws.error_translation import error_code, translated
+from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import is_own
 
 DELETE_SECONDS_MAX = 3_600  # CloudFormation: network interfaces of a VPC can hold a deletion up for most of an hour
@@ -41,7 +41,7 @@ class Destruction:
 
     account: Account
     stack: DeployedStack
-    place: Place
+    place: Locality
 
     @property
     def bucket(self) -> str:

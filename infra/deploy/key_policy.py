@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from infra.deploy.place import Place
+from muster.contract.aws.partitions import Locality
 
 Statement = Mapping[str, Any]
 _USE = ["kms:Decrypt", "kms:GenerateDataKey*"]
 
 
-def key_statements(place: Place) -> list[dict[str, Any]]:
+def key_statements(place: Locality) -> list[dict[str, Any]]:
     """The statements: the account's roles, CloudWatch Logs, and the services that publish to topics and the queue."""
     return [
         {
@@ -49,7 +49,7 @@ def key_statements(place: Place) -> list[dict[str, Any]]:
     ]
 
 
-def role_trust(place: Place) -> dict[str, Any]:
+def role_trust(place: Locality) -> dict[str, Any]:
     """The statement in the trust policy of a role for replicas: jobs are created with session tags."""
     return {
         "Effect": "Allow",
@@ -59,7 +59,7 @@ def role_trust(place: Place) -> dict[str, Any]:
     }
 
 
-def missing_statements(policy: Statement, place: Place) -> list[dict[str, Any]]:
+def missing_statements(policy: Statement, place: Locality) -> list[dict[str, Any]]:
     """The statements that the policy lacks."""
     return [wanted for wanted in key_statements(place) if not statement_is_held(policy, wanted)]
 

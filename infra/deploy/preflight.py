@@ -13,7 +13,6 @@ from infra.deploy.bucket_requirements import Requirements
 from infra.deploy.deployed_template import has_launcher_role, new_bucket
 from infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from infra.deploy.pinned_settings import pinned_changes, stack_key_change
-from infra.deploy.place import Place
 from infra.deploy.settings_changes import shown
 from infra.settings.settings_file import own_data_problems
 from infra.settings.stack_settings import StackSettings
@@ -37,7 +36,7 @@ class Preflight:
     """One deployment before it begins. `deployed` is the stack that is there, if any."""
 
     account: Account
-    place: Place
+    place: Locality
     settings: StackSettings
     deployed: DeployedStack | None
 
@@ -76,8 +75,7 @@ class Preflight:
             if wanted is not None and wanted != found:
                 remedy = f"select it with --profile{' or --region' if key == 'region' else ''}, or correct the file"
                 yield StatedProblem(f"stack.{key}", f"the file says {wanted}, the credentials lead to {found}", remedy)
-        here = Locality(self.place.partition, self.place.region, self.place.account)
-        yield from foreign_resources(self.settings.tables, here)
+        yield from foreign_resources(self.settings.tables, self.place)
 
     def _prefix_problems(self) -> Iterator[Problem]:
         wanted = self.settings.job_prefix
@@ -215,7 +213,7 @@ class BucketCheck:
 
 
 def check_bucket(
-    account: Account, place: Place, settings: StackSettings, template: Mapping[str, Any], folder: Path
+    account: Account, place: Locality, settings: StackSettings, template: Mapping[str, Any], folder: Path
 ) -> BucketCheck:
     """Check the bucket `bucket.existing`; what it lacks is written to `folder`, as the AWS CLI takes it."""
     name = settings.bucket.existing

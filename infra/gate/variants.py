@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
-from infra.deploy.place import Place
 from infra.settings.settings_file import Tables
+from muster.contract.aws.partitions import Locality
 
 ACCOUNT = "123456789012"
 
@@ -46,9 +46,9 @@ VARIANTS: Mapping[str, Tables] = {
 """The settings of each variant."""
 
 PLACES = (
-    Place("aws", ACCOUNT, "us-east-1"),
-    Place("aws-us-gov", ACCOUNT, "us-gov-west-1"),
-    Place("aws-cn", ACCOUNT, "cn-north-1", "amazonaws.com.cn"),
+    Locality("aws", "us-east-1", ACCOUNT),
+    Locality("aws-us-gov", "us-gov-west-1", ACCOUNT),
+    Locality("aws-cn", "cn-north-1", ACCOUNT),
 )
 """One region of each partition."""
 
@@ -69,7 +69,7 @@ _REF_IS_ARN = ("AWS::SNS::Topic", "AWS::StepFunctions::StateMachine")
 class Resolved:
     """A template with its intrinsic functions evaluated for one place; a resource's name is its logical id."""
 
-    def __init__(self, template: Mapping[str, Any], place: Place) -> None:
+    def __init__(self, template: Mapping[str, Any], place: Locality) -> None:
         self.resources: Mapping[str, Mapping[str, Any]] = template["Resources"]
         self._mappings = template.get("Mappings", {})
         self._conditions = template.get("Conditions", {})

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from muster.client.errors import (
     WaitTimeoutError,
 )
 from muster.client.launch.source_archive import pack
+from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.layout import RunLayout
@@ -228,7 +230,12 @@ def test_the_result_is_read_from_the_bucket_and_decides_the_state(house: House) 
     run = house.muster.launch(house.spec)
     run.cancel()
     settled = Result(
-        run=house.run, verdict=Verdict.FAILED, reason="replica 1 was lost", settled_at="", replicas=(), reruns=0
+        run=house.run,
+        verdict=Verdict.FAILED,
+        reason="replica 1 was lost",
+        settled_at=timestamps.text(datetime.now(UTC)),
+        replicas=(),
+        reruns=0,
     )
     house.put(RunLayout(house.run).result, settled.to_json())
     status = run.status()

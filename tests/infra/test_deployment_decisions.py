@@ -10,13 +10,13 @@ import pytest
 
 from infra.deploy.bucket_requirements import BucketState, Requirements
 from infra.deploy.key_policy import key_statements, missing_statements
-from infra.deploy.place import Place
 from infra.deploy.resource_changes import resource_changes
 from infra.deploy.settings_changes import merge, version_change
 from infra.settings.completed_file import completed
+from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError, SettingsError
 
-PLACE = Place("aws-us-gov", "123456789012", "us-gov-west-1")
+PLACE = Locality("aws-us-gov", "us-gov-west-1", "123456789012")
 SPEC = {"replicas": 1, "trainer": "a:b", "environment": {"TOKEN": "a-secret"}}
 
 

@@ -10,12 +10,11 @@ import boto3
 import pytest
 
 from infra.deploy.account import Account
-from infra.deploy.place import Place
 from infra.deploy.preflight import Preflight
 from infra.gate.variants import ACCOUNT, Resolved
 from infra.settings.settings_file import parse_settings
 from infra.settings.stack_settings import Platform
-from muster.contract.aws.partitions import dns_suffix
+from muster.contract.aws.partitions import Locality
 from muster.contract.aws.stock_images import stock_registry
 from tests.support.once import once
 from tests.support.template import app_environment, run_app
@@ -45,7 +44,7 @@ def body(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 def test_the_example_names_awss_own_image_of_the_region(
     body: dict[str, dict[str, dict[str, object]]], region: str, partition: str
 ) -> None:
-    resolved = Resolved(body, Place(partition, ACCOUNT, region, dns_suffix(region)))
+    resolved = Resolved(body, Locality(partition, region, ACCOUNT))
     spec = json.loads(resolved.value(body["Outputs"]["ExampleInput"]["Value"]))
     assert spec["image"].startswith(f"{stock_registry(region)}/pytorch-training:")
 
@@ -78,7 +77,7 @@ def test_settings_of_another_partition_or_region_are_refused_all_at_once() -> No
         },
         Platform.AWS,
     )
-    place = Place("aws-us-gov", ACCOUNT, "us-gov-west-1")
+    place = Locality("aws-us-gov", "us-gov-west-1", ACCOUNT)
     session = boto3.Session(region_name=place.region)
     found = Preflight(Account(session), place, settings, None).problems()
     assert [problem.field for problem in found] == [

@@ -16,16 +16,16 @@ from infra.deploy.bucket_requirements import BucketState
 from infra.deploy.cdk_tools import DeployError
 from infra.deploy.deploy_command import Work, call_folder, check_unchanged
 from infra.deploy.key_policy import key_statements, role_trust
-from infra.deploy.place import Place
 from infra.deploy.preflight import BucketCheck, Preflight
 from infra.deploy.settings_changes import merge
 from infra.settings.settings_file import Tables, parse_settings
 from infra.settings.stack_settings import SETTINGS_METADATA, Platform
 from muster.client.errors import DeniedError
+from muster.contract.aws.partitions import Locality
 from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob
 
-PLACE = Place("aws", "123456789012", "us-east-1")
+PLACE = Locality("aws", "us-east-1", "123456789012")
 KEY = "arn:aws:kms:us-east-1:123456789012:key/one"
 GENERATED = "muster-rendezvousbucket-abc"
 LAUNCHER = {
@@ -62,7 +62,7 @@ class QuietAccount(Account):
             raise DeniedError(call, "not authorized")
         return self.trusts.get(arn)
 
-    def bucket(self, name: str, place: Place) -> BucketState | None:
+    def bucket(self, name: str, place: Locality) -> BucketState | None:
         return BucketState() if name in self.buckets else None
 
 

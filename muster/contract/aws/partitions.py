@@ -27,7 +27,7 @@ CONSOLE_DOMAINS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Locality:
-    """The partition, region and account in which a run takes place."""
+    """The partition, region and account in which a run takes place, or a stack is deployed."""
 
     partition: str
     region: str
@@ -38,6 +38,15 @@ class Locality:
         """Where the resource with this ARN is."""
         _, partition, _, region, account, *_ = arn.split(":")
         return cls(partition, region, account)
+
+    @property
+    def dns_suffix(self) -> str:
+        """The domain of the endpoints and registries here."""
+        return dns_suffix(self.region)
+
+    def arn(self, service: str) -> str:
+        """The beginning of the ARNs of a service here, up to the account."""
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account}"
 
 
 def dns_suffix(region: str) -> str:
