@@ -76,7 +76,7 @@ class Faults:
     def __init__(self, kernel: Kernel, draws: Draws) -> None:
         self._kernel = kernel
         self._draws = draws
-        self.on_late: Callable[[str, Mapping[str, Any], bool], None] | None = None
+        self.on_late: Callable[[str, Mapping[str, Any]], None] = lambda *_: None
         self._rates = [(kind, self._rate(kind)) for kind in _KINDS]
         self._total = sum(rate for _, rate in self._rates)
         self.storms = [storm for number in range(2) if (storm := self._storm(number)) is not None]
@@ -168,10 +168,9 @@ class Faults:
                 return CallFault(error=AwsError("ConditionalRequestConflict", "Conflict", 409))
         raise AssertionError(kind)
 
-    def came_late(self, operation: str, parameters: Mapping[str, Any], *, done: bool) -> None:
-        """An effect that came after its answer was lost."""
-        if self.on_late is not None:
-            self.on_late(operation, parameters, done)
+    def comes_late(self, operation: str, parameters: Mapping[str, Any]) -> None:
+        """An effect comes now, after its answer was lost."""
+        self.on_late(operation, parameters)
 
 
 _KINDS = (

@@ -104,6 +104,7 @@ class Invocation:
         self.fleet = fleet
         self.function_name = function_name
         self.name = name
+        self.label = name.partition("(")[2].rpartition(")")[0]
         self.environment = environment
         self.pace = environment.pace
         self.deadline = fleet.world.kernel.seconds + TIMEOUTS[function_name]
@@ -172,6 +173,8 @@ class Fleet:
 
         def run() -> None:
             answer, cause = self._run(invocation, event)
+            if cause is not None:
+                world.scenario.judge_.invocation_failed(invocation, cause)
             if cause is None and environment.generation == self.generation:
                 self._idle.setdefault(name, []).append(environment)
             world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
@@ -210,6 +213,9 @@ class Fleet:
     def saw(self, invocation: Invocation, error: BaseException | None) -> None:
         """A function raised or logged an error: is it one of AWS's?"""
         self.world.tell(invocation.name, f"raised {type(error).__name__}: {error}")
+        if error is not None and _is_injected(error, self.world):
+            cause = Cause(type(error).__name__, str(error), injected=True)
+            self.world.scenario.judge_.invocation_failed(invocation, cause)
         if error is not None and not isinstance(error, (*_EXPECTED, Killed)):
             self.world.violate("unexpected error", f"{invocation.name} raised {type(error).__name__}: {error}")
 

@@ -6,11 +6,13 @@ import gzip
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.commit import Commit, Member
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -81,12 +83,27 @@ def manifest_archive() -> bytes:
     return gzip.compress(packed.getvalue(), mtime=0)
 
 
+@cache
+def commit(run: str) -> bytes:
+    """The commit of a run's first round."""
+    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8)
+    found = Commit(run=run, round=1, committed_at="2026-01-01T00:01:00Z", count=1, members=(member,), epochs=(1,))
+    return found.to_json()
+
+
 class Lives:
     """All jobs of a schedule."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.jobs: dict[str, Life] = {}
+        self._late: set[str] = set()
+
+    def comes_late(self, operation: str, parameters: Mapping[str, Any]) -> None:
+        """A call takes effect now whose answer was lost before."""
+        if operation == "CreateTrainingJob":
+            self._world.reach("a job is created after its answer was lost")
+            self._late.add(parameters["TrainingJobName"])
 
     def of(self, run: str, rank: int | None = None) -> list[Life]:
         """The jobs of a run, or of one of its replicas."""
@@ -105,6 +122,7 @@ class Lives:
             parts = job_of(name)
             fate = world.scenario.fate(name)
             life = Life(name, parts.run, parts.rank, parts.attempt, world.kernel.seconds, fate)
+            life.came_late = name in self._late
             self.jobs[name] = life
             world.tell(name, "is created")
             world.scenario.job_created(life)
@@ -158,8 +176,8 @@ class Lives:
         return life.run
 
     def _commit(self, life: Life) -> None:
-        key = f"rendezvous/{life.run.partition('-x')[0]}/commits/00000001.json"
-        self._put(key, b"{}")
+        root = life.run.partition("-x")[0]
+        self._put(f"rendezvous/{root}/commits/00000001.json", commit(root))
 
     def _put(self, key: str, body: bytes) -> None:
         self._world.cloud.s3.operations["PutObject"].effect({"Bucket": "bucket", "Key": key, "Body": body})

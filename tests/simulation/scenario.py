@@ -29,6 +29,7 @@ class Scenario:
         self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.15))
         self._bad_fates = draws.pick("fates", (0.0, 0.1, 0.3, 0.6))
         self.cap: int | None = draws.pick("cap", (None, None, None, 2, 4))
+        self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.4)
         self.judge_ = Judge(world)
         cloud = world.cloud
@@ -149,6 +150,9 @@ class Scenario:
     def execution_ended(self, execution: Execution) -> None:
         """An execution has ended."""
         self.judge_.execution_ended(execution)
+        # A stack's sweep finds what every other net has missed.
+        for hours in (20, 26, 32):
+            self._world.kernel.after(hours * _HOUR, lambda: self._world.call_later("sweep", {}, "sweep"))
 
     def judge(self) -> None:
         """Nothing is due any more."""

@@ -83,6 +83,10 @@ class SimulatedCloud(MemoryCloud):
         self.counts: Counter[str] = Counter()
         self.on_call: Callable[[str, str, str, str], None] | None = None
         """For the trace: who called what with what, and what came of it."""
+        self.on_stop: Callable[[str, str], None] = lambda *_: None
+        """A job's name and who calls StopTrainingJob."""
+        self.is_direct = False
+        """Whether calls take no time: those of a client that looks at the end, in threads of its own."""
         self._clients: dict[str, SimulatedClient] = {}
 
     def client(self, service: str, access_key: str | None = None) -> Any:
@@ -98,6 +102,8 @@ class SimulatedCloud(MemoryCloud):
     def call(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
         """Make a call as an SDK does: passing errors are tried again."""
         _check_once(service, name, parameters)
+        if self.is_direct:
+            return self._answer(service, name, parameters, operation, self._effect(service, name, operation, parameters))
         tries, tried = _TRIES.get(service, _TRIES_DEFAULT), 0
         while True:
             try:
@@ -155,13 +161,18 @@ class SimulatedCloud(MemoryCloud):
         try:
             # A request is kept by one service only.
             given = copy.deepcopy(parameters) if name == "CreateTrainingJob" else parameters
+            if name == "StopTrainingJob":
+                current = self.kernel.current
+                self.on_stop(parameters["TrainingJobName"], "late" if current is None else current.name)
             return operation.effect(given)
         except AwsError as refused:
             return refused
 
     def _late(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> None:
+        self.faults.comes_late(name, parameters)
         answer = self._effect(service, name, operation, parameters)
-        self.faults.came_late(name, parameters, done=not isinstance(answer, AwsError))
+        if not isinstance(answer, AwsError):
+            self._tell(service, name, parameters, "done, late")
 
     def _answer(
         self,

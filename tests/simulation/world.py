@@ -80,6 +80,7 @@ class World:
         self.lost_events: list[str] = []
         self.lives = Lives(self)
         self.scenario = Scenario(self)
+        self.interpreter = Interpreter(self)
         self._wire()
 
     # --- what the parts need -------------------------------------------------------------------
@@ -123,10 +124,11 @@ class World:
                 self.current_name, f"{name}({shown}) {outcome}"
             )
         cloud.notifications.on_send = self._sent
+        cloud.on_stop = self.scenario.judge_.job_stopped
+        self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started
         cloud.workflow.on_end = self._ended
         cloud.scheduler.on_firing = lambda firing: self.call_later("timer", json.loads(firing.input), "timer")
-        self.interpreter = Interpreter(self)
 
     def run(self) -> None:
         """Let everything happen."""
@@ -137,6 +139,16 @@ class World:
             self.scenario.judge()
         finally:
             self.kernel.close()
+
+    def look(self, work: Callable[[], None]) -> None:
+        """Let a client look, after everything."""
+        self.cloud.is_direct = True
+        try:
+            work()
+        except Exception as error:
+            self.violate("client", f"{type(error).__name__}: {error}")
+        finally:
+            self.cloud.is_direct = False
 
     # --- functions -----------------------------------------------------------------------------
 
@@ -167,6 +179,9 @@ class World:
             if cause is None:
                 if tried:
                     self.reach("an asynchronous retry succeeds")
+                if function == "react":
+                    detail = event["detail"]
+                    self.scenario.judge_.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])
                 return
             if tried < len(RETRY_SECONDS) - self.scenario.fewer_retries:
                 self.kernel.after(RETRY_SECONDS[tried], lambda: self.call_later(function, event, label, tried + 1))
