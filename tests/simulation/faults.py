@@ -52,9 +52,7 @@ class Storm:
 
     def covers(self, service: str, operation: str, seconds: float) -> bool:
         """Whether a call of this time is refused."""
-        return (
-            self.begin <= seconds < self.end and service == self.service and fnmatchcase(operation, self.operation)
-        )
+        return self.begin <= seconds < self.end and service == self.service and fnmatchcase(operation, self.operation)
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,8 @@ class CallFault:
 class Faults:
     """The faults of one schedule."""
 
-    def __init__(self, kernel: Kernel, draws: Draws) -> None:
+    def __init__(self, kernel: Kernel, draws: Draws, reach: Callable[[str], None]) -> None:
+        self.reach = reach
         self._kernel = kernel
         self._draws = draws
         self.on_late: Callable[[str, Mapping[str, Any]], None] = lambda *_: None
@@ -107,7 +106,10 @@ class Faults:
     def refused_until(self, service: str, operation: str, since: float) -> float:
         """When the last storm over an operation ends that reaches past `since`."""
         return max(
-            [since, *(one.end for one in self.storms if one.service == service and fnmatchcase(operation, one.operation))]
+            [
+                since,
+                *(one.end for one in self.storms if one.service == service and fnmatchcase(operation, one.operation)),
+            ]
         )
 
     def pause(self, longest: float) -> float:
@@ -120,6 +122,7 @@ class Faults:
             return None
         for storm in self.storms:
             if storm.covers(service, operation, self._kernel.seconds):
+                self.reach("a storm")
                 return CallFault(error=storm.error)
         if not self._total:
             return None
@@ -129,16 +132,18 @@ class Faults:
             return None
         for kind, rate in self._rates:
             if share < rate:
-                if not self._draws.is_free(name) or (found := self._made(kind, name, caller, service, parameters)) is None:
+                if (
+                    not self._draws.is_free(name)
+                    or (found := self._made(kind, name, caller, service, parameters)) is None
+                ):
                     return None
                 self._draws.note(name, kind)
+                self.reach("a conflict of S3" if kind == "conflict" else f"a {kind}" if kind == "late effect" else kind)
                 return found
             share -= rate
         return None
 
-    def _made(
-        self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]
-    ) -> CallFault | None:
+    def _made(self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]) -> CallFault | None:
         draws = self._draws
         size = draws.share(f"{name}/size")
         slow = _SLOW_SECONDS[int(size * len(_SLOW_SECONDS))]

@@ -32,6 +32,7 @@ from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StillRunningError
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.simulation.kernel import Activity, Killed
+from tests.simulation.transitions import of_answer
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -118,6 +119,7 @@ class Invocation:
 
     def crash(self) -> None:
         """The process is gone, in the middle of what it does."""
+        self.fleet.world.reach(f"crash: {self.function_name}")
         self.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
         raise Killed
 
@@ -175,6 +177,8 @@ class Fleet:
             answer, cause = self._run(invocation, event)
             if cause is not None:
                 world.scenario.judge_.invocation_failed(invocation, cause)
+            elif (transition := of_answer(name, answer)) is not None:
+                world.reach(transition)
             if cause is None and environment.generation == self.generation:
                 self._idle.setdefault(name, []).append(environment)
             world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
@@ -193,6 +197,7 @@ class Fleet:
     def _time_out(self, invocation: Invocation) -> None:
         main = invocation.activities[0]
         if not main.ended:
+            self.world.reach(f"time-out: {invocation.function_name}")
             invocation.end(Cause("Sandbox.Timedout", "Task timed out", injected=True))
 
     def _run(self, invocation: Invocation, event: Any) -> tuple[Any, Cause | None]:

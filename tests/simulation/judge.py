@@ -148,11 +148,12 @@ class Judge:
                     world.violate("no plan", f"{name} has jobs")
                 continue
             result = self.result(name)
-            world.reach(f"execution {status}, result {result.verdict if result else None}")
+            world.reach(f"end: {status}, {result.verdict if result else None}")
             if result is None:
                 world.violate("no result", f"{name} has ended as {status}")
                 continue
             self._check_verdict(execution, status, plan, result)
+            self._count_ends(plan, result)
             for replica in result.replicas:
                 self._check_replica(execution, replica)
             self._check_records(name)
@@ -191,6 +192,21 @@ class Judge:
         if execution.gave_up and not excused:
             world.violate("Muster failed", f"{name}: {execution.gave_up}")
 
+    def _count_ends(self, plan: Plan, result: Result) -> None:
+        reach = self._world.reach
+        if (fence := self.fence(plan.run)) is not None:
+            reach(f"fence: {fence.cause}")
+        outcomes = [replica.outcome for replica in result.replicas]
+        if result.verdict is Verdict.SUCCEEDED and ReplicaOutcome.FAILED in outcomes:
+            reach("a replica is lost, and the run succeeds")
+        for replica in result.replicas:
+            if replica.outcome is ReplicaOutcome.SUCCEEDED and len(replica.attempts) > 1:
+                reach("a replica is rerun, and succeeds")
+        for key, body in self._under(f"control/{plan.run}/replicas/"):
+            decision = Record.from_json(body, key).decision
+            if decision is not None and "cost ceiling" in decision.reason:
+                reach("the cost ceiling prevents a rerun")
+
     def _last(self, run: str, rank: int) -> Life | None:
         lives = self._world.lives.of(run, rank)
         return max(lives, key=lambda life: life.attempt) if lives else None
@@ -227,7 +243,9 @@ class Judge:
                 *({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) or life.stopped_by != ["a user"] else ()),
             }
         if attempt.failure_class not in wanted:
-            found = f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
+            found = (
+                f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
+            )
             world.violate("untrue class", found)
 
     def _check_records(self, run: str) -> None:

@@ -32,6 +32,7 @@ class Scenario:
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.4)
         self.judge_ = Judge(world)
+        self._last_sweep = 0.0
         cloud = world.cloud
         cloud.training.list_lag_seconds = draws.pick("list lag", (0.0, 0.0, 0.0, 5.0, 40.0, 100.0))
         cloud.training.stop_seconds = draws.pick("stop seconds", (120.0, 120.0, 4.0, 400.0))
@@ -118,12 +119,15 @@ class Scenario:
         late = _LATE[int(size * len(_LATE))]
         if kind < 0.3:
             draws.note(choice, "the event is lost")
+            world.reach("an event is lost")
             world.lost_events.append(label)
             return []
         if kind < 0.6:
             draws.note(choice, f"the event comes twice, again after {late:.0f} s")
+            world.reach("an event comes twice")
             return [0.5, late]
         draws.note(choice, f"the event comes after {late:.0f} s")
+        world.reach("an event comes late")
         world.lost_events.append(label)
         return [late]
 
@@ -151,8 +155,10 @@ class Scenario:
         """An execution has ended."""
         self.judge_.execution_ended(execution)
         # A stack's sweep finds what every other net has missed.
-        for hours in (20, 26, 32):
-            self._world.kernel.after(hours * _HOUR, lambda: self._world.call_later("sweep", {}, "sweep"))
+        if self._last_sweep < self._world.kernel.seconds + 20 * _HOUR:
+            for hours in (20, 26, 32):
+                self._world.kernel.after(hours * _HOUR, lambda: self._world.call_later("sweep", {}, "late sweep"))
+            self._last_sweep = self._world.kernel.seconds + 32 * _HOUR
 
     def judge(self) -> None:
         """Nothing is due any more."""

@@ -72,6 +72,12 @@ class Host(Protocol):
     def tell(self, who: str, what: str) -> None:
         """For the trace."""
 
+    def entered(self, who: str, state: str) -> None:
+        """A state was entered."""
+
+    def caught(self, who: str, state: str, error: StateError) -> None:
+        """A state has caught an error."""
+
     def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
         """A state has failed after all its retries."""
 
@@ -119,7 +125,7 @@ class Interpreter:
                 message = f"{name}: {', '.join(sorted(unknown))}"
                 raise NotImplementedError(message)
             context = {**flow.context, "State": {"Name": name, "EnteredTime": self._now(), "RetryCount": 0}}
-            self._host.tell(flow.name, f"enters {name!r}")
+            self._host.entered(flow.name, name)
             data, following = self._state(flow, name, state, context)
             flow.data = data
             if following is None:
@@ -127,7 +133,9 @@ class Interpreter:
                 return data
             name = following
 
-    def _state(self, flow: Flow, name: str, state: Mapping[str, Any], context: dict[str, Any]) -> tuple[Any, str | None]:
+    def _state(
+        self, flow: Flow, name: str, state: Mapping[str, Any], context: dict[str, Any]
+    ) -> tuple[Any, str | None]:
         data = flow.data
         following = state.get("Next")
         match state["Type"]:
@@ -164,6 +172,7 @@ class Interpreter:
                     continue
                 for catcher in state.get("Catch", ()):
                     if _matches(catcher["ErrorEquals"], error):
+                        self._host.caught(flow.name, name, error)
                         if error.error != "States.Timeout":
                             self._host.gave_up(flow.name, name, tries)
                         found = {"Error": error.error, "Cause": error.cause}
@@ -306,7 +315,11 @@ def _matches(wanted: list[str], error: StateError) -> bool:
     # Neither can be retried or caught by States.ALL.
     if error.error in {"States.Runtime", "States.DataLimitExceeded"}:
         return error.error in wanted
-    return error.error in wanted or "States.ALL" in wanted or ("States.TaskFailed" in wanted and error.error != "States.Timeout")
+    return (
+        error.error in wanted
+        or "States.ALL" in wanted
+        or ("States.TaskFailed" in wanted and error.error != "States.Timeout")
+    )
 
 
 def _holds(rule: Mapping[str, Any], data: Any) -> bool:
@@ -335,7 +348,9 @@ def _rendered(template: Any, data: Any, context: Mapping[str, Any]) -> Any:
     if not isinstance(template, Mapping):
         return template
     return {
-        name.removesuffix(".$"): _dynamic(value, data, context) if name.endswith(".$") else _rendered(value, data, context)
+        name.removesuffix(".$"): _dynamic(value, data, context)
+        if name.endswith(".$")
+        else _rendered(value, data, context)
         for name, value in template.items()
     }
 

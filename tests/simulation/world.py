@@ -72,7 +72,7 @@ class World:
         self.reached: Counter[str] = Counter()
         self.kernel = Kernel()
         self.draws = Draws(seed, only)
-        self.faults = Faults(self.kernel, self.draws)
+        self.faults = Faults(self.kernel, self.draws, self.reach)
         self.cloud = SimulatedCloud(self.kernel, self.faults)
         self.fleet = Fleet(self)
         self.executions: dict[str, Execution] = {}
@@ -102,8 +102,8 @@ class World:
         return "nobody" if activity is None else activity.name
 
     def tell(self, who: str, what: str) -> None:
-        """Add a line to the trace."""
-        if self.tracing:
+        """Add a line to the trace; the calls of sweeps after everything, and of clients, are not of interest."""
+        if self.tracing and not self.cloud.is_direct and "late sweep" not in who:
             self.trace.append(f"{self.kernel.seconds:12.2f}  {who}: {what}")
 
     def violate(self, invariant: str, what: str) -> None:
@@ -160,7 +160,9 @@ class World:
         choice = draws.number(f"invoke {name}({label})")
         share = 1.0 if self.faults.quiet else draws.share(choice)
         if share < self.scenario.invoke_faults and draws.is_free(choice):
-            draws.note(choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost")
+            draws.note(
+                choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost"
+            )
             if share < self.scenario.invoke_faults / 2:
                 then(None, Failed("Lambda.TooManyRequestsException", "Rate exceeded", injected=True))
                 return
@@ -247,6 +249,15 @@ class World:
     def abort_lag(self, label: str) -> float:
         """How much longer than its parent a child execution lives."""
         return self.draws.pick(f"{label}/abort lag", (0.0, 0.0, 1.0, 15.0, 60.0))
+
+    def entered(self, who: str, state: str) -> None:
+        """A state was entered."""
+        self.tell(who, f"enters {state!r}")
+        self.reach(f"state: {state}")
+
+    def caught(self, who: str, state: str, error: StateError) -> None:
+        """A state has caught an error."""
+        self.reach(f"re-armed: {state}" if error.error == "States.Timeout" else f"caught: {state}")
 
     def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
         """A state of an execution, or of a child of it, failed after its retries."""
