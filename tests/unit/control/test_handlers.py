@@ -176,6 +176,32 @@ def test_plan_waits_for_admission_before_it_announces_the_run(
     assert harness.emitted() == ["Run Started"]
 
 
+def test_a_redriven_execution_of_a_run_that_was_cancelled_in_the_queue_ends_without_waiting(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan, admit, stop, attempt, settle = (
+        load(name, MUSTER_MAX_CONCURRENT_REPLICAS="4") for name in ("plan", "admit", "stop", "attempt", "settle")
+    )
+    other, event = harness.plan("other", replicas=4).plan, plan_event(harness)
+    admit({"run": other.run, "token": harness.cloud.workflow.token()})
+    assert plan(event)["queued"]
+    assert admit({"run": RUN, "token": harness.cloud.workflow.token(RUN)}) == {"admitted": False}
+    arn = harness.cloud.workflow.execution_arn(RUN)
+    harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+    detail = {"executionArn": arn, "name": RUN, "status": "ABORTED", "startDate": event["started_at"]}
+    assert stop({"detail": detail}) == {"stop": "verified"}
+    # The redrive repeats the wait, and continues from there.
+    token = harness.cloud.workflow.token()
+    admit({"run": RUN, "token": token})
+    assert harness.output(token) == {}
+    assert not plan(event)["queued"]
+    assert attempt({**attempt_event(harness), "token": harness.cloud.workflow.token()}) == {
+        "launch": "refused: the run is stopping"
+    }
+    assert settle({"run": RUN})["verdict"] == "stopped"
+    assert harness.cloud.training.names() == []
+
+
 @pytest.mark.parametrize(("function", "answer"), [("attempt", {"launch": "failed"}), ("admit", {"admitted": False})])
 def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     harness: ControlHarness, load: Callable[..., Handler], function: str, answer: dict[str, Any]
