@@ -86,6 +86,14 @@ class NewerDocumentError(DocumentError):
         MusterError.__init__(self, f"{uri} cannot be read: {self.detail}.")
 
 
+class OversizedDocumentError(DocumentError):
+    """An object that is larger than what is read of it."""
+
+    def __init__(self, uri: str, size: int, most: int) -> None:
+        self.detail = f"it has {size:,} bytes; at most {most:,} are read"
+        MusterError.__init__(self, f"{uri} cannot be read: {self.detail}.")
+
+
 class MissingDocumentError(DocumentError):
     """A document of Muster's that is not in the bucket, although something refers to it."""
 

@@ -17,9 +17,10 @@ from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
 from muster.report.words import RunFacts, facts, verdict
 
-# Long reasons of many replicas would be most of the page; the console shows them in full.
-_REASONS_MAX = 200_000  # characters, all attempts together
+# What many replicas wrote would be most of the page: the result holds it in full.
+_REASONS_MAX = 200_000  # characters, all attempts together; and of all problems
 _REASON_MIN = 120
+_METRICS_MAX = 10_000  # of all replicas together; the charts have every rank's metrics
 _HIDDEN = "(not shown)"
 
 
@@ -41,7 +42,7 @@ class PageInput:
 def make_page(run: PageInput) -> Page:
     """The page of a run. Pure."""
     plan, until = run.plan, run.ended_at or run.made_at
-    replicas = _shortened([_priced(replica, plan, until) for replica in run.replicas])
+    replicas = _reduced(_shortened([_priced(replica, plan, until) for replica in run.replicas]))
     return Page(
         run=plan.run,
         state=run.state,
@@ -87,9 +88,26 @@ def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:
 
     def cut(attempt: Attempt) -> Attempt:
         long = len(attempt.reason) > most
-        return attempt.model_copy(update={"reason": f"{attempt.reason[: most - 1]}…"}) if long else attempt
+        return attempt.model_copy(update={"reason": _cut(attempt.reason, most)}) if long else attempt
 
     return [replica.model_copy(update={"attempts": tuple(map(cut, replica.attempts))}) for replica in replicas]
+
+
+def _reduced(replicas: list[ReplicaView]) -> list[ReplicaView]:
+    """The replicas with as many of their metrics, and as much of their problems, as a page has room for."""
+    metrics = max(1, _METRICS_MAX // max(1, len(replicas)))
+    problem = max(_REASON_MIN, _REASONS_MAX // max(1, len(replicas)))
+
+    def reduced(replica: ReplicaView) -> ReplicaView:
+        few = dict(sorted(replica.metrics.items())[:metrics])
+        cut = None if replica.problem is None else _cut(replica.problem, problem)
+        return replica.model_copy(update={"metrics": few, "problem": cut})
+
+    return list(map(reduced, replicas))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _without_environment(value: JsonValue) -> JsonValue:
