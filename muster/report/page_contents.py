@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import usd_so_far
+from muster.contract.spec.private_values import without_values
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
@@ -21,7 +20,6 @@ from muster.report.words import RunFacts, facts, verdict
 _REASONS_MAX = 200_000  # characters, all attempts together; and of all problems
 _REASON_MIN = 120
 _METRICS_MAX = 10_000  # of all replicas together; the charts have every rank's metrics
-_HIDDEN = "(not shown)"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def make_page(run: PageInput) -> Page:
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),
         rounds=run.rounds,
-        plan={key: _without_environment(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
+        plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
 
 
@@ -108,17 +106,3 @@ def _reduced(replicas: list[ReplicaView]) -> list[ReplicaView]:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _without_environment(value: JsonValue) -> JsonValue:
-    """The plan without the values of environments, which may be secrets: people share pages."""
-    if isinstance(value, dict):
-        return {
-            key: dict.fromkeys(item, _HIDDEN)
-            if key == "environment" and isinstance(item, dict)
-            else _without_environment(item)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_without_environment(item) for item in value]
-    return value

@@ -21,7 +21,7 @@ _OURS = {"round", "checksum"}
 
 
 class ParsedManifest(NamedTuple):
-    """A manifest's content: `own` is None where another trainer wrote it; `problem`: what of it is left out, and why."""
+    """A manifest's content: `own` is None where another trainer wrote it; `problem` says what is left out, and why."""
 
     checkpoint_uri: str
     own: Manifest | None
