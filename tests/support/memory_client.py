@@ -24,5 +24,5 @@ def client_of(memory: MemoryCloud, account: str = ACCOUNT) -> Cloud:
     """A client that has found its stack, in `account`: CloudFormation is not in memory."""
     cloud = Cloud("Muster", cast("boto3.Session", _Session(memory)))
     machine = memory.workflow.machine_arn.replace(ACCOUNT, account)
-    vars(cloud._connection)["stack"] = Stack("Muster", machine, memory.bucket, PREFIX)
+    vars(cloud.connection)["stack"] = Stack("Muster", machine, memory.bucket, PREFIX)
     return cloud
