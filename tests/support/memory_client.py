@@ -26,7 +26,7 @@ def client_of(memory: MemoryCloud, account: str = ACCOUNT) -> Cloud:
     cloud = Cloud("Muster", cast("boto3.Session", _Session(memory)))
     machine = memory.workflow.machine_arn.replace(ACCOUNT, account)
     names = json.dumps({name.partition("-")[0]: name for name in memory.functions.names})
-    vars(cloud._connection)["stack"] = Stack(
+    vars(cloud.connection)["stack"] = Stack(
         "Muster", machine, memory.bucket, PREFIX, dead_letter_url="https://sqs/letters", function_names=names
     )
     return cloud

@@ -23,7 +23,7 @@ class Cloud:
 
     def __init__(self, stack: str | None, session: boto3.Session, config: Config = CONFIG) -> None:
         self.session = session
-        self._connection = connection = Connection(stack, session, config)
+        self.connection = connection = Connection(stack, session, config)
         self.executions = WorkflowExecutions(connection)
         self.jobs = TrainingJobs(connection)
         self.logs = LogEvents(connection)
@@ -34,4 +34,4 @@ class Cloud:
     @property
     def stack(self) -> Stack:
         """The stack, read from its CloudFormation outputs once."""
-        return self._connection.stack
+        return self.connection.stack

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from muster.client.errors import ForeignStackError
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation.type_defs import StackTypeDef
 
 DEFAULT_STACK = "Muster"
 """The stack that is meant where none is named. If there is none of that name, the only stack of Muster is meant."""
@@ -84,3 +88,8 @@ class Stack:
     def execution_arn(self, execution: str) -> str:
         """The ARN of the execution named `execution`."""
         return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{execution}"
+
+
+def outputs_of(stack: StackTypeDef) -> dict[str, str]:
+    """The outputs of a stack as DescribeStacks answers it, by their keys."""
+    return {item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", [])}

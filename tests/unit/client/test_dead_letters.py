@@ -191,10 +191,10 @@ def test_a_stack_of_a_version_without_the_functions_names_is_told_to_deploy_agai
     send(cloud, TIMER)
     client = client_of(cloud)
     stack = client.stack
-    vars(client._connection)["stack"] = changed(stack, function_names="")
+    vars(client.connection)["stack"] = changed(stack, function_names="")
     with pytest.raises(ForeignStackError, match=r"no output FunctionNames.*muster deploy"):
         list_letters(client, 10)
-    vars(client._connection)["stack"] = changed(stack, dead_letter_url="")
+    vars(client.connection)["stack"] = changed(stack, dead_letter_url="")
     with pytest.raises(ForeignStackError, match="no output DeadLetterQueueUrl"):
         list_letters(client, 10)
     assert len(list_letters(client_of(cloud), 10).letters) == 1
