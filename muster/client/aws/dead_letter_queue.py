@@ -47,7 +47,7 @@ class DeadLetterQueue:
         self._connection = connection
 
     def receive(self, limit: int) -> list[QueueMessage]:
-        """At most `limit` messages that nobody else is reading. Each is hidden for HOLD_SECONDS."""
+        """At most `limit` messages that no other client is reading. Each is hidden for HOLD_SECONDS."""
         found: dict[str, QueueMessage] = {}
         try:
             # SQS delivers at least once: a message may come twice.

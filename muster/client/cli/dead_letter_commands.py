@@ -17,7 +17,11 @@ from muster.client.runs.dead_letters import LIST_MAX
 if TYPE_CHECKING:
     from muster.client.runs.dead_letter import DeadLetter
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Events that the stack's functions did not handle.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Show, replay or drop the events that the functions of the stack did not handle.",
+)
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="The letters, as `list` shows them.")]
 

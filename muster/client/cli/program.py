@@ -50,7 +50,7 @@ class Commands(LazyGroup):
         "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),
         "deadletters": Row(
             "muster.client.cli.dead_letter_commands:app",
-            "Events that the stack's functions did not handle: list, replay, drop.",
+            "Show, replay or drop the events that the functions of the stack did not handle.",
         ),
         "verify": Row(
             "muster.client.cli.verify_command:verify",

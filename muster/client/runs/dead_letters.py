@@ -41,7 +41,7 @@ class Dropped(Document):
 
 
 class _Held:
-    """The letters of a queue while nobody else sees them. Those that are not deleted are shown again."""
+    """The letters of a queue while other clients do not see them. Those that are not deleted are shown again."""
 
     def __init__(self, cloud: Cloud, limit: int) -> None:
         functions, prefix = cloud.stack.functions, cloud.stack.job_prefix
