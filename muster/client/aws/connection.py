@@ -137,7 +137,8 @@ class Connection:
     def sqs(self) -> QueueClient:
         """The client of SQS."""
         with _creation():
-            return self.session.client("sqs", config=self._config)
+            client: QueueClient = self.session.client("sqs", config=self._config)
+            return client
 
     @cached_property
     def logs(self) -> CloudWatchLogsClient:

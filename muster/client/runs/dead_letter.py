@@ -150,8 +150,7 @@ def _event(body: Mapping[str, Any], prefix: str) -> _Event:
     if "Records" in body:
         return _Event("start", f"a spec in the inbox: {', '.join(_inbox_keys(body)) or 'no object is named'}")
     if "timer" in body and "run" in body:
-        run = str(body["run"])
-        return _Event("timer", f"the timer {body['timer']} of the run {run}", run)
+        return _Event("timer", f"the timer {body['timer']} of the run {body['run']}", str(body["run"]))
     run = body.get("run")
     return _Event(None, "an event that is not known", run if isinstance(run, str) else None)
 
@@ -162,7 +161,7 @@ def _bus_event(kind: str, body: Mapping[str, Any], prefix: str) -> _Event:
         job = str(detail.get("TrainingJobName"))
         name = JobName.parse(job, prefix)
         status = " ".join(str(detail[key]) for key in ("TrainingJobStatus", "SecondaryStatus") if key in detail)
-        return _Event("react", f"the training job {job}: {status}", name and name.run)
+        return _Event("react", f"the training job {job}: {status}", None if name is None else name.run)
     if kind == _EXECUTION_EVENT:
         execution = str(detail.get("name"))
         return _Event("stop", f"the execution {execution} ended: {detail.get('status')}", run_name(execution))

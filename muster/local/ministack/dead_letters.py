@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ministack.core import iam_evaluator
 from ministack.services import lambda_svc, sqs
 
 _FUNCTION_FAILED = "200"  # Lambda: ErrorCode is the HTTP status of the invocation, which succeeded
@@ -30,6 +31,8 @@ def _with_plain_letters(route: _Route) -> _Route:
             route(target, function, event, result)
             return
         message = {"MessageBody": json.dumps(event), "MessageAttributes": _attributes(result)}
+        # A queue's policy may ask for TLS, by which Lambda sends.
+        iam_evaluator.pin_request_origin("127.0.0.1", secure_transport=True)
         sqs._act_send_message(message, target.rpartition(":")[2])
 
     return send
