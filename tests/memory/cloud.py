@@ -15,10 +15,12 @@ from tests.memory import models
 from tests.memory.calls import Calls, Operation
 from tests.memory.clock import VirtualClock
 from tests.memory.events import Events
+from tests.memory.functions import Functions
 from tests.memory.notifications import Notifications
 from tests.memory.s3 import S3
 from tests.memory.scheduler import Scheduler
 from tests.memory.sns import Sns
+from tests.memory.sqs import Sqs
 from tests.memory.sts import Sts
 from tests.memory.training import Training
 from tests.memory.workflow import Workflow
@@ -47,6 +49,8 @@ class MemoryCloud:
         self.events = Events(self.clock)
         self.scheduler = Scheduler(self.clock, ACCOUNT, REGION)
         self.sns = Sns()
+        self.sqs = Sqs(self.clock)
+        self.functions = Functions()
         self.sts = Sts(self.clock)
         self.s3.add_bucket(bucket)
         self._operations: dict[str, dict[str, Operation]] = {
@@ -56,6 +60,8 @@ class MemoryCloud:
             "events": self.events.operations,
             "scheduler": self.scheduler.operations,
             "sns": self.sns.operations,
+            "sqs": self.sqs.operations,
+            "lambda": self.functions.operations,
             "sts": self.sts.operations,
         }
 
