@@ -79,6 +79,7 @@ class Faults:
         self._rates = [(kind, self._rate(kind)) for kind in _KINDS]
         self._total = sum(rate for _, rate in self._rates)
         self.storms = [storm for number in range(2) if (storm := self._storm(number)) is not None]
+        self._creates_late = draws.chance("late creations", 0.06)
         self.quiet = False
         """At the end of a schedule: nothing befalls calls any more."""
 
@@ -96,7 +97,9 @@ class Faults:
         begin = _STORM_STARTS[int(draws.share(f"{name}/begin") * len(_STORM_STARTS))]
         seconds = _STORM_SECONDS[int(draws.share(f"{name}/seconds") * len(_STORM_SECONDS))]
         error = AwsError("InternalFailure", "Please try again.", 500)
-        if draws.share(f"{name}/kind") < 0.7:
+        if operation == "CreateTrainingJob" and draws.share(f"{name}/kind") < 0.4:
+            error = AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances")
+        elif draws.share(f"{name}/kind") < 0.7:
             error = throttled(service)
         elif service == "s3":
             error = AwsError("ServiceUnavailable", "Please try again.", 503)
@@ -124,6 +127,8 @@ class Faults:
             if storm.covers(service, operation, self._kernel.seconds):
                 self.reach("a storm")
                 return CallFault(error=storm.error)
+        if operation == "CreateTrainingJob" and (found := self._late_creation(caller)) is not None:
+            return found
         if not self._total:
             return None
         name = self._draws.number(f"{caller.name}:{operation}")
@@ -142,6 +147,14 @@ class Faults:
                 return found
             share -= rate
         return None
+
+    def _late_creation(self, caller: Any) -> CallFault | None:
+        """A job that is created although nobody got an answer: the worst that SageMaker can do to a replica."""
+        name = self._draws.number(f"{caller.name}:late creation")
+        if not self._creates_late or not self._draws.chance(name, 0.3):
+            return None
+        late = _LATE_SECONDS[int(self._draws.share(f"{name}/size") * len(_LATE_SECONDS))]
+        return CallFault(error=ConnectTimeoutError(endpoint_url="sagemaker"), late_seconds=late)
 
     def _made(self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]) -> CallFault | None:
         draws = self._draws

@@ -11,10 +11,12 @@ import json
 import os
 import pkgutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import cache
 from types import CodeType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -57,6 +59,8 @@ TIMEOUTS = {
 """In seconds, as infra/functions/function_table.py has them; tests/infra compares the two."""
 RETRY_SECONDS = (60.0, 120.0)
 """Lambda: the waits before the two retries of an asynchronous event."""
+_SLOW_PACE = 25.0
+"""A function that is slow enough to meet its time-out, however long that is."""
 _COLD_SECONDS = 0.4
 _PACE = 0.02
 _PACES = (_PACE, _PACE, _PACE, 0.004, 0.1, 0.6, 2.5)
@@ -143,9 +147,21 @@ class Environment:
 
     handler: Callable[[dict[str, Any], Any], Any]
     generation: int
+    version: Version
     skew: float
     pace: float
     fresh: bool = True
+
+
+class Version(StrEnum):
+    """Which code is deployed."""
+
+    THIS = "this version"
+    NEXT = "the next version"
+    """It adds a field to every stored document and to every answer, as a later version of Muster may."""
+
+
+NEW_FIELD = "added_by_the_next_version"
 
 
 class Fleet:
@@ -153,17 +169,22 @@ class Fleet:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.generation = 0
         self.variables: dict[str, str] = {}
-        self.running: dict[str, int] = {}
+        self._generations: Counter[str] = Counter()
+        self._versions: dict[str, Version] = {}
         self._idle: dict[str, list[Environment]] = {}
-        self.on_decode: Callable[[str, Any], Any] | None = None
 
-    def deploy(self, **variables: str) -> None:
-        """New code, and a new environment; what runs goes on, what is idle ends."""
-        self.generation += 1
+    def deploy(self, version: Version, **variables: str) -> None:
+        """New code and variables, one function after the other; what runs goes on, what is idle ends."""
         self.variables |= variables
-        self._idle.clear()
+        for name in TIMEOUTS:
+            lag = self.world.draws.pick(f"deploy {version}/{name}", (0.0, 0.0, 3.0, 20.0))
+            self.world.kernel.after(lag, lambda name=name: self._replace(name, version))
+
+    def _replace(self, name: str, version: Version) -> None:
+        self._generations[name] += 1
+        self._versions[name] = version
+        self._idle.pop(name, None)
 
     def begin(self, name: str, event: Any, label: str, then: Callable[[Any, Cause | None], None]) -> Invocation:
         """Invoke a function; `then` gets its answer, or why it failed."""
@@ -179,7 +200,7 @@ class Fleet:
                 world.scenario.judge_.invocation_failed(invocation, cause)
             elif (transition := of_answer(name, answer)) is not None:
                 world.reach(transition)
-            if cause is None and environment.generation == self.generation:
+            if cause is None and environment.generation == self._generations[name]:
                 self._idle.setdefault(name, []).append(environment)
             world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
             then(answer, cause)
@@ -213,7 +234,8 @@ class Fleet:
             return None, Cause(type(error).__name__, str(error), injected=_is_injected(error, world))
         if invocation.ended is not None:
             return None, invocation.ended
-        return json.loads(json.dumps(answer)), None
+        more = {NEW_FIELD: 1} if invocation.environment.version is Version.NEXT and isinstance(answer, dict) else {}
+        return json.loads(json.dumps({**answer, **more} if more else answer)), None
 
     def saw(self, invocation: Invocation, error: BaseException | None) -> None:
         """A function raised or logged an error: is it one of AWS's?"""
@@ -229,10 +251,14 @@ class Fleet:
         if idle:
             return idle.pop()
         draws = self.world.draws
-        handler = _load(name, self.world, {**_ENVIRONMENT, **self.variables})
+        variables = {key: value for key, value in {**_ENVIRONMENT, **self.variables}.items() if value}
+        handler = _load(name, self.world, variables)
         pace = draws.pick(f"{numbered}/pace", _PACES)
+        if draws.chance(f"{numbered}/slow", 0.004):
+            pace = _SLOW_PACE
         skew = draws.pick(f"{numbered}/skew", _SKEWS)
-        return Environment(handler, self.generation, skew, pace)
+        version = self._versions.get(name, Version.THIS)
+        return Environment(handler, self._generations[name], version, skew, pace)
 
 
 def _is_injected(error: BaseException, world: World) -> bool:

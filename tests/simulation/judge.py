@@ -101,7 +101,8 @@ class Judge:
 
     def _check_dead(self, execution: Execution) -> None:
         world, name = self._world, execution.name
-        assert execution.ended is not None
+        if execution.ended is None or world.kernel.seconds < execution.ended + _ALIVE_SECONDS:
+            return  # it was redriven
         living = [life for life in world.lives.living(name) if not life.came_late or life.began < execution.ended]
         if not living:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.functions import MACHINE_ARN
+from tests.simulation.functions import MACHINE_ARN, Version
 from tests.simulation.judge import Judge
 from tests.simulation.lives import FATES, Fate, Life
 
@@ -35,6 +35,7 @@ class Scenario:
         self._last_sweep = 0.0
         cloud = world.cloud
         cloud.training.list_lag_seconds = draws.pick("list lag", (0.0, 0.0, 0.0, 5.0, 40.0, 100.0))
+        cloud.workflow.list_lag_seconds = draws.pick("executions' lag", (0.0, 0.0, 0.0, 5.0, 60.0))
         cloud.training.stop_seconds = draws.pick("stop seconds", (120.0, 120.0, 4.0, 400.0))
 
     # --- beginning -----------------------------------------------------------------------------
@@ -43,18 +44,48 @@ class Scenario:
         """Set everything going."""
         world, draws = self._world, self._draws
         if self.cap is not None:
-            world.fleet.deploy(MUSTER_MAX_CONCURRENT_REPLICAS=str(self.cap))
+            world.fleet.variables["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(self.cap)
         runs = draws.pick("runs", (1, 1, 2, 3)) if self.cap is not None else 1
         for number in range(runs):
             name = ("one", "two", "three")[number]
             self._launch(name, draws.pick(f"{name}/start", (0.0, 0.0, 5.0, 100.0)))
+        if draws.chance("deploy", 0.15):
+            self._deploy_at(draws.pick("deploy/at", (0.3, 1.0, 3.0, 20.0, 60.0, 200.0, 350.0, 353.0, 360.0, 500.0)))
+        if draws.chance("replay", 0.2):
+            for number in range(2):
+                after = draws.pick(f"replay {number}", (600.0, _HOUR, 21 * _HOUR, 2 * _DAY))
+                world.kernel.at(after, world.replay_dead_letters)
         if self.sweeps:
             self._sweep_at(draws.pick("sweep", (100.0, 300.0, 400.0, 700.0, 1500.0)))
+
+    def _deploy_at(self, seconds: float) -> None:
+        world, draws = self._world, self._draws
+        variables: dict[str, str] = {}
+        if self.cap is not None:
+            cap = draws.pick("deploy/cap", (self.cap, 1, 3, 5))
+            self.largest_cap = max(cap, self.largest_cap)
+            variables["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(cap)
+
+        def deploy() -> None:
+            if not world.is_over:
+                world.reach("a deployment")
+                world.fleet.deploy(Version.NEXT, **variables)
+
+        def roll_back() -> None:
+            if not world.is_over:
+                world.reach("a rollback")
+                world.fleet.deploy(Version.THIS, MUSTER_MAX_CONCURRENT_REPLICAS=str(self.cap) if self.cap else "")
+
+        world.kernel.at(seconds, deploy)
+        if draws.chance("rollback", 0.5):
+            world.kernel.at(seconds + draws.pick("rollback/after", (60.0, 2.0, 10.0, 150.0, 300.0)), roll_back)
 
     def spec(self, name: str) -> dict[str, Any]:
         """What a user has written."""
         draws = self._draws
         most = 4 if self.cap is None else self.cap
+        if draws.chance(f"{name}/too large", 0.03):
+            most = 4
         spec: dict[str, Any] = {**_SPEC, "replicas": min(most, draws.pick(f"{name}/replicas", (2, 1, 2, 3, 4)))}
         if draws.chance(f"{name}/continue", 0.35) and spec["replicas"] > 1:
             spec |= {"on_replica_failure": "continue", "min_replicas": max(1, spec["replicas"] - 1)}
@@ -94,6 +125,9 @@ class Scenario:
         execution = world.executions[name]
         if execution.ended is None:
             world.reach("a run is cancelled")
+            if self._draws.chance(f"{name}/redrive", 0.2):
+                after = self._draws.pick(f"{name}/redrive after", (100.0, 0.2, 2.0, 10.0, 400.0, _HOUR))
+                world.kernel.after(after, lambda: world.redrive(name))
             world.cloud.client("stepfunctions").stop_execution(executionArn=world.workflow.execution_arn(name))
 
     def _sweep_at(self, seconds: float) -> None:

@@ -85,6 +85,8 @@ class SimulatedCloud(MemoryCloud):
         """For the trace: who called what with what, and what came of it."""
         self.on_stop: Callable[[str, str], None] = lambda *_: None
         """A job's name and who calls StopTrainingJob."""
+        self.rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda _, parameters: parameters
+        """What the code of another version writes instead."""
         self.is_direct = False
         """Whether calls take no time: those of a client that looks at the end, in threads of its own."""
         self._clients: dict[str, SimulatedClient] = {}
@@ -122,6 +124,8 @@ class SimulatedCloud(MemoryCloud):
         assert activity is not None
         caller: Caller = activity.owner
         caller.check()
+        if name == "PutObject":
+            parameters = self.rewrite(caller, parameters)
         fault = self.faults.of_call(caller, service, name, parameters)
         if fault is None:
             self.kernel.sleep(caller.pace)

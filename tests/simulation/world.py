@@ -14,7 +14,16 @@ from muster.contract.names import JobName
 from tests.memory.workflow import Workflow
 from tests.simulation.draws import Draws
 from tests.simulation.faults import Faults
-from tests.simulation.functions import MACHINE_ARN, PREFIX, RETRY_SECONDS, Cause, Fleet, Invocation
+from tests.simulation.functions import (
+    MACHINE_ARN,
+    NEW_FIELD,
+    PREFIX,
+    RETRY_SECONDS,
+    Cause,
+    Fleet,
+    Invocation,
+    Version,
+)
 from tests.simulation.kernel import Activity, Kernel
 from tests.simulation.lives import Lives
 from tests.simulation.scenario import Scenario
@@ -101,6 +110,11 @@ class World:
         activity = self.kernel.current
         return "nobody" if activity is None else activity.name
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no execution is running any more."""
+        return all(execution.ended is not None for execution in self.executions.values())
+
     def tell(self, who: str, what: str) -> None:
         """Add a line to the trace; the calls of sweeps after everything, and of clients, are not of interest."""
         if self.tracing and not self.cloud.is_direct and "late sweep" not in who:
@@ -125,6 +139,7 @@ class World:
             )
         cloud.notifications.on_send = self._sent
         cloud.on_stop = self.scenario.judge_.job_stopped
+        cloud.rewrite = _with_new_field
         self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started
         cloud.workflow.on_end = self._ended
@@ -223,6 +238,24 @@ class World:
         self.executions[name] = Execution(name, self.kernel.seconds, flow, activity)
         self.tell(name, "execution starts")
 
+    def redrive(self, name: str) -> None:
+        """A user redrives an execution: what had not ended goes on where it was."""
+        execution = self.executions[name]
+        if execution.ended is None or not self.workflow.redrive(name):
+            return
+        self.reach("an execution is redriven")
+        self.tell(name, "execution is redriven")
+        execution.ended = None
+        execution.redriven += 1
+        execution.activity = self.kernel.spawn(name, lambda: self._execute(name, execution.flow), owner=User(name))
+
+    def replay_dead_letters(self) -> None:
+        """A user replays all dead letters."""
+        letters, self.dead_letters = self.dead_letters, []
+        for function, event, label in letters:
+            self.reach("a dead letter is replayed")
+            self.call_later(function, event, label)
+
     def _execute(self, name: str, flow: Flow) -> None:
         try:
             output = self.interpreter.run(flow)
@@ -236,7 +269,7 @@ class World:
         execution.ended = self.kernel.seconds
         self.tell(name, "execution ends")
         if execution.activity is not self.kernel.current:
-            execution.cancelled_at = self.kernel.seconds
+            execution.cancelled_at = execution.cancelled_at or self.kernel.seconds
             self.kernel.kill(execution.activity)
         self.scenario.execution_ended(execution)
 
@@ -264,6 +297,16 @@ class World:
         execution = self.executions[who.partition("/")[0]]
         execution.gave_up.append((state, tries))
         self.tell(who, f"gives up in {state!r} after {len(tries)} tries")
+
+
+def _with_new_field(caller: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A document as the next version of Muster writes it."""
+    if not isinstance(caller, Invocation) or caller.environment.version is not Version.NEXT:
+        return parameters
+    if not parameters["Key"].startswith(("control/", "queue/")) or not parameters["Key"].endswith(".json"):
+        return parameters
+    document = {**json.loads(parameters["Body"]), NEW_FIELD: 1}
+    return {**parameters, "Body": json.dumps(document).encode()}
 
 
 def job_of(name: str) -> JobName:
