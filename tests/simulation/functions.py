@@ -12,7 +12,7 @@ import os
 import pkgutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,6 +25,8 @@ from unittest.mock import patch
 from botocore.exceptions import BotoCoreError, ClientError
 
 import muster.control
+from muster.client.aws import roll_ups
+from muster.client.runs import progress, run_list
 from muster.contract.errors import MusterError
 from muster.control.aws import patience, store
 from muster.control.aws.clients import Clients, Service
@@ -103,13 +105,13 @@ class Invocation:
     """One call of a function. It lives on when its caller does not."""
 
     can_crash = True
-    meets_faults = True
 
     def __init__(self, fleet: Fleet, function_name: str, name: str, environment: Environment) -> None:
         self.fleet = fleet
         self.function_name = function_name
         self.name = name
         self.label = name.partition("(")[2].rpartition(")")[0]
+        self.meets_faults = self.label != "late sweep"
         self.environment = environment
         self.pace = environment.pace
         self.deadline = fleet.world.kernel.seconds + TIMEOUTS[function_name]
@@ -202,7 +204,8 @@ class Fleet:
                 world.reach(transition)
             if cause is None and environment.generation == self._generations[name]:
                 self._idle.setdefault(name, []).append(environment)
-            world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
+            if world.tracing:
+                world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
             then(answer, cause)
 
         invocation.activities.append(
@@ -212,7 +215,8 @@ class Fleet:
         world.kernel.at(invocation.deadline, lambda: self._time_out(invocation))
         if draws.chance(f"{numbered}/crash at once", 0.004 if not world.faults.quiet else 0.0):
             invocation.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
-        world.tell(numbered, f"begins: {_brief(event)}")
+        if world.tracing:
+            world.tell(numbered, f"begins: {_brief(event)}")
         return invocation
 
     def _time_out(self, invocation: Invocation) -> None:
@@ -289,6 +293,11 @@ def _code(name: str) -> tuple[CodeType, str]:
     return code, str(spec.origin)
 
 
+@cache
+def _encoded(variables: tuple[tuple[str, str], ...]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables}
+
+
 _opening: list[World] = []
 
 
@@ -299,14 +308,14 @@ def _load(name: str, world: World, variables: dict[str, str]) -> Callable[[dict[
     # A model of a handler's own finds its annotations by its module's name.
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module  # type: ignore[assignment]
-    saved = dict(os.environ)
+    # Setting the variables one by one would take longer than all that the handler does with them.
+    environ: Any = os.environ
+    saved, environ._data = environ._data, _encoded(tuple(variables.items()))
     _opening.append(world)
-    os.environ.update(variables)
     try:
         exec(code, vars(module))  # noqa: S102
     finally:
-        os.environ.clear()
-        os.environ.update(saved)
+        environ._data = saved
         _opening.pop()
         if before is None:
             del sys.modules[module.__name__]
@@ -373,7 +382,7 @@ class SimulatedPool:
         current = self._kernel.current
         assert current is not None
         owner = current.owner
-        activity = self._kernel.spawn(current.name, lambda: work(item), owner=owner)
+        activity = self._kernel.spawn(current.name, lambda: work(item), owner=owner, is_asked=True)
         if isinstance(owner, Invocation):
             owner.activities.append(activity)
         self._begun.append(activity)
@@ -385,6 +394,20 @@ class SimulatedPool:
             return value
 
         return SimpleNamespace(result=result)
+
+
+class SerialPool:
+    """In place of a client's pool of threads: one after the other."""
+
+    def __enter__(self) -> SerialPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """The answers, in order."""
+        return map(work, items)
 
 
 class SilentLogger:
@@ -448,7 +471,9 @@ def installed(world: World) -> Iterator[None]:
             if vars(module).get(name) in (real_logger, real_metrics):
                 put(module, name, stand_in)
     put(function, "single_metric", lambda *_, **__: nullcontext())
-    put(parallel, "ThreadPoolExecutor", lambda max_workers: SimulatedPool(world))
+    put(parallel, "ThreadPoolExecutor", lambda **_: SimulatedPool(world))
+    for module in (roll_ups, run_list, progress):
+        put(module, "ThreadPoolExecutor", lambda **_: SerialPool())
     put(patience, "random", SteadyRandom(world))
     put(store, "random", SteadyRandom(world))
     opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))

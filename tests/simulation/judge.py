@@ -34,6 +34,15 @@ _WATCHED = {
 }
 
 
+def _is_excused(execution: Execution) -> bool:
+    """Whether a state gave up because of faults that no patience of the control plane could outlast."""
+    return any(
+        # Before its plan is written, nothing of a run exists.
+        state == "Plan the run" or any(one.injected for one in tries)
+        for state, tries in execution.gave_up
+    )
+
+
 class Judge:
     """Watches a schedule, and looks at everything at its end."""
 
@@ -170,7 +179,7 @@ class Judge:
         fence = self.fence(name)
         ends = [self._last(name, rank) for rank in range(spec.replicas)]
         completed = sum(life is not None and life.end is not None and life.end.status == "Completed" for life in ends)
-        excused = any(one.injected for _, tries in execution.gave_up for one in tries)
+        excused = _is_excused(execution)
         if result.verdict is Verdict.SUCCEEDED and completed < spec.quorum:
             world.violate("untrue success", f"{name}: {completed} of {spec.quorum} jobs completed")
         if completed == spec.replicas and result.verdict is not Verdict.SUCCEEDED:
@@ -306,7 +315,7 @@ class Judge:
 
         world.look(look)
         for name, seen in found.items():
-            excused = any(one.injected for _, tries in world.executions[name].gave_up for one in tries)
+            excused = _is_excused(world.executions[name])
             if len(set(seen)) > 1 and not excused:
                 world.violate("what clients see", f"{name}: result {seen[0]}, status {seen[1]}, list {seen[2]}")
             page = self._objects.get(RunLayout(name).page)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
 
 from tests.simulation.functions import MACHINE_ARN, Version
 from tests.simulation.judge import Judge
@@ -122,13 +125,14 @@ class Scenario:
 
     def _cancel(self, name: str) -> None:
         world = self._world
-        execution = world.executions[name]
-        if execution.ended is None:
+        execution = world.executions.get(name)
+        if execution is not None and execution.ended is None:
             world.reach("a run is cancelled")
             if self._draws.chance(f"{name}/redrive", 0.2):
                 after = self._draws.pick(f"{name}/redrive after", (100.0, 0.2, 2.0, 10.0, 400.0, _HOUR))
                 world.kernel.after(after, lambda: world.redrive(name))
-            world.cloud.client("stepfunctions").stop_execution(executionArn=world.workflow.execution_arn(name))
+            with suppress(ClientError):  # it has ended meanwhile
+                world.cloud.client("stepfunctions").stop_execution(executionArn=world.workflow.execution_arn(name))
 
     def _sweep_at(self, seconds: float) -> None:
         world = self._world
@@ -189,10 +193,9 @@ class Scenario:
         """An execution has ended."""
         self.judge_.execution_ended(execution)
         # A stack's sweep finds what every other net has missed.
-        if self._last_sweep < self._world.kernel.seconds + 20 * _HOUR:
-            for hours in (20, 26, 32):
-                self._world.kernel.after(hours * _HOUR, lambda: self._world.call_later("sweep", {}, "late sweep"))
-            self._last_sweep = self._world.kernel.seconds + 32 * _HOUR
+        if self._last_sweep < self._world.kernel.seconds + 10 * _HOUR:
+            self._world.kernel.after(20 * _HOUR, lambda: self._world.call_later("sweep", {}, "late sweep"))
+            self._last_sweep = self._world.kernel.seconds + 20 * _HOUR
 
     def judge(self) -> None:
         """Nothing is due any more."""

@@ -236,7 +236,7 @@ def throttled(service: str) -> AwsError:
 
 
 def _form(service: str, name: str, parameters: dict[str, Any]) -> tuple[Any, ...]:
-    return (service, name, *((key, type(value)) for key, value in parameters.items()))
+    return (service, name, *parameters)
 
 
 def _check_once(service: str, name: str, parameters: dict[str, Any]) -> None:

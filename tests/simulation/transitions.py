@@ -114,7 +114,7 @@ def of_answer(function: str, answer: Any) -> str | None:
         case "settle":
             return f"settle: {answer['verdict']}"
         case "stop":
-            return f"stop: {answer['stop']}"
+            return f"stop: {answer['stop']}" if "stop" in answer else f"given up: {answer['next']}"
         case "timer":
             return f"timer: {answer['timer']}"
         case "sweep":
