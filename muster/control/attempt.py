@@ -73,6 +73,9 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     record = armed.record
     if record is None or _is_settled(request, record):
         return _answer(plane, replica, request, record, stopping=stopping)
+    # Once more, now that the record exists: a run that was settled in between found none, so its result says that this
+    # attempt was not launched, and it must not be.
+    stopping = stopping or replica.run.is_stopping
     launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
     if isinstance(launched, Attempt):
         end_attempt(plane, replica, launched)

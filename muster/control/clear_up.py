@@ -23,6 +23,10 @@ from muster.control.stop import stop_jobs, verify_stopped
 _SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
 
 
+class UnfinishedError(Exception):
+    """A step after the settlement of a run failed; the function will be called again."""
+
+
 class ExecutionEnded(BaseModel):
     """The fields of `Step Functions Execution Status Change` that Muster reads."""
 
@@ -60,6 +64,7 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
     Raises:
         StillRunningError: jobs are still active at the end of the budget; the run is settled nevertheless.
         OutOfTimeError: the rest of the budget was too short to settle the run; a later call does.
+        UnfinishedError: the run is settled, and a step after that failed.
         Exception: a replica could not be asked to stop, although all jobs may have ended by now.
     """
     # An execution that was refused because its name was taken must not stop the run that owns the name.
@@ -79,7 +84,9 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         verify_stopped(run, stopping)
     except Exception as error:
         failure = error
-    finish_run(plane, run, budget, may_continue=failure is None)
+    finished = finish_run(plane, run, budget, verified=failure is None)
     if failure is not None:
         raise failure
+    if finished.left:
+        raise UnfinishedError("; ".join(finished.left))
     return True

@@ -229,7 +229,7 @@ def test_sweep_says_what_it_found(
     harness.cloud.workflow.fail(RUN, "States.Runtime")
     harness.cloud.notifications.drain()
     sweep = load("sweep")
-    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": ()}
+    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": (), "left": ()}
     assert {"OrphanJobsStopped", "RunsSettledLate"} <= counted(capsys)
     with pytest.raises(ValidationError):
         sweep({"young_seconds": -1})
