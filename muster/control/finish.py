@@ -57,7 +57,9 @@ class _Steps:
         return len(self.left) == before
 
 
-def finish_run(plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verified: bool | None = None) -> Finished:
+def finish_run(
+    plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verified: bool | None = None, cancelled: bool = False
+) -> Finished:
     """Settle the run, free its place in the queue, announce its end, stop what is left, continue it, write its page.
 
     The result is written first, and nothing that fails after it changes or hides it: the error is in `left`. Every step
@@ -65,6 +67,7 @@ def finish_run(plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verif
 
     `verified` says whether no job of the run is active, where the caller has checked that; otherwise jobs that are left
     are stopped here. No continuation is started while jobs may be active, because it would share their rendezvous.
+    `cancelled`: a user has stopped the execution, so a continuation that was started meanwhile is stopped.
 
     Raises:
         Exception: what `settle` raises. No result was written.
@@ -86,6 +89,9 @@ def finish_run(plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verif
     continued_by = None
     if verified:
         continued_by = steps.answer("continue the run", lambda: plane.rerun_policy.start_next(run, result))
+    if cancelled:
+        # The workflow's last task may have started it during the cancellation.
+        steps.do("stop its continuation", lambda: plane.rerun_policy.stop_next(run, result))
     page_uri = page_uri or steps.answer("write its page", lambda: publish_page(run, result, budget))
     if verified and not steps.left:
         steps.do("mark its end as complete", run.documents.mark_finished)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
-from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
@@ -105,11 +105,7 @@ def _missed(plane: ControlPlane, execution: Execution) -> _Missed | None:
 
 
 def _fence(missed: Sequence[_Missed], errors: list[str]) -> None:
-    def fence(one: _Missed) -> None:
-        if one.run.documents.result() is None:
-            one.run.documents.raise_fence(one.ended.fence)
-
-    each_that_succeeds(fence, missed, errors, _name)
+    each_that_succeeds(lambda one: fence_ended(one.run, one.ended), missed, errors, _name)
 
 
 def _complete(plane: ControlPlane, missed: Sequence[_Missed], budget: TimeBudget, errors: list[str]) -> tuple[str, ...]:
@@ -117,7 +113,7 @@ def _complete(plane: ControlPlane, missed: Sequence[_Missed], budget: TimeBudget
     completed = []
     # In another order each time: a run that ends this function, by its memory for instance, must not keep the runs
     # behind it from their turn for ever.
-    for count, one in enumerate(random.sample(missed, len(missed))):
+    for count, one in enumerate(sorted(missed, key=lambda _: random.uniform(0, 1))):  # noqa: S311 - any order
         # A run whose jobs stop slowly, or whose calls are throttled, must not use up the time for the others.
         share = TimeBudget.of(budget.remaining / (len(missed) - count))
         try:
