@@ -20,7 +20,7 @@ from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.finish import finish_run
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.stop import StopRequest, stop_run
-from tests.memory import Fault
+from tests.memory import AwsError, Fault
 from tests.memory.clock import START
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.memory_client import client_of
