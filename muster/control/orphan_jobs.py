@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 
 from muster.contract.run.orphans import ActiveJob, is_own, suspects
 from muster.control.aws.executions import Executions
@@ -22,6 +23,12 @@ class StoppedOrphans:
     left: tuple[str, ...] = ()
 
 
+class _Fate(Enum):
+    STOPPED = auto()
+    FOREIGN = auto()
+    LEFT = auto()
+
+
 class OrphanJobs:
     """The running jobs of a stack without a run that may have them. Errors about single jobs go to `errors`."""
 
@@ -36,14 +43,17 @@ class OrphanJobs:
         active = self._plane.jobs.active(self._plane.settings.job_prefix)
         live = self._executions.live_runs()
         found = suspects(active, live - self._stopping({job.name.run for job in active} & live), now, young_seconds)
-        judged = each_that_succeeds(lambda job: (job, self._is_own(job)), found, self._errors, _name)
-        own = [job for job, ours in judged if ours]
-        asked = each_that_succeeds(lambda job: self._ask(job, budget), own, self._errors, _name)
-        return StoppedOrphans(
-            stopped=tuple(name for name, in_time in asked if in_time),
-            foreign=tuple(_name(job) for job, ours in judged if not ours),
-            left=tuple(name for name, in_time in asked if not in_time),
-        )
+        handled = each_that_succeeds(lambda job: (_name(job), self._handle(job, budget)), found, self._errors, _name)
+        names = {fate: tuple(name for name, its in handled if its is fate) for fate in _Fate}
+        return StoppedOrphans(stopped=names[_Fate.STOPPED], foreign=names[_Fate.FOREIGN], left=names[_Fate.LEFT])
+
+    def _handle(self, job: ActiveJob, budget: TimeBudget) -> _Fate:
+        if budget.is_spent:
+            return _Fate.LEFT
+        if not self._is_own(job):
+            return _Fate.FOREIGN
+        self._plane.jobs.stop(_name(job))
+        return _Fate.STOPPED
 
     def _stopping(self, live: set[str]) -> set[str]:
         """Those of the running runs whose fence stands: the function that raised it may not have finished its work."""
@@ -58,12 +68,6 @@ class OrphanJobs:
         run = self._plane.runs.find(job.name.run)
         recorded = run is not None and run.has_recorded(job.name)
         return recorded or is_own(job.name, self._plane.jobs.tags(job.arn))
-
-    def _ask(self, job: ActiveJob, budget: TimeBudget) -> tuple[str, bool]:
-        if budget.is_spent:
-            return _name(job), False
-        self._plane.jobs.stop(_name(job))
-        return _name(job), True
 
 
 def _name(job: ActiveJob) -> str:

@@ -15,6 +15,7 @@ from muster.contract.run.run_events import QuorumLost
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
+from muster.control.runtime.function import count
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -56,6 +57,7 @@ def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> b
         return False
     # Equal, not identical: where the answer to the write was lost, the fence was read.
     if standing == fence:
+        count("QuorumLost")
         plane.bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
     stop_jobs(run, budget)
     return True
