@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from muster.client.aws.cloud import Cloud
@@ -64,9 +64,14 @@ class Observer:
         """The attempts of each replica at the latest look."""
         return known_attempts(self._entries, self._result)
 
-    def new_commits(self) -> list[Commit]:
+    def new_commits(self) -> Iterator[Commit]:
         """The commits that looks have found since the last call, in order."""
-        return [] if self._progress is None else self._progress.commits()
+        return iter(()) if self._progress is None else self._progress.commits()
+
+    @property
+    def unreadable_commits(self) -> int:
+        """How many commits were left out because they cannot be read."""
+        return 0 if self._progress is None else self._progress.unreadable
 
     def look(self) -> RunStatus:
         """The run's status now, however many replicas it has.
@@ -180,7 +185,7 @@ class Observer:
             return self._progress
         lineage = self._cloud.objects.read(RunLayout(self._run).lineage) if execution.parent is not None else None
         root = self._run if lineage is None else Lineage.from_json(lineage, "lineage.json").root
-        reader = ProgressReader(self._cloud, RunLayout(root))
+        reader = ProgressReader(self._cloud, RunLayout(root), execution.replicas)
         # A continuation has its lineage once it is planned.
         if execution.parent is None or lineage is not None:
             self._progress = reader
