@@ -222,6 +222,23 @@ def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callab
     assert harness.cloud.training.names("Stopped") == [harness.job()]
 
 
+def test_stop_gives_up_a_replica_that_cannot_be_launched(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    answer = load("stop")({"run": RUN, "rank": 1, "attempt": 1, "reason": "replica 1 could not be launched"})
+    assert answer == {
+        "run": RUN,
+        "rank": 1,
+        "attempt": 1,
+        "next": "fail",
+        "delay_seconds": 0,
+        "reason": "replica 1 could not be launched",
+    }
+    assert "ReplicaLost" in counted(capsys)
+    assert harness.plane.runs.require(RUN).documents.fence() is None
+
+
 def test_sweep_says_what_it_found(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
