@@ -35,7 +35,7 @@ _NUMBER_SHOWN = 10**20
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "string_type": "a string (in quotes if YAML reads it as something else)",
+    "string_type": "a string, in quotes",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping of names to values",
@@ -97,7 +97,8 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
     if kind in _BOUNDS:
         return [_bound(item, field, words, wording)]
     if kind == "string_pattern_mismatch":
-        return [Problem(field, words, wording.remedy or "correct it", wording.allowed)]
+        allowed = f"allowed: {wording.allowed}" if wording.allowed else ""
+        return [Problem(field, words, wording.remedy or "correct it", allowed)]
     return [Problem(field, words, _remedy(kind, context, field))]
 
 
@@ -131,13 +132,19 @@ def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
     return ", ".join(choice.value for choice in choices)
 
 
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that a misspelled one most likely stands for, if any is like it."""
+    near = difflib.get_close_matches(name[:_PART_SHOWN], known, n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
 def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
     name, known = str(location[-1])[:_PART_SHOWN], list((section_at(location, model) or model).model_fields)
     if model is Spec and (known_to_sagemaker := hint(name)) is not None:
         return known_to_sagemaker
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {near[0]}?"
+    near = nearest(name, known)
+    if near is not None:
+        return f"did you mean {near}?"
     if len(known) > _FIELDS_LISTED:
         return "`muster init` writes a spec with every known field" if model is Spec else "see the documentation"
     return "the known fields are " + ", ".join(known)

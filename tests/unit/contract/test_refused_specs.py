@@ -90,6 +90,29 @@ def test_unknown_fields_without_a_near_one_do_not_repeat_the_list_of_all_fields(
     assert "the known fields are max_reruns" in str(refusal({**GOOD, "reruns": {"spot": {"qqqq": 1}}}))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a:\n\tb: 1", "line 2, column 1: a tab; indent with spaces"),
+        ("a: b: c", "line 1, column 5: a second colon on the line; write the value in quotes"),
+        ("a: [", "line 1, column 5: a value is missing here"),
+        ("a: [1 2\nb: 1", "a comma or the closing ] is missing here"),
+        ("a: 1\n  b: 2\nc", "line 2, column 4: a second colon"),
+        ("a:\n - 1\n b: 2", "line 3, column 2: the indentation does not fit the lines above"),
+        ("a: 1\nb", "line 2, column 2: a line without a colon"),
+        ('a: "b', "text in quotes without its end"),
+    ],
+)
+def test_a_mistake_of_yaml_is_told_in_plain_words(text: str, words: str) -> None:
+    assert words in str(refusal(text))
+    assert "'<" not in str(refusal(text))
+
+
+def test_a_misspelled_field_is_not_also_missing() -> None:
+    [problem] = refusal({"replicas": 4, "trianer": "package.module:train"}).problems
+    assert str(problem) == "trianer: unknown field; did you mean trainer?"
+
+
 def test_settings_have_the_same_bounds() -> None:
     problems = [Problem(f"a{number}", LONG, LONG) for number in range(1_000)]
     error = SettingsError("muster.toml", problems, [7, None, *range(998)])

@@ -8,9 +8,9 @@ import tarfile
 
 import pytest
 
+from muster.client.verify import run_gathering
 from muster.client.verify.run_checks import judge_run
 from muster.client.verify.run_facts import without_end
-from muster.client.verify import run_gathering
 from muster.client.verify.run_gathering import ArchiveError, archive_members
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.roll_up import ReplicaEntry
