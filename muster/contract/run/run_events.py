@@ -20,7 +20,6 @@ RUN_REQUESTED = "Run Requested"
 
 # PutEvents: an entry has at most 262,144 bytes; Muster's texts are cut far below that.
 TEXT_MAX = 1_024
-PROBLEMS_MAX = 100
 _ID_LENGTH = 32
 
 

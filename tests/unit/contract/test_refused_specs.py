@@ -11,6 +11,8 @@ import pytest
 
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, SettingsError, SpecError
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
+from muster.control.reporting.announcements import announce_refusal
+from tests.memory.harness import ControlHarness
 
 GOOD = {"replicas": 4, "trainer": "package.module:train"}
 TEXT_MAX = 20_000  # bytes: below the cause of an execution, which has at most 32,768 characters
@@ -111,6 +113,15 @@ def test_a_mistake_of_yaml_is_told_in_plain_words(text: str, words: str) -> None
 def test_a_misspelled_field_is_not_also_missing() -> None:
     [problem] = refusal({"replicas": 4, "trianer": "package.module:train"}).problems
     assert str(problem) == "trianer: unknown field; did you mean trainer?"
+
+
+def test_the_event_of_a_refusal_says_how_many_problems_it_leaves_out() -> None:
+    with ControlHarness().installed() as harness:
+        error = refusal({**GOOD, **{f"a{number}": 0 for number in range(1_000)}})
+        announce_refusal(harness.plane.bus, "request", error)
+        [event] = harness.cloud.events.of("Run Refused")
+    assert len(event["problems"]) == 51
+    assert event["problems"][-1] == "and 950 more"
 
 
 def test_settings_have_the_same_bounds() -> None:
