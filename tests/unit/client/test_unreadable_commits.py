@@ -53,7 +53,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
-def test_the_newest_commit_that_can_be_read_is_shown_and_the_other_is_told(
+def test_the_newest_commit_that_can_be_read_is_shown_and_the_other_is_named(
     harness: ControlHarness, body: bytes
 ) -> None:
     put(harness, "00000001.json", commit(1))
