@@ -137,7 +137,9 @@ class RunRefused(Event):
 
     request: str = Field(description="its source: an execution's ARN, an object's s3://… or an event's id")
     error: str = Field(description="the kind of error, such as Muster.SpecError")
-    problems: tuple[str, ...] = Field(description="everything that is wrong, one line each")
+    problems: tuple[str, ...] = Field(
+        description="what is wrong, one line each; of very many problems the first ones, and how many more there are"
+    )
 
 
 class RunRequested(Document):
