@@ -14,7 +14,7 @@ from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.policies import OnReplicaFailure
-from muster.contract.spec.private_values import is_private, kind_of
+from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.training.hints import hint
@@ -65,8 +65,11 @@ def problems_of(error: ValidationError, model: type[BaseModel] = Spec) -> list[P
 
 def field_name(parts: Iterable[object]) -> str:
     """The path to a value, as errors name it: of a deeply nested one its beginning, of a long name too."""
-    texts = map(str, islice(parts, _PARTS_SHOWN))
-    return ".".join(text if len(text) <= _PART_SHOWN else f"{text[: _PART_SHOWN - 1]}…" for text in texts)
+    texts: list[str] = []
+    for part in islice(parts, _PARTS_SHOWN):
+        text = without_value(str(part)) if is_private(texts) else str(part)
+        texts.append(text if len(text) <= _PART_SHOWN else f"{text[: _PART_SHOWN - 1]}…")
+    return ".".join(texts)
 
 
 def shown(value: object) -> str:
@@ -92,8 +95,10 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
     if kind == "missing":
         return [StatedProblem(field, "missing", "it is required")]
     wording = wording_at(location, model)
-    # The key of a mapping is a name, also where the values may be secret.
-    words = f"{kind_of(found)} (not shown)" if is_private(location) and location[-1] != KEY else shown(found)
+    words = shown(found)
+    if is_private(location):
+        is_name = location[-1] == KEY and isinstance(found, str)
+        words = shown(without_value(found)) if is_name else f"{kind_of(found)} (not shown)"
     if kind in _BOUNDS:
         return [_bound(item, field, words, wording)]
     if kind == "string_pattern_mismatch":
