@@ -276,20 +276,29 @@ def execution_state(status: ExecutionStatus) -> RunState:
     return _OF_EXECUTION.get(status, RunState.FAILED)
 
 
+def state_of_verdict(verdict: Verdict) -> RunState:
+    """The state of a settled run."""
+    return _OF_VERDICT[verdict]
+
+
+def is_watched(execution: Execution, now: datetime) -> bool:
+    """Whether functions may still be settling the run of an ended execution. Later its event must have been lost."""
+    return execution.ended_at is not None and now - execution.ended_at < _SETTLED_WITHIN
+
+
 def _state(
     execution: Execution, replicas: Collection[Sequence[Attempt]], result: Result | None, now: datetime
 ) -> RunState:
     if execution.ended_at is None:
         return RunState.RUNNING
-    # Later no function watches the jobs any more, and the event of an end may have been lost.
-    is_watched = now - execution.ended_at < _SETTLED_WITHIN
+    watched = is_watched(execution, now)
     latest = [attempts[-1] for attempts in replicas]
-    if is_watched and any(attempt.has_proven_job and not has_ended(attempt) for attempt in latest):
+    if watched and any(attempt.has_proven_job and not has_ended(attempt) for attempt in latest):
         return RunState.STOPPING
     if result is not None:
-        return _OF_VERDICT[result.verdict]
+        return state_of_verdict(result.verdict)
     # A run whose execution was aborted is settled once its jobs have ended; one that never had a job never is.
-    if latest and is_watched:
+    if latest and watched:
         return RunState.STOPPING
     return execution_state(execution.status)
 
