@@ -140,10 +140,9 @@ def test_commits_that_cannot_be_read_are_left_out_of_the_page_which_says_so(harn
     assert "4 commits could not be read and are left out." in page(harness, finished.result)
 
 
-def test_the_metrics_of_ten_thousand_manifests_do_not_fill_the_page(harness: ControlHarness) -> None:
+def test_the_metrics_of_ten_thousand_manifests_do_not_fill_the_page() -> None:
     run = sample_run(1, 1)
     metrics = {f"{number:048}": 1.0 for number in range(32)}
     one = run.replicas[0].model_copy(update={"metrics": metrics, "problem": "p" * 1_500, "attempts": (), "usd": ()})
     replicas = [one.model_copy(update={"rank": rank}) for rank in range(10_000)]
-
     assert len(page_json(make_page(replace(run, replicas=replicas)))) < 6_000_000
