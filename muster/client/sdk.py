@@ -136,7 +136,7 @@ class Muster:
             RunNameTakenError: the name belongs to another run.
             ClientError: AWS cannot be reached or refuses.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
+        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
         name = checked.name or new_run_name(checked)
         self._cloud.executions.start(name, execution_input(self._with_source(checked)))
         return self.run(name)
@@ -157,7 +157,7 @@ class Muster:
             SpecError: the spec has problems, all of which are listed.
             ClientError: the stack cannot be found.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
+        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
         return dry_run(checked, DeploymentContext.of(self._cloud, checked))
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:

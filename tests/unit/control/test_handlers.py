@@ -5,12 +5,9 @@ A handler names the services whose clients are to be made before the first event
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,70 +20,23 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
-from muster.control.aws.clients import TRIES, Clients, Service
+from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
-from muster.control.runtime.function import metrics
 from muster.control.stop import StopRequest
 from tests.memory import throttle
 from tests.memory.cloud import ACCOUNT, REGION
-from tests.memory.harness import LAUNCHER_ROLE, ROLE, RUN, SPEC, ControlHarness, MemoryClients
+from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
+from tests.support.handlers import Handler, loader
 from tests.support.memory_client import client_of
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 
-Handler = Callable[[dict[str, Any]], dict[str, Any]]
-ENVIRONMENT = {
-    "MUSTER_REPLICA_ROLE_ARN": ROLE,
-    "MUSTER_DEFAULTS": '{"tags": {"team": "a"}}',
-    "MUSTER_LAUNCHES_PER_SECOND": "10",
-    "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
-    "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
-    "MUSTER_STATE_MACHINE_ARN": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster",
-    "MUSTER_LAUNCHER_ROLE_ARN": LAUNCHER_ROLE,
-    "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
-}
-
-
-@dataclass(frozen=True)
-class Invocation:
-    """Lambda's context."""
-
-    function_name: str = "muster"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:muster"
-    aws_request_id: str = "request"
-
-    def get_remaining_time_in_millis(self) -> int:
-        """A function's whole time."""
-        return 900_000
-
 
 @pytest.fixture
 def load(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Handler]:
-    """Import a handler anew, with more variables in its environment."""
-
-    def opened(_: type[Clients], *services: Service) -> Clients:
-        return MemoryClients(harness.cloud, services)
-
-    monkeypatch.setattr(Clients, "opened", classmethod(opened))
-    # Powertools reads the namespace when it is imported.
-    monkeypatch.setattr(metrics.provider, "namespace", "Muster")
-    monkeypatch.setattr(metrics.provider, "service", "muster")
-
-    def load(name: str, **variables: str) -> Handler:
-        for variable, value in {**harness.environment, **ENVIRONMENT, **variables}.items():
-            monkeypatch.setenv(variable, value)
-        spec = importlib.util.find_spec(f"lambdas.{name}")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
-        return lambda event: dict(module.handler(event, Invocation()))
-
-    return load
+    return loader(harness, monkeypatch)
 
 
 def counted(capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -176,6 +126,32 @@ def test_plan_waits_for_admission_before_it_announces_the_run(
     assert harness.output(token) == {}
     assert plan(event)["ranks"] == [0]
     assert harness.emitted() == ["Run Started"]
+
+
+def test_a_redriven_execution_of_a_run_that_was_cancelled_in_the_queue_ends_without_waiting(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan, admit, stop, attempt, settle = (
+        load(name, MUSTER_MAX_CONCURRENT_REPLICAS="4") for name in ("plan", "admit", "stop", "attempt", "settle")
+    )
+    other, event = harness.plan("other", replicas=4).plan, plan_event(harness)
+    admit({"run": other.run, "token": harness.cloud.workflow.token()})
+    assert plan(event)["queued"]
+    assert admit({"run": RUN, "token": harness.cloud.workflow.token(RUN)}) == {"admitted": False}
+    arn = harness.cloud.workflow.execution_arn(RUN)
+    harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+    detail = {"executionArn": arn, "name": RUN, "status": "ABORTED", "startDate": event["started_at"]}
+    assert stop({"detail": detail}) == {"stop": "verified"}
+    # The redrive repeats the wait, and continues from there.
+    token = harness.cloud.workflow.token()
+    admit({"run": RUN, "token": token})
+    assert harness.output(token) == {}
+    assert not plan(event)["queued"]
+    assert attempt({**attempt_event(harness), "token": harness.cloud.workflow.token()}) == {
+        "launch": "refused: the run is stopping"
+    }
+    assert settle({"run": RUN})["verdict"] == "stopped"
+    assert harness.cloud.training.names() == []
 
 
 @pytest.mark.parametrize(("function", "answer"), [("attempt", {"launch": "failed"}), ("admit", {"admitted": False})])
