@@ -21,6 +21,10 @@ BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
 # Most tests wait for processes: four workers, each with an embedded cloud and a stack of its own, keep two cores busy.
 WORKERS ?= 4
 
+# Bytecode is written whatever the shell says: without it each synthesis compiles the CDK for 3 s, and each process of a
+# test our own packages.
+export PYTHONDONTWRITEBYTECODE :=
+
 # npm's packages come while Python's do, and bytecode is compiled beside the first synthesis.
 MAKEFLAGS += --jobs=3
 

@@ -36,9 +36,11 @@ class MemoryCloud:
     the code under test sees every fault itself. `seed` decides identifiers and jitter.
     """
 
-    def __init__(self, bucket: str = "bucket", *, tries: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, bucket: str = "bucket", *, tries: int = 1, seed: int = 0, clock: VirtualClock | None = None
+    ) -> None:
         self.bucket = bucket
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.calls = Calls(self.clock, tries, seed)
         self.notifications = Notifications(self.clock, ACCOUNT, REGION, seed)
         self.s3 = S3(self.clock, ACCOUNT)
@@ -65,10 +67,14 @@ class MemoryCloud:
 
     def client(self, service: str, access_key: str | None = None) -> Any:
         """A client, as `boto3.client(service)`; of every operation that this AWS has. `access_key`: of a session."""
+        return MemoryClient(service, self.calls, self.operations_of(service, access_key))
+
+    def operations_of(self, service: str, access_key: str | None = None) -> dict[str, Operation]:
+        """What a service does, for a caller with the credentials of a session where there is an `access_key`."""
         operations = self._operations[service]
-        if access_key is not None:
-            operations = {name: self.sts.in_session(access_key, name, one) for name, one in operations.items()}
-        return MemoryClient(service, self.calls, operations)
+        if access_key is None:
+            return operations
+        return {name: self.sts.in_session(access_key, name, one) for name, one in operations.items()}
 
 
 class MemoryClient:
