@@ -12,8 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.exploration.schedules import Delayed, Event, explore, explore_randomly, fair, small_shards
-from tests.exploration.world import Killed, Setting, World
+from tests.exploration.activities import Killed
+from tests.exploration.draws import explore_randomly
+from tests.exploration.schedules import Delayed, Event, explore, fair
+from tests.exploration.simulated import simulated
+from tests.exploration.world import Setting, World
 
 RANDOM_SCHEDULES = 800
 PAUSE = 150  # steps: longer than a round takes, so that the others pass the paused process
@@ -21,7 +24,7 @@ PAUSE = 150  # steps: longer than a round takes, so that the others pass the pau
 
 @pytest.fixture(autouse=True)
 def _small() -> Iterator[None]:
-    with small_shards():
+    with simulated():
         yield
 
 
@@ -71,7 +74,7 @@ def test_killed_at_every_step_of_a_run(successor: str) -> None:
     ends = Counter[str]()
     for rank in range(setting.replicas):
         for step in range(steps_of(plain, rank)):
-            event = Event(step, rank, kills=True, starts=successor != "none", attempt=2 if successor == "rerun" else 1)
+            event = Event(step, rank, kills=True, starts=successor != "none", reruns=successor == "rerun")
             world = explore(setting, fair, [event])
             assert world.problems == [], f"rank {rank}, step {step}"
             ends.update(killed_at(world))
@@ -84,7 +87,7 @@ def test_a_duplicate_started_at_every_step_supersedes_and_nothing_counts_twice()
     setting = Setting(rounds=2, snapshot_rounds=1)
     calls = steps_of(explore(setting, fair), 0)
     for step in range(calls):
-        world = explore(setting, fair, [Event(step, 0, kills=False, starts=True, attempt=2)])
+        world = explore(setting, fair, [Event(step, 0, kills=False, starts=True, reruns=True)])
         assert world.problems == [], f"step {step}"
 
 
