@@ -109,6 +109,7 @@ class Wire:
         self._world = process.world
         self._bucket = process.world.store
         self._damaged: Counter[str] = Counter()
+        self._hidden: str | None = None
 
     def put(self, path: str, body: Any, **_: object) -> None:
         self._request(f"create {path}")
@@ -192,8 +193,13 @@ class Wire:
         stored = self._bucket.objects.get(path)
         if stored is None:
             if self._world.setting.hides_missing:
+                self._world.seen["a missing object is hidden (403)"] += 1
+                self._hidden = path
                 raise PermissionDeniedError(DENIED)
             raise FileNotFoundError(path)
+        if self._hidden is not None:
+            self._world.seen["an object appears after a 403"] += self._hidden == path
+            self._hidden = None
         return stored
 
 

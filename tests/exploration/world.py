@@ -18,9 +18,11 @@ from greenlet import getcurrent
 
 from muster.contract.run.commit import Commit
 from muster.replica.algorithms.outer_optimizer import GlobalState
+from muster.replica.errors import DivergedError, FencedError, StoppedError
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
@@ -216,7 +218,6 @@ class World:
         self.setting, self.trainer = setting, trainer
         self.choices = choices or Choices()
         self.scheduler = getcurrent()
-        self.count = setting.count
         self.seconds = 0.0
         self.steps = 0
         self.store = Bucket(lambda: self.seconds)
@@ -227,7 +228,6 @@ class World:
         self.means: dict[int, bytes] = {}
         self.states: dict[int, bytes] = {}
         self.problems: list[str] = []
-        self.known: list[str] = []
         self.sound: dict[str, bytes] = {}
         self.seen: Counter[str] = Counter()
         self.trace: list[str] | None = None
@@ -260,6 +260,7 @@ class World:
             self.living.remove(process)
         if self.trace is not None:
             self.trace.append(f"{self.steps:6d} {self.seconds:9.2f}s {process.name:8s} ended: {process.error!r}")
+        self.seen[f"ended: {_end_of(process.error)}"] += 1
         alone = not any(other.rank == process.rank for other in self.living)
         tries = sum(other.rank == process.rank for other in self.processes)
         if alone and tries <= self.setting.reruns and process.error is not None and not process.killed:
@@ -332,6 +333,8 @@ class World:
     def created(self, process: Process, key: str, checked: int | None = None) -> None:
         """Called once an object is stored."""
         self._created[key] = self.steps
+        if key.startswith("amendments/"):
+            self.seen["an amendment is created"] += 1
         if key.startswith(keys.SNAPSHOTS):
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(keys.COMMITS):
@@ -339,6 +342,8 @@ class World:
 
     def _judge_commit(self, commit: Commit, checked: int) -> None:
         round_ = commit.round
+        if commit.absent:
+            self.seen["a round is committed without an expected rank"] += 1
         if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
             self.problems.append(f"round {round_} is committed before round {round_ - 1}")
         if len(commit.members) < self.setting.min_participants:
@@ -379,6 +384,32 @@ class World:
         if not self.store.exists(manifest):
             return False
         return all(self.store.exists(key) for key in self._shards.get(round_, ()))
+
+
+def _end_of(error: BaseException | None) -> str:
+    """A process's end, as it is counted."""
+    if error is None:
+        return "well"
+    message = str(error)
+    for part, name in _ENDS.items():
+        if part in message and not isinstance(error, DivergedError):
+            return name
+    return _KINDS.get(type(error), type(error).__name__)
+
+
+_ENDS = {
+    "participants; missing": "no quorum in time",
+    "can no longer reach": "no quorum possible",
+    "have not stored the state": "no state in time",
+    "is damaged": "damaged",
+}
+_KINDS = {
+    Killed: "killed",
+    FencedError: "fenced",
+    StoppedError: "stopped",
+    StoreUnavailableError: "S3 unavailable",
+    DivergedError: "diverged",
+}
 
 
 def ended_well(processes: Iterable[Process], rank: int) -> bool:
