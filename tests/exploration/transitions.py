@@ -72,6 +72,26 @@ TORCHFT = (
     "late effect: torchft",
     "ended: no state in time",
 )
+# What a thousand schedules reach.
+COMMON = (
+    "logged: contribution-was-there",
+    "logged: damaged-shard",
+    "logged: damaged-snapshot",
+    "logged: excluded",
+    "logged: fell-forward",
+    "logged: left-out",
+    "logged: not-swept",
+    "logged: swept",
+    "logged: take-over",
+    "an object appears after a 403",
+    "a round is committed without an expected rank",
+    "late effect of a process that has ended",
+    "late effect finds an object",
+    "rerun after a failure",
+    "ended: fenced",
+    "ended: S3 unavailable",
+    "ended: no quorum in time",
+)
 REACHED = (*(f"logged: {name}" for name in LOGGED), *FAULTS, *ENDS, *TORCHFT)
 
 

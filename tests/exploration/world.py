@@ -168,13 +168,14 @@ class Process:
         """End it before its next request."""
         if self.ended:
             return
-        self.killed = True
+        self.killed, label = True, self.label
         for activity in reversed(self.activities):
             if activity:
                 activity.throw(Killed)
         self.activities.clear()
         self.ended, self.error = True, Killed()
         self._look()
+        self.label = label  # what it was about to do
 
     def sigterm(self) -> None:
         self.was_stopped = True

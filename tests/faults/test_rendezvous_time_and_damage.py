@@ -13,7 +13,7 @@ from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from tests.exploration.schedules import Event, Randomly, explore, fair, finish, world_of
 from tests.exploration.simulated import simulated
-from tests.exploration.world import Choices, Setting, World
+from tests.exploration.world import Choices, Process, Setting, World
 from tests.support.rendezvous_keys import of_round
 
 HEADER, VALUES = 40, 4200  # a byte of each
@@ -85,12 +85,13 @@ def test_a_header_that_is_damaged_in_the_bucket_excludes_its_sender() -> None:
 def test_a_shard_that_is_damaged_in_transit_is_read_again_and_not_computed() -> None:
     world = world_of(Setting(rounds=1, fault_rate=1.0), Choices())
     # The only fault: the first request for another member's shard.
-    world.fault = lambda process, kinds: (  # type: ignore[method-assign]
-        "damaged"
-        if process.rank == 0 and process.label.startswith("read reduced/") and not world.seen[reached]
-        else None
-    )
     reached = "damaged in transit: reduced"
+
+    def once(process: Process, _: tuple[str, ...]) -> str | None:
+        is_first = process.rank == 0 and process.label.startswith("read reduced/") and not world.seen[reached]
+        return "damaged" if is_first else None
+
+    world.fault = once  # type: ignore[method-assign]
     requests: list[str] = []
     world.trace = requests
     try:
