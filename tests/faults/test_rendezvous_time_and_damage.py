@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.contract.run.commit import Commit
 from muster.replica.errors import RendezvousError
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
@@ -40,6 +41,17 @@ def test_a_replica_that_commits_at_its_time_out_still_reduces_the_round() -> Non
     for world in in_many_orders(setting, 20, (Event(0, 2, kills=True),)):
         assert world.problems == []
         assert world.store.exists(keys.commit(2))
+
+
+def test_a_member_that_is_superseded_at_the_time_out_leaves_the_others_their_quorum() -> None:
+    # Rank 3 is dead, so all wait until the time-out. Rank 1 is replaced meanwhile: its first process must not count.
+    setting = Setting(4, rounds=1, grace_seconds=100.0, timeout_seconds=5.0)
+    events = (Event(0, 3, kills=True), Event(50, 1, kills=True, starts=True, reruns=True))
+    world = explore(setting, fair, events)
+    assert world.problems == []
+    commit = Commit.from_json(world.store.written[keys.commit(1)], keys.commit(1))
+    assert keys.contribution(1, 1, 1) in world.store.written
+    assert (1, 1) not in {(member.rank, member.epoch) for member in commit.members}
 
 
 def test_the_initial_parameters_are_uploaded_by_another_before_the_time_out_ends_the_run() -> None:
