@@ -20,10 +20,11 @@ from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
 from muster.control.aws.clients import TRIES
+from muster.control.aws.task_tokens import TokenNotSentError
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
 from muster.control.stop import StopRequest
-from tests.memory import AwsError, Fault, throttle
+from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.cloud import REGION
 from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
 from tests.support.handlers import Handler, loader
@@ -163,6 +164,20 @@ def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     found = harness.cloud.workflow.answer(event["token"])
     assert found is not None
     assert found.error == "Muster.Unavailable"
+
+
+def test_the_workflow_is_patient_where_the_answer_through_its_token_is_lost(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    """Lambda reports the error by the name of its class; the retrier with the most tries knows it."""
+    harness.plan()
+    harness.cloud.calls.inject(throttle("GetObject"), server_error("SendTaskFailure"))
+    with pytest.raises(TokenNotSentError, match="Muster.Unavailable"):
+        load("attempt")(attempt_event(harness))
+    train = json.loads(DEFINITION.read_text())["States"]["Train the replicas"]
+    retriers = train["ItemProcessor"]["States"]["Launch the job and wait for its end"]["Retry"]
+    tries = {name: retrier["MaxAttempts"] for retrier in retriers for name in retrier["ErrorEquals"]}
+    assert tries[TokenNotSentError.__name__] == tries["Muster.Unavailable"] == max(tries.values())
 
 
 def test_each_end_is_counted_once_although_the_first_call_could_not_write_the_roll_up(
