@@ -31,6 +31,7 @@ from muster.contract.errors import MusterError
 from muster.control import sweep
 from muster.control.aws import patience, store
 from muster.control.aws.clients import Clients, Service
+from muster.control.aws.task_tokens import TokenNotSentError
 from muster.control.clear_up import UnfinishedError
 from muster.control.runtime import clock as control_clock
 from muster.control.runtime import function, parallel
@@ -85,7 +86,7 @@ _ENVIRONMENT = {
 # What a function may raise or log when AWS fails; everything else is an error in Muster.
 _EXPECTED = (
     *(ClientError, BotoCoreError, MusterError, OutOfTimeError, StillRunningError, UnfinishedError),
-    ConnectionError,
+    *(TokenNotSentError, ConnectionError),
 )
 
 

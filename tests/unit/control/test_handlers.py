@@ -172,7 +172,7 @@ def test_the_workflow_is_patient_where_the_answer_through_its_token_is_lost(
     """Lambda reports the error by the name of its class; the retrier with the most tries knows it."""
     harness.plan()
     harness.cloud.calls.inject(throttle("GetObject"), server_error("SendTaskFailure"))
-    with pytest.raises(TokenNotSentError, match="Muster.Unavailable"):
+    with pytest.raises(TokenNotSentError, match=r"Muster\.Unavailable"):
         load("attempt")(attempt_event(harness))
     train = json.loads(DEFINITION.read_text())["States"]["Train the replicas"]
     retriers = train["ItemProcessor"]["States"]["Launch the job and wait for its end"]["Retry"]
