@@ -10,8 +10,10 @@ import argparse
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.simulation.defects import DEFECTS, hunted
 from tests.simulation.exploration import Explored, explore_in_parallel
 from tests.simulation.shrinking import explored, shrunk
 from tests.simulation.transitions import TRANSITIONS
@@ -33,8 +35,12 @@ def main() -> int:
     one.add_argument("seed", type=int)
     one.add_argument("--only", nargs="*", help="names of choices; all others are plain")
     one.add_argument("--shrink", action="store_true", help="with the fewest choices that break the same invariant")
+    bad = commands.add_parser("defects", help="put known defects in, one after the other, and find them")
+    bad.add_argument("names", nargs="*", help="these; all without any")
+    bad.add_argument("--schedules", type=int, default=5_000, help="at most, for each")
+    bad.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    return _explore(options) if options.command == "explore" else _replay(options)
+    return {"explore": _explore, "replay": _replay, "defects": _defects}[options.command](options)
 
 
 def _explore(options: argparse.Namespace) -> int:
@@ -67,6 +73,18 @@ def _explore(options: argparse.Namespace) -> int:
     }
     _REPORT.write_text(json.dumps(report, indent=1))
     return 1 if broken or missing else 0
+
+
+def _defects(options: argparse.Namespace) -> int:
+    names = options.names or [defect.name for defect in DEFECTS]
+    missed = 0
+    with ThreadPoolExecutor(max_workers=options.workers) as pool:
+        for name, found in zip(names, pool.map(lambda name: hunted(name, options.schedules), names), strict=True):
+            missed += found.invariant is None
+            what = f"{found.schedules:>6,} schedules: {found.invariant}" if found.invariant else "not found"
+            print(f"{what:<60}  {name}", flush=True)
+    print(f"{len(names) - missed} of {len(names)} defects found")
+    return 1 if missed else 0
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from muster.contract.names import JobName
 from tests.memory.workflow import Workflow
+from tests.simulation.defects import ROOT, active
 from tests.simulation.draws import Draws
 from tests.simulation.faults import Faults
 from tests.simulation.functions import (
@@ -32,7 +32,7 @@ from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
 
 HORIZON_SECONDS = 30 * 86_400.0
 _MOST_STEPS = 60_000
-_DEFINITION = Path(__file__).parents[2] / "statemachine" / "run.asl.json"
+_DEFINITION = "statemachine/run.asl.json"
 _EARLY_ENDS = {"ABORTED", "FAILED", "TIMED_OUT"}
 _ENDS = {"Completed", "Failed", "Stopped"}
 
@@ -40,7 +40,7 @@ _ENDS = {"Completed", "Failed", "Stopped"}
 @cache
 def definition() -> dict[str, Any]:
     """The state machine."""
-    found: dict[str, Any] = json.loads(_DEFINITION.read_text())
+    found: dict[str, Any] = json.loads(active.get(_DEFINITION) or (ROOT / _DEFINITION).read_text())
     return found
 
 
