@@ -286,7 +286,7 @@ def test_waits_and_expressions(machines: Machines) -> None:
         "Until": {
             "Type": "Wait",
             "QueryLanguage": "JSONata",
-            "Timestamp": "{% $fromMillis($toMillis($states.input.from) + $floor($random() * 1000 / $states.input.n)) %}",
+            "Timestamp": "{% $fromMillis($toMillis($states.input.from) + $floor($random() * 9 / $states.input.n)) %}",
             "Next": "For",
         },
         "For": {"Type": "Wait", "SecondsPath": "$.n", "Next": "Fail"},

@@ -109,8 +109,8 @@ DEFECTS = (
     Defect(
         "a replica of a run that is stopping is rerun",
         "muster/control/decide.py",
-        '    if facts.stopping:\n        return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")\n',
-        "",
+        "    if facts.stopping:\n        return Decision(next=Next.FAIL",
+        "    if False:\n        return Decision(next=Next.FAIL",
     ),
     Defect(
         "the last fence counts, not the first",
@@ -157,8 +157,12 @@ DEFECTS = (
     Defect(
         "the queue is joined before the token is stored",
         "muster/control/admission.py",
-        "        self._keep(queued.run, token)\n        runs = self._update(lambda before: before.asked(queued, self._cap))\n",
-        "        runs = self._update(lambda before: before.asked(queued, self._cap))\n        self._keep(queued.run, token)\n",
+        """        self._keep(queued.run, token)
+        runs = self._update(lambda before: before.asked(queued, self._cap))
+""",
+        """        runs = self._update(lambda before: before.asked(queued, self._cap))
+        self._keep(queued.run, token)
+""",
     ),
     Defect(
         "a cancelled run gets its continuation",

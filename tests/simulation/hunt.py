@@ -20,7 +20,7 @@ def main(name: str, schedules: int) -> int:
         # Whatever stops the simulation is found, too.
         try:
             violations = explored(seed).violations
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             violations = [("error", f"{type(error).__name__}: {error}")]
         if violations:
             invariant, what = violations[0]

@@ -272,9 +272,9 @@ class Judge:
                 life = world.lives.jobs.get(attempt.job)
                 self._check_attempt(run, attempt, life)
             entry = entries.get(record.rank)
-            if entry is None or not entry.says_the_same(ReplicaEntry.of(record)):
-                if not self._injured.get(run):
-                    world.violate("roll-up", f"{run}: replica {record.rank} differs from its record")
+            agrees = entry is not None and entry.says_the_same(ReplicaEntry.of(record))
+            if not agrees and not self._injured.get(run):
+                world.violate("roll-up", f"{run}: replica {record.rank} differs from its record")
 
     def _check_continuations(self) -> None:
         world = self._world

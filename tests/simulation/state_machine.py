@@ -1,7 +1,7 @@
 """An interpreter of state machines, as far as Muster's definition needs it, in virtual time.
 
-tests/conformance/test_state_machines.py holds it to the interpreter of the embedded cloud. A field or an expression that
-it does not have raises NotImplementedError.
+tests/conformance/test_state_machines.py holds it to the interpreter of the embedded cloud. A field or an expression
+that it does not have raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _FIELDS = {
 }
 _EVERYWHERE = {"Type", "Comment", "Next", "End", "QueryLanguage"}
 _TOKEN = ".waitForTaskToken"
+_RUNTIME = "States.Runtime"
+_CHILD_FAILED = "States.ExceedToleratedFailureThreshold"
 _FORMAT = re.compile(r"States\.Format\('((?:[^'\\]|\\.)*)'((?:,\s*\$[^,)]*)*)\)")
 _PATH = re.compile(r"\$(\.\w+)*")
 
@@ -272,7 +274,7 @@ class Interpreter:
             self._abort(living, activities)
             flow.children = []
             message = f"The specified tolerated failure threshold was exceeded: {failed}"
-            raise StateError("States.ExceedToleratedFailureThreshold", message, injected=failed.injected)
+            raise StateError(_CHILD_FAILED, message, injected=failed.injected)
         return [child.data for child in flow.children]
 
     def _abort(self, flows: list[Flow], activities: list[Activity]) -> None:
@@ -336,8 +338,8 @@ def _at(path: str, data: Any, context: Mapping[str, Any]) -> Any:
     found: Any = root
     for name in path.split(".")[1:]:
         if not isinstance(found, Mapping) or name not in found:
-            error = "States.Runtime"
-            raise StateError(error, f"{path} is not in {found!r}")
+            message = f"{path} is not in {found!r}"
+            raise StateError(_RUNTIME, message)
         found = found[name]
     return found
 

@@ -134,9 +134,7 @@ class World:
     def _wire(self) -> None:
         cloud = self.cloud
         if self.tracing:
-            cloud.on_call = lambda service, name, shown, outcome: self.tell(
-                self.current_name, f"{name}({shown}) {outcome}"
-            )
+            cloud.on_call = lambda name, shown, outcome: self.tell(self.current_name, f"{name}({shown}) {outcome}")
         cloud.notifications.on_send = self._sent
         cloud.on_stop = self.scenario.judge_.job_stopped
         cloud.rewrite = _with_new_field
