@@ -71,8 +71,10 @@ class Judge:
         world = self._world
         if world.scenario.cap is None:
             return
-        running = {life.run for life in world.lives.jobs.values() if life.ended is None}
-        plans = [plan for run in running if world.executions[run].ended is None and (plan := self.plan(run))]
+        living = {life.run for life in world.lives.jobs.values() if life.ended is None}
+        # A run that is being stopped leaves the queue once its jobs have ended, as far as SageMaker lists them.
+        running = [run for run in living if world.executions[run].ended is None and self.fence(run) is None]
+        plans = [plan for run in running if (plan := self.plan(run))]
         used = sum(plan.spec.replicas for plan in plans)
         if used > world.scenario.largest_cap and len(plans) > 1:
             world.violate("cap", f"{used} replicas of {', '.join(plan.run for plan in plans)} run at once")
