@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from infra.monitoring.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
 from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR
 from tests.support.template import FUNCTIONS, ROOT, Template, function, synthesized
 
+# Not imported from the construct: that imports the CDK, and so starts node, in every worker.
+OF_EVERY_RUN = ("plan", "attempt", "react", "settle", "stop")
+CALLED_PER_REPLICA = ("attempt", "react")
+RERUNS_WITHIN_HOUR_NORMAL = 3
 PEOPLE = "arn:aws:sns:REGION:ACCOUNT:Notify"
 MACHINE = "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
 
