@@ -73,12 +73,14 @@ _KEEP_RECORDS = (
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
 
+_MARKS_OF_THE_END = ("control/*/announced.json", "control/*/finished.json")
+
 
 def _settle_run(*written: str) -> tuple[Statement, ...]:
     """End a run: read its records and manifests, write the objects `written` and the page, stop its jobs."""
     return (
-        read(*_READ_RUN, "output/*"),
-        write(*written),
+        read(*_READ_RUN, *_MARKS_OF_THE_END, "output/*"),
+        write(*written, *_MARKS_OF_THE_END),
         list_under("control/*", "queue/*", "rendezvous/*/commits/*"),
         read("rendezvous/*/commits/*"),  # for the page
         write("control/*/report.html"),

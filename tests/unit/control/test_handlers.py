@@ -24,7 +24,7 @@ from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
 from muster.control.stop import StopRequest
-from tests.memory import throttle
+from tests.memory import AwsError, Fault, throttle
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
 from tests.support.handlers import Handler, loader
@@ -167,24 +167,47 @@ def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     assert found.error == "Muster.Unavailable"
 
 
-def test_react_counts_what_it_decided(
+def test_each_end_is_counted_once_although_the_first_call_could_not_write_the_roll_up(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    harness.plan()
-    harness.arm()
-    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
-    event = harness.cloud.notifications.drain()[-1]
+    harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    for rank in range(2):
+        harness.arm(rank)
     react = load("react")
-    assert react(event) == {"reaction": "decided"}
-    assert "QuorumLost" in counted(capsys)
-    # A repeated event decides nothing.
-    assert react(event) == {"reaction": "announced again: the decision was already recorded"}
-    assert "QuorumLost" not in counted(capsys)
+    harness.cloud.training.complete(harness.job(0))
+    completed = harness.cloud.notifications.drain()[-1]
+    harness.cloud.training.fail(harness.job(1), "AlgorithmError: ExitCode 1")
+    failed = harness.cloud.notifications.drain()[-1]
+    for event, metric in ((completed, "ReplicaSucceeded"), (failed, "ReplicaLost")):
+        shard = Fault("PutObject", AwsError("AccessDenied"), when=lambda call: "/rollup/" in call.parameters["Key"])
+        harness.cloud.calls.inject(shard)
+        with pytest.raises(ClientError):
+            react(event)
+        assert metric in counted(capsys)
+        # A repeated event decides nothing.
+        assert react(event) == {"reaction": "announced again: the decision was already recorded"}
+        assert metric not in counted(capsys)
+
+
+def test_react_drops_what_is_not_a_job_of_muster(harness: ControlHarness, load: Callable[..., Handler]) -> None:
+    react = load("react")
     assert react({"detail": {"TrainingJobName": "another", "TrainingJobStatus": "Failed"}}) == {
         "reaction": "dropped: the job's name does not have Muster's form"
     }
     with pytest.raises(ValidationError):
         react({})
+
+
+def test_a_lost_quorum_is_counted_by_the_call_that_stops_the_run(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan()
+    harness.arm()
+    stop = load("stop")
+    assert stop({"run": RUN, "reason": "replica 0 was lost"}) == {"stop": "asked"}
+    assert {"QuorumLost", "RunStopping"} <= counted(capsys)
+    assert stop({"run": RUN, "reason": "replica 1 was lost"}) == {"stop": "another call stops the run"}
+    assert not {"QuorumLost", "RunStopping"} & counted(capsys)
 
 
 def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callable[..., Handler]) -> None:
@@ -224,7 +247,7 @@ def test_sweep_says_what_it_found(
     harness.cloud.workflow.fail(RUN, "States.Runtime")
     harness.cloud.notifications.drain()
     sweep = load("sweep")
-    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": ()}
+    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": (), "left": ()}
     assert {"OrphanJobsStopped", "RunsSettledLate"} <= counted(capsys)
     with pytest.raises(ValidationError):
         sweep({"young_seconds": -1})

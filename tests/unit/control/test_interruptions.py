@@ -14,23 +14,25 @@ from typing import Any, NamedTuple
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.result import Verdict
+from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest, admit
 from muster.control.attempt import Launch
 from muster.control.aws.inbox import Inbox
 from muster.control.aws.timer_schedules import Timers
-from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.documents import RunDocuments
 from muster.control.finish import finish_run
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
 from muster.control.start import Starter
 from muster.control.stop import StopRequest, stop_run
+from muster.control.sweep import SweepRequest, sweep
 from muster.control.timers import fire
-from tests.memory import AwsError, Fault, lost_answer
+from tests.memory import AwsError, Call, Fault, lost_answer
 from tests.memory.clock import START
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.roll_ups import entries
@@ -48,21 +50,21 @@ class FunctionEndedError(BaseException):
 class Step(NamedTuple):
     """A call of a function: what was before it, the call itself, and what holds once it has come through.
 
-    All get what `before` returns. The step makes `calls` of AWS at least.
+    All get what `before` returns. Each fault strikes at least `calls` of its calls.
     """
 
     before: Callable[[ControlHarness], Any]
     call: Callable[[ControlHarness, Any], object]
     holds: Callable[[ControlHarness, Any], None]
     cap: int | None = None
-    calls: int = 5
+    calls: int = 3
 
 
 # --- the steps ------------------------------------------------------------------------------------
 
 
 def plan(harness: ControlHarness) -> None:
-    harness.plan(replicas=2, rerun=POLICY, cost_ceiling_usd=100.0)
+    harness.plan(replicas=2, rerun=POLICY, cost_ceiling_usd=100.0, deadline_seconds=60)
 
 
 def launch(harness: ControlHarness) -> None:
@@ -130,6 +132,10 @@ def clear(harness: ControlHarness, _: None = None) -> object:
     arn = harness.cloud.workflow.execution_arn(RUN)
     ended = ExecutionEnded(execution_arn=arn, name=RUN, status="FAILED", started_at=START)
     return clear_up(harness.plane, harness.plane.runs.require(RUN), ended, budget())
+
+
+def sweep_now(harness: ControlHarness, _: None = None) -> object:
+    return sweep(harness.plane, harness.executions, SweepRequest(), budget())
 
 
 def has_ended(harness: ControlHarness, _: None = None) -> None:
@@ -204,7 +210,7 @@ def launch_with_limits(harness: ControlHarness) -> None:
 
 
 def fired(timer: Timer) -> Callable[[ControlHarness, None], object]:
-    return lambda harness, _: fire(harness.plane.runs.require(RUN), timer)
+    return lambda harness, _: fire(harness.plane.runs.require(RUN), timer, budget())
 
 
 def is_stopped_by(cause: FenceCause) -> Callable[[ControlHarness, None], None]:
@@ -288,25 +294,58 @@ STEPS = {
     "attempt": Step(plan, lambda harness, _: harness.arm(), has_one_job),
     "react to a rerun": ended_by(AGAIN, "rerun"),
     "react to a loss": ended_by(BROKEN, "stop"),
-    "stop": Step(launch, lambda harness, _: stop_run(harness.plane, StopRequest(run=RUN, reason="why")), is_stopping),
+    "stop": Step(
+        launch, lambda harness, _: stop_run(harness.plane, StopRequest(run=RUN, reason="why"), budget()), is_stopping
+    ),
     "finish": Step(fail, finish, has_ended),
     "clear up": Step(cut_off, clear, has_ended),
+    "sweep": Step(cut_off, sweep_now, has_ended),
     "join the queue": Step(two_runs, join, second_waits, cap=3),
-    "leave the queue": Step(both_joined, leave, second_is_admitted, cap=3, calls=4),
+    "leave the queue": Step(both_joined, leave, second_is_admitted, cap=3),
     "plan": Step(lambda _: None, plan_with_timers, is_planned),
-    "start": Step(put_spec, start_from_inbox, is_started_once, calls=3),
+    "start": Step(put_spec, start_from_inbox, is_started_once, calls=2),
     "launch gate": Step(launch_with_limits, fired(Timer.LAUNCH_GATE), is_stopped_by(FenceCause.LAUNCH_GATE)),
     "deadline": Step(launch_with_limits, fired(Timer.DEADLINE), is_stopped_by(FenceCause.DEADLINE)),
-    "react to a late job": Step(late_job, ControlHarness.react, only_the_newer_trains, calls=3),
+    "react to a late job": Step(late_job, ControlHarness.react, only_the_newer_trains, calls=2),
     "give up a replica": Step(unlaunchable, give_up, is_given_up),
 }
 
 FAULTS: dict[str, Callable[[int], Fault]] = {
     "the function ends": lambda skip: Fault("*", FunctionEndedError(), skip=skip),
+    "the service is down": lambda skip: Fault("*", AwsError("ServiceUnavailable", status=503), skip=skip),
+    "the key denies": lambda skip: Fault("*Object", AwsError("AccessDenied", "kms:Decrypt", 403), skip=skip),
     "the answer is lost": lambda skip: Fault(
         "*", AwsError("InternalFailure", status=503), after_effect=True, skip=skip
     ),
 }
+
+
+@pytest.mark.parametrize("name", sorted(STEPS.keys() - {"start"}))  # start has no conditional write
+def test_conditional_writes_that_collide_are_tried_again(name: str) -> None:
+    """S3 answers 409 where two conditional writes of one object meet: every write of the step meets another one."""
+    step = STEPS[name]
+    with ControlHarness(cap=step.cap).installed() as harness:
+        given = step.before(harness)
+        collisions = [
+            Fault("PutObject", AwsError("ConditionalRequestConflict", status=409), when=is_first_of_its_key())
+        ]
+        collisions[0].count = None
+        harness.cloud.calls.inject(*collisions)
+        step.call(harness, given)
+        assert collisions[0].fired
+        step.holds(harness, given)
+        assert_roll_ups_are_current(harness)
+
+
+def is_first_of_its_key() -> Callable[[Call], bool]:
+    """Whether a call is the first one for its key."""
+    seen: set[str] = set()
+
+    def first(call: Call) -> bool:
+        key = call.parameters["Key"]
+        return not (key in seen or seen.add(key))
+
+    return first
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -326,7 +365,7 @@ def is_completed(step: Step, fault: Fault) -> bool:
         harness.cloud.calls.inject(fault)
         try:
             step.call(harness, given)
-        except (FunctionEndedError, ClientError):
+        except (FunctionEndedError, ClientError, UnfinishedError):
             assert fault.fired
         harness.cloud.calls.reset()
         # Also where the step came through: an event may fail without a loss.
@@ -408,3 +447,24 @@ def test_a_function_whose_clock_is_behind_waits_and_loses_no_replica(harness: Co
     assert output["delay_seconds"] == 2
     harness.cloud.clock.advance(2)
     assert harness.arm(attempt=2) is Launch.CREATED
+
+
+def test_an_attempt_that_is_on_its_way_while_its_run_is_settled_launches_nothing(harness: ControlHarness) -> None:
+    """The execution is stopped after the attempt has looked at the fence, and the run is settled before the attempt
+    writes its record. The result says that the replica was not launched, so it must not be."""
+    run = harness.plan()
+
+    def cancel() -> None:
+        arn = run.plan.execution_arn
+        harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+        ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
+        clear_up(harness.plane, run, ended, budget())
+
+    request = harness.request()
+    harness.cloud.calls.inject(Fault("PutObject", action=cancel))
+    assert harness.attempt(request) is Launch.CONCLUDED
+    result = harness.result()
+    assert result is not None
+    assert (result.verdict, result.replicas[0].outcome) == (Verdict.STOPPED, ReplicaOutcome.NOT_LAUNCHED)
+    assert harness.cloud.calls.counts()["CreateTrainingJob"] == 0
+    assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
