@@ -12,10 +12,10 @@ _plane = ControlPlane.from_environment("s3", "stepfunctions")
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, object], context: object) -> dict[str, bool]:
-    """The workflow continues when its task token is completed, with an error too.
+    """The workflow continues when its task token is completed, with an error as well.
 
     Raises:
-        UnavailableError: it could not be told.
+        UnavailableError: it could not be reported.
     """
     request = read_event(AdmitRequest, event)
     logger.append_keys(run_id=request.run)

@@ -224,7 +224,7 @@ def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callab
 
 
 @pytest.mark.parametrize("function", ["attempt", "admit"])
-def test_a_function_whose_error_cannot_be_told_ends_with_the_name_that_the_workflow_tries_for_hours(
+def test_a_function_whose_error_cannot_be_reported_ends_with_the_name_that_the_workflow_tries_for_hours(
     harness: ControlHarness, load: Callable[..., Handler], function: str
 ) -> None:
     harness.plan()
