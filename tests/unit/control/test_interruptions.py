@@ -320,7 +320,7 @@ FAULTS: dict[str, Callable[[int], Fault]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(STEPS.keys() - {"start"}))  # start has no conditional write
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "start"])  # which writes nothing
 def test_conditional_writes_that_collide_are_tried_again(name: str) -> None:
     """S3 answers 409 where two conditional writes of one object meet: every write of the step meets another one."""
     step = STEPS[name]
@@ -355,7 +355,8 @@ def test_a_step_that_is_cut_off_anywhere_is_completed_by_the_next_call(name: str
     cut = 0
     while is_completed(step, FAULTS[fault](cut)):
         cut += 1
-    assert cut >= step.calls
+    # A denying key strikes the calls for objects alone.
+    assert cut >= (1 if fault == "the key denies" else step.calls)
 
 
 def is_completed(step: Step, fault: Fault) -> bool:
