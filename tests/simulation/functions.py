@@ -30,8 +30,8 @@ from muster.client.runs import progress, run_list
 from muster.contract.errors import MusterError
 from muster.control import sweep
 from muster.control.aws import patience, store
+from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import Clients, Service
-from muster.control.aws.task_tokens import TokenNotSentError
 from muster.control.clear_up import UnfinishedError
 from muster.control.runtime import clock as control_clock
 from muster.control.runtime import function, parallel
@@ -86,7 +86,7 @@ _ENVIRONMENT = {
 # What a function may raise or log when AWS fails; everything else is an error in Muster.
 _EXPECTED = (
     *(ClientError, BotoCoreError, MusterError, OutOfTimeError, StillRunningError, UnfinishedError),
-    *(TokenNotSentError, ConnectionError),
+    *(UnavailableError, ConnectionError),
 )
 
 

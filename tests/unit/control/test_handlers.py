@@ -19,8 +19,8 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
+from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import TRIES
-from muster.control.aws.task_tokens import TokenNotSentError
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
 from muster.control.stop import StopRequest
@@ -166,20 +166,6 @@ def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     assert found.error == "Muster.Unavailable"
 
 
-def test_the_workflow_is_patient_where_the_answer_through_its_token_is_lost(
-    harness: ControlHarness, load: Callable[..., Handler]
-) -> None:
-    """Lambda reports the error by the name of its class; the retrier with the most tries knows it."""
-    harness.plan()
-    harness.cloud.calls.inject(throttle("GetObject"), server_error("SendTaskFailure"))
-    with pytest.raises(TokenNotSentError, match=r"Muster\.Unavailable"):
-        load("attempt")(attempt_event(harness))
-    train = json.loads(DEFINITION.read_text())["States"]["Train the replicas"]
-    retriers = train["ItemProcessor"]["States"]["Launch the job and wait for its end"]["Retry"]
-    tries = {name: retrier["MaxAttempts"] for retrier in retriers for name in retrier["ErrorEquals"]}
-    assert tries[TokenNotSentError.__name__] == tries["Muster.Unavailable"] == max(tries.values())
-
-
 def test_each_end_is_counted_once_although_the_first_call_could_not_write_the_roll_up(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +219,36 @@ def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callab
     stop = load("stop")
     assert [stop(event) for event in ended] == [{"stop": "verified"}, {"stop": "nothing to stop"}]
     assert harness.cloud.training.names("Stopped") == [harness.job()]
+
+
+@pytest.mark.parametrize("function", ["attempt", "admit"])
+def test_a_function_whose_error_cannot_be_reported_ends_with_the_name_that_the_workflow_tries_for_hours(
+    harness: ControlHarness, load: Callable[..., Handler], function: str
+) -> None:
+    harness.plan()
+    event = attempt_event(harness)
+    harness.cloud.calls.inject(throttle("GetObject"), server_error("SendTaskFailure"))
+    with pytest.raises(UnavailableError):
+        load(function, MUSTER_MAX_CONCURRENT_REPLICAS="4")(event)
+
+
+def test_a_plan_that_cannot_be_written_now_is_tried_for_hours(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan = load("plan")
+    harness.cloud.calls.inject(throttle("PutObject"))
+    with pytest.raises(UnavailableError):
+        plan(plan_event(harness))
+
+
+def test_the_workflow_tries_for_hours_while_a_service_is_unavailable() -> None:
+    states = json.loads(DEFINITION.read_text(encoding="utf-8"))["States"]
+    children = states["Train the replicas"]["ItemProcessor"]["States"]
+    for state in (states["Plan the run"], states["Wait in the run queue"], children[LAUNCH]):
+        [patient] = [one for one in state["Retry"] if "UnavailableError" in one["ErrorEquals"]]
+        assert (patient["MaxAttempts"], patient["MaxDelaySeconds"]) == (60, 300)
+        if state["Resource"].endswith(".waitForTaskToken"):
+            assert "Muster.Unavailable" in patient["ErrorEquals"]
 
 
 def test_stop_gives_up_a_replica_that_cannot_be_launched(
@@ -334,6 +350,7 @@ def test_a_client_that_was_not_opened_is_no_silent_success(harness: ControlHarne
 
 # --- workflows of other versions --------------------------------------------------------------------
 
+LAUNCH = "Launch the job and wait for its end"
 VERSIONS = Path(__file__).parent / "workflow_versions"
 """What the workflow and the functions of each version say to each other. Never regenerate a file: a running execution
 keeps its definition while the functions are replaced, and a rollback replaces them under newer definitions."""
