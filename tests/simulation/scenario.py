@@ -112,13 +112,19 @@ class Scenario:
 
     def _launch(self, name: str, delay: float) -> None:
         world, draws = self._world, self._draws
-        document = json.dumps(self.spec(name))
+        spec = self.spec(name)
+        document = json.dumps(spec)
         from tests.simulation.world import User  # noqa: PLC0415
 
         def launch() -> None:
             world.cloud.client("stepfunctions").start_execution(stateMachineArn=MACHINE_ARN, name=name, input=document)
 
-        world.kernel.spawn(f"user of {name}", launch, delay, owner=User(f"user of {name}"))
+        if draws.chance(f"{name}/by event", 0.15):
+            event = _requested(name, spec)
+            for later in self.deliveries(f"{name} requested"):
+                world.kernel.at(delay + later, lambda: world.call_later("start", event, name))
+        else:
+            world.kernel.spawn(f"user of {name}", launch, delay, owner=User(f"user of {name}"))
         if draws.chance(f"{name}/cancel", 0.25):
             at = draws.between(f"{name}/cancel at", 0.0, 600.0)
             world.kernel.spawn(f"canceller of {name}", lambda: self._cancel(name), delay + at, owner=User("canceller"))
@@ -200,3 +206,18 @@ class Scenario:
     def judge(self) -> None:
         """Nothing is due any more."""
         self.judge_.at_the_end()
+
+
+def _requested(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """An event Run Requested on the stack's bus."""
+    return {
+        "version": "0",
+        "id": f"request-{name}",
+        "detail-type": "Run Requested",
+        "source": "somebody",
+        "account": "123456789012",
+        "time": "2026-01-01T00:00:00Z",
+        "region": "us-east-1",
+        "resources": [],
+        "detail": {"spec": {**spec, "name": name}},
+    }

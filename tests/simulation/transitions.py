@@ -58,6 +58,8 @@ TRANSITIONS = (
     "settle: stopped",
     "stop: asked",
     "stop: verified",
+    "start: started",
+    "start: started before",
     "timer: the run has ended or is being stopped",
     "timer: enough replicas are training",
     "timer: the run is stopped",
@@ -115,6 +117,8 @@ def of_answer(function: str, answer: Any) -> str | None:
             return f"settle: {answer['verdict']}"
         case "stop":
             return f"stop: {answer['stop']}" if "stop" in answer else f"given up: {answer['next']}"
+        case "start":
+            return f"start: {', '.join(answer['outcomes'])}"
         case "timer":
             return f"timer: {answer['timer']}"
         case "sweep":
