@@ -267,7 +267,7 @@ def test_a_time_out_is_caught_and_the_state_entered_again(machines: Machines) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "reached"), [({"a": True}, "yes"), ({"a": False, "b": "x"}, "x"), ({"a": 1, "b": "y"}, "no")]
+    ("given", "reached"), [({"a": True}, "yes"), ({"a": False, "b": "x"}, "x"), ({"a": False, "b": "y"}, "no")]
 )
 def test_choices(machines: Machines, given: dict[str, Any], reached: str) -> None:
     choices = [
@@ -336,6 +336,12 @@ def test_a_map_runs_a_child_for_each_item(machines: Machines) -> None:
     assert found == [{"retry": 0, "name": "Bob", "rank": rank} for rank in range(3)]
 
 
-def test_a_map_fails_with_the_first_child_that_fails(machines: Machines) -> None:
-    ended = mapped(machines, lambda message: Failure("Broken") if message["rank"] == 1 else Silence())
+def test_a_map_fails_with_a_child_that_fails(machines: Machines) -> None:
+    ended = mapped(machines, lambda message: Failure("Broken") if message["rank"] == 1 else Success({}))
+    assert (ended.status, ended.error, ended.cause) == ("FAILED", "States.ExceedToleratedFailureThreshold", "caught")
+
+
+def test_a_child_that_fails_ends_its_siblings() -> None:
+    """As on AWS. The embedded cloud waits for them."""
+    ended = mapped(SimulatedMachines(), lambda message: Failure("Broken") if message["rank"] == 1 else Silence())
     assert (ended.status, ended.error, ended.cause) == ("FAILED", "States.ExceedToleratedFailureThreshold", "caught")
