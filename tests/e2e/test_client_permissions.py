@@ -72,7 +72,7 @@ def muster(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Muster:
 def test_the_documented_permissions_of_operators_are_enough_for_dead_letters(
     stack: Deployed, muster: Muster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """React cannot read the record while the job ends. Its letter is replayed, and the run ends without a re-arming."""
+    """React cannot read the record while the job ends, so its event becomes a letter, which an operator replays."""
     turn_to(monkeypatch, stack.cloud)
     key = Workshop(stack.cloud).access_key(for_operators(stack))
     operator = Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
