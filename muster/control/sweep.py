@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
+from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
 from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
@@ -99,9 +100,23 @@ def _missed(plane: ControlPlane, execution: Execution) -> _Missed | None:
         started_at=execution.started_at,
     )
     run = plane.runs.find(ended.run)
-    if run is None or not ended.is_of(run.plan) or run.documents.is_finished():
+    if run is None or not ended.is_of(run.plan):
+        return None
+    if run.documents.is_finished() and not _was_cancelled_while_it_ended(run, ended):
         return None
     return _Missed(run, ended)
+
+
+def _was_cancelled_while_it_ended(run: ActiveRun, ended: ExecutionEnded) -> bool:
+    """Whether the workflow's last task completed the end of a failed run whose execution was then stopped.
+
+    It may have started a continuation; only where the run is fenced as cancelled, that has been stopped.
+    """
+    if not ended.is_cancelled or run.plan.spec.rerun is None:
+        return False
+    fence, result = run.documents.fence(), run.documents.result()
+    has_failed = result is not None and result.verdict is Verdict.FAILED
+    return has_failed and (fence is None or not fence.is_cancellation)
 
 
 def _fence(missed: Sequence[_Missed], errors: list[str]) -> None:

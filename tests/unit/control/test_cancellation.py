@@ -20,6 +20,7 @@ from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.finish import finish_run
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.stop import StopRequest, stop_run
+from muster.control.sweep import SweepRequest, sweep
 from tests.memory import AwsError, Fault
 from tests.memory.clock import START
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
@@ -127,7 +128,7 @@ def test_a_cancel_while_the_quorum_is_lost_says_both(harness: ControlHarness) ->
 # --- a run that its workflow is settling ----------------------------------------------------------
 
 
-def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: ControlHarness) -> None:
+def cancel_during_settlement(harness: ControlHarness) -> None:
     """The execution is stopped while its last task writes the result; the event of that comes later."""
     lose(harness)
     result = harness.plane.runs.require(RUN).documents.layout.result
@@ -137,6 +138,10 @@ def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: Contro
     harness.cloud.calls.inject(written)
     finish(harness)
     clear(harness)
+
+
+def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: ControlHarness) -> None:
+    cancel_during_settlement(harness)
     assert_all_agree(harness, RunState.FAILED)
     assert harness.executions.live_runs() == set()
 
@@ -167,6 +172,17 @@ def test_a_continuation_that_was_just_started_is_stopped_by_the_cancel(harness: 
     assert (found["status"], found["cause"]) == ("ABORTED", f"{RUN}, which this run continues, was cancelled.")
 
 
+def test_a_cancel_whose_event_is_lost_after_the_end_was_complete_is_found_by_the_sweep(harness: ControlHarness) -> None:
+    lose(harness)
+    finish(harness)
+    stop_execution(harness)
+    harness.cloud.notifications.drain()
+    swept = sweep(harness.plane, harness.executions, SweepRequest(), budget())
+    assert (swept.settled, swept.errors) == ((RUN,), ())
+    assert harness.executions.live_runs() == set()
+    assert sweep(harness.plane, harness.executions, SweepRequest(), budget()).settled == ()
+
+
 def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarness) -> None:
     lose(harness)
     finish(harness)
@@ -181,8 +197,7 @@ def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarne
 
 def test_a_continuation_that_a_user_started_after_the_cancel_is_left_alone(harness: ControlHarness) -> None:
     """`muster rerun` of a cancelled run; then the event of its end comes once more."""
-    lose(harness)
-    stop_and_clear(harness)
+    cancel_during_settlement(harness)
     harness.executions.start(NEXT, json.dumps({**SPEC, "name": NEXT, "resume_from": RUN}))
     plan_next(harness)
     clear(harness)

@@ -19,11 +19,12 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
+from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
 from muster.control.stop import StopRequest
-from tests.memory import AwsError, Fault, throttle
+from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.cloud import REGION
 from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
 from tests.support.handlers import Handler, loader
@@ -220,6 +221,53 @@ def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callab
     assert harness.cloud.training.names("Stopped") == [harness.job()]
 
 
+@pytest.mark.parametrize("function", ["attempt", "admit"])
+def test_a_function_whose_error_cannot_be_reported_ends_with_the_name_that_the_workflow_tries_for_hours(
+    harness: ControlHarness, load: Callable[..., Handler], function: str
+) -> None:
+    harness.plan()
+    event = attempt_event(harness)
+    harness.cloud.calls.inject(throttle("GetObject"), server_error("SendTaskFailure"))
+    with pytest.raises(UnavailableError):
+        load(function, MUSTER_MAX_CONCURRENT_REPLICAS="4")(event)
+
+
+def test_a_plan_that_cannot_be_written_now_is_tried_for_hours(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan = load("plan")
+    harness.cloud.calls.inject(throttle("PutObject"))
+    with pytest.raises(UnavailableError):
+        plan(plan_event(harness))
+
+
+def test_the_workflow_tries_for_hours_while_a_service_is_unavailable() -> None:
+    states = json.loads(DEFINITION.read_text(encoding="utf-8"))["States"]
+    children = states["Train the replicas"]["ItemProcessor"]["States"]
+    for state in (states["Plan the run"], states["Wait in the run queue"], children[LAUNCH]):
+        [patient] = [one for one in state["Retry"] if "UnavailableError" in one["ErrorEquals"]]
+        assert (patient["MaxAttempts"], patient["MaxDelaySeconds"]) == (60, 300)
+        if state["Resource"].endswith(".waitForTaskToken"):
+            assert "Muster.Unavailable" in patient["ErrorEquals"]
+
+
+def test_stop_gives_up_a_replica_that_cannot_be_launched(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    answer = load("stop")({"run": RUN, "rank": 1, "attempt": 1, "reason": "replica 1 could not be launched"})
+    assert answer == {
+        "run": RUN,
+        "rank": 1,
+        "attempt": 1,
+        "next": "fail",
+        "delay_seconds": 0,
+        "reason": "replica 1 could not be launched",
+    }
+    assert "ReplicaLost" in counted(capsys)
+    assert harness.plane.runs.require(RUN).documents.fence() is None
+
+
 def test_sweep_says_what_it_found(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,6 +350,7 @@ def test_a_client_that_was_not_opened_is_no_silent_success(harness: ControlHarne
 
 # --- workflows of other versions --------------------------------------------------------------------
 
+LAUNCH = "Launch the job and wait for its end"
 VERSIONS = Path(__file__).parent / "workflow_versions"
 """What the workflow and the functions of each version say to each other. Never regenerate a file: a running execution
 keeps its definition while the functions are replaced, and a rollback replaces them under newer definitions."""
