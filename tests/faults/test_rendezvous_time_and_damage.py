@@ -78,7 +78,7 @@ def test_more_damaged_shards_than_threads_are_all_computed_again() -> None:
         assert world.seen["logged: damaged-shard"] > 2
 
 
-def test_a_header_that_is_damaged_in_transit_excludes_nobody() -> None:
+def test_a_header_that_is_damaged_in_transit_excludes_no_sender() -> None:
     # Requests fail so often that some header arrives damaged; the same world says which ones.
     worlds = in_many_orders(Setting(rounds=3, fault_rate=0.1), 20)
     assert sum(world.seen["damaged in transit: contributions"] for world in worlds) > 20
