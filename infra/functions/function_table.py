@@ -64,13 +64,11 @@ _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resour
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
 # Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
-_WRITE_RECORDS = (
-    read_and_write("control/*/replicas/*", "control/*/rollup/*"),
-    write("control/*/lost/*", "control/*/spent/*"),
-)
+_CHANGE_RECORDS = read_and_write("control/*/replicas/*", "control/*/rollup/*")
 _KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
-    *_WRITE_RECORDS,
+    _CHANGE_RECORDS,
+    write("control/*/lost/*", "control/*/spent/*"),
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
@@ -188,7 +186,8 @@ FUNCTIONS = (
         statements=(
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             # For a replica that cannot be launched.
-            *_WRITE_RECORDS,
+            _CHANGE_RECORDS,
+            write("control/*/lost/*"),
         ),
     ),
     FunctionRow(

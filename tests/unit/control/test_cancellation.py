@@ -127,7 +127,7 @@ def test_a_cancel_while_the_quorum_is_lost_says_both(harness: ControlHarness) ->
 # --- a run that its workflow is settling ----------------------------------------------------------
 
 
-def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: ControlHarness) -> None:
+def cancel_during_settlement(harness: ControlHarness) -> None:
     """The execution is stopped while its last task writes the result; the event of that comes later."""
     lose(harness)
     result = harness.plane.runs.require(RUN).documents.layout.result
@@ -137,6 +137,10 @@ def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: Contro
     harness.cloud.calls.inject(written)
     finish(harness)
     clear(harness)
+
+
+def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: ControlHarness) -> None:
+    cancel_during_settlement(harness)
     assert_all_agree(harness, RunState.FAILED)
     assert harness.executions.live_runs() == set()
 
@@ -181,8 +185,7 @@ def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarne
 
 def test_a_continuation_that_a_user_started_after_the_cancel_is_left_alone(harness: ControlHarness) -> None:
     """`muster rerun` of a cancelled run; then the event of its end comes once more."""
-    lose(harness)
-    stop_and_clear(harness)
+    cancel_during_settlement(harness)
     harness.executions.start(NEXT, json.dumps({**SPEC, "name": NEXT, "resume_from": RUN}))
     plan_next(harness)
     clear(harness)
