@@ -44,12 +44,12 @@ class Server:
     def run(self) -> dict[str, object] | None:
         """Serve until the service ends (None); in each forked process this returns the request for that process."""
         while True:
-            readable, _, _ = select.select([self._service, self._wake_read], [], [])
+            readable, _, _ = select.select([self._service.fileno(), self._wake_read], [], [])
             if self._wake_read in readable:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
                 self._reap()
-            if self._service in readable:
+            if self._service.fileno() in readable:
                 chunk, descriptors, _, _ = socket.recv_fds(self._service, 1 << 16, 3)
                 if not chunk:
                     return None
