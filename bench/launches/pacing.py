@@ -18,6 +18,7 @@ from jsonata import Jsonata
 
 from bench.launches.definition import replica_machine
 from muster.control.aws.clients import TRIES
+from muster.local.service.rate_limiter import TokenBucket
 
 _START = "2026-01-01T00:00:00.000Z"
 _FUNCTION_SECONDS = 1.0
@@ -34,23 +35,6 @@ class Launched:
     """Calls that were throttled and retried."""
 
 
-class _Bucket:
-    """The service's own limit."""
-
-    def __init__(self, per_second: float) -> None:
-        self._per_second = per_second
-        self._tokens = per_second
-        self._at = 0.0
-
-    def takes(self, at: float) -> bool:
-        self._tokens = min(self._per_second, self._tokens + (at - self._at) * self._per_second)
-        self._at = at
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
 def slots(replicas: int, per_second: int) -> list[float]:
     """When each rank is launched, in seconds after the start, by the definition's expression."""
     state = replica_machine(21_600)["States"]["Wait for the launch slot"]
@@ -63,10 +47,12 @@ def slots(replicas: int, per_second: int) -> list[float]:
     return found
 
 
-def launch(runs: list[list[float]], limit_per_second: float, seed: int = 1) -> Launched:
+def launch(runs: list[list[float]], limit_per_second: int, seed: int = 1) -> Launched:
     """Launch runs at once, each with its ranks' slots, against one account's limit."""
     dice = random.Random(seed)  # noqa: S311 - a simulation
-    bucket, backoff, retry = _Bucket(limit_per_second), ExponentialBackoff(random=dice.random), _retry_of_workflow()
+    now = 0.0
+    bucket = TokenBucket(limit_per_second, limit_per_second, clock=lambda: now)
+    backoff, retry = ExponentialBackoff(random=dice.random), _retry_of_workflow()
     # (when, tie-break, tries of the client in this call, retries of the workflow)
     calls = [
         (at + dice.uniform(0, _FUNCTION_SECONDS), index, 1, 0)
@@ -75,17 +61,17 @@ def launch(runs: list[list[float]], limit_per_second: float, seed: int = 1) -> L
     heapq.heapify(calls)
     last, throttled = 0.0, 0
     while calls:
-        at, index, tries, retries = heapq.heappop(calls)
-        if bucket.takes(at):
-            last = at
+        now, index, tries, retries = heapq.heappop(calls)
+        if bucket.take():
+            last = now
             continue
         throttled += 1
         if tries < TRIES:
             wait = backoff.delay_amount(RetryContext(attempt_number=tries, parsed_response=_THROTTLE))
-            heapq.heappush(calls, (at + wait, index, tries + 1, retries))
+            heapq.heappush(calls, (now + wait, index, tries + 1, retries))
         else:
             longest = min(retry["MaxDelaySeconds"], retry["IntervalSeconds"] * retry["BackoffRate"] ** retries)
-            heapq.heappush(calls, (at + dice.uniform(0, longest), index, 1, retries + 1))
+            heapq.heappush(calls, (now + dice.uniform(0, longest), index, 1, retries + 1))
     return Launched(last, throttled)
 
 

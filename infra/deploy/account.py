@@ -15,9 +15,11 @@ from infra.deploy.cdk_tools import DeployError
 from infra.settings.settings_file import Tables
 from infra.settings.stack_settings import SETTINGS_METADATA
 from muster.client.aws.connection import CONFIG
+from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.training_jobs import active_jobs, job_tags
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.aws.partitions import Locality
-from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob
 
 if TYPE_CHECKING:
@@ -97,23 +99,17 @@ class Account:
                 message = f"The stack {name} is being changed ({found['StackStatus']}): wait until that has ended."
                 raise DeployError(message)
             body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
-        outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", [])}
         # botocore parses the body; a template that is not JSON is not ours.
         template = body if isinstance(body, dict) else _json(body)
         changed_at = found.get("LastUpdatedTime", found["CreationTime"])
-        return DeployedStack(name, found["StackStatus"], outputs, template, changed_at)
+        return DeployedStack(name, found["StackStatus"], outputs_of(found), template, changed_at)
 
     def job_prefixes(self) -> dict[str, str]:
         """The job prefix of each of the account's stacks in the region that has one, by the stack's name."""
         with translated():
             pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
-            outputs = {stack["StackName"]: stack.get("Outputs", []) for page in pages for stack in page["Stacks"]}
-        return {
-            name: item["OutputValue"]
-            for name, items in outputs.items()
-            for item in items
-            if item["OutputKey"] == "JobPrefix"
-        }
+            outputs = {stack["StackName"]: outputs_of(stack) for page in pages for stack in page["Stacks"]}
+        return {name: found["JobPrefix"] for name, found in outputs.items() if "JobPrefix" in found}
 
     def is_bootstrapped(self) -> bool:
         """Whether the CDK's own stack is there."""
@@ -126,22 +122,13 @@ class Account:
             found = pages.paginate(stateMachineArn=machine, statusFilter="RUNNING")
             return [item["name"] for page in found for item in page["executions"]]
 
-    def active_jobs(self, prefix: str, *statuses: str) -> Iterator[ActiveJob]:
-        """The training jobs in `statuses` whose names Muster could make under the job prefix `prefix`."""
-        for status in statuses:
-            with translated():
-                pages = self.client("sagemaker").get_paginator("list_training_jobs")
-                for page in pages.paginate(NameContains=f"{prefix}-", StatusEquals=status):
-                    for item in page["TrainingJobSummaries"]:
-                        name = JobName.parse(item["TrainingJobName"], prefix)
-                        if name is not None:
-                            yield ActiveJob(name, item["TrainingJobArn"], item["CreationTime"])
+    def active_jobs(self, prefix: str) -> Iterator[ActiveJob]:
+        """The training jobs that have not ended and whose names Muster could make under the job prefix `prefix`."""
+        return active_jobs(self.client("sagemaker"), prefix, JobStatus.IN_PROGRESS, JobStatus.STOPPING)
 
     def job_tags(self, arn: str) -> dict[str, str]:
         """The tags of a training job."""
-        with translated():
-            pages = self.client("sagemaker").get_paginator("list_tags").paginate(ResourceArn=arn)
-            return {item["Key"]: item["Value"] for page in pages for item in page["Tags"]}
+        return job_tags(self.client("sagemaker"), arn)
 
     def bucket(self, name: str, place: Locality) -> BucketState | None:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""

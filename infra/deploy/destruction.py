@@ -56,7 +56,7 @@ class Destruction:
 
     def unfinished(self) -> Unfinished:
         """The runs and training jobs that have not ended."""
-        found = list(self.account.active_jobs(self.stack.outputs["JobPrefix"], "InProgress", "Stopping"))
+        found = list(self.account.active_jobs(self.stack.outputs["JobPrefix"]))
         own = {job.arn: is_own(job.name, self.account.job_tags(job.arn)) for job in found}
         return Unfinished(
             runs=tuple(self.account.running_runs(self.stack.outputs["StateMachineArn"])),

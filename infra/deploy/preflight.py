@@ -139,7 +139,7 @@ class Preflight:
         if not {"StateMachineArn", "JobPrefix"} <= outputs.keys():
             return []
         runs = self.account.running_runs(outputs["StateMachineArn"])
-        jobs = self.account.active_jobs(outputs["JobPrefix"], "InProgress", "Stopping")
+        jobs = self.account.active_jobs(outputs["JobPrefix"])
         return [*runs, *sorted(str(job.name) for job in jobs if job.name.run not in map(run_name, runs))]
 
     def _former_key(self) -> Iterator[Problem]:

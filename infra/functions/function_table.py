@@ -30,7 +30,8 @@ class FunctionRow:
     """One function of the table.
 
     `variables` names the environment variables that it has besides those of all functions. `in_workflow` means that
-    the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one.
+    the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one,
+    `cancels_runs` that it ends cancelled runs, and their continuations with them.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FunctionRow:
     triggers: Callable[[TriggerContext], list[RuleSettings]] = no_rules
     in_workflow: bool = False
     starts_continuations: bool = False
+    cancels_runs: bool = False
 
     @property
     def targets(self) -> frozenset[Target]:
@@ -62,20 +64,23 @@ _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resour
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
 # Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
+_CHANGE_RECORDS = read_and_write("control/*/replicas/*", "control/*/rollup/*")
 _KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
-    read_and_write("control/*/replicas/*", "control/*/rollup/*"),
+    _CHANGE_RECORDS,
     write("control/*/lost/*", "control/*/spent/*"),
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
 
+_MARKS_OF_THE_END = ("control/*/announced.json", "control/*/finished.json")
+
 
 def _settle_run(*written: str) -> tuple[Statement, ...]:
     """End a run: read its records and manifests, write the objects `written` and the page, stop its jobs."""
     return (
-        read(*_READ_RUN, "output/*"),
-        write(*written),
+        read(*_READ_RUN, *_MARKS_OF_THE_END, "output/*"),
+        write(*written, *_MARKS_OF_THE_END),
         list_under("control/*", "queue/*", "rendezvous/*/commits/*"),
         read("rendezvous/*/commits/*"),  # for the page
         write("control/*/report.html"),
@@ -92,6 +97,9 @@ START_RUNS = (
     # To see whether an execution that has the name already is the same run.
     allow(Target.EXECUTIONS, "states:DescribeExecution"),
 )
+
+# A continuation that was started while its run was being cancelled is stopped.
+STOP_CONTINUATIONS = (allow(Target.EXECUTIONS, "states:StopExecution"),)
 
 FUNCTIONS = (
     FunctionRow(
@@ -112,6 +120,7 @@ FUNCTIONS = (
             read_and_write(f"{PACKAGES}*", f"{SOURCE}*"),  # a plan keeps what its run needs of these
             # An existing plan may be this execution's own; and a run may continue one that has ended.
             read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
+            read("control/*/stopping.json"),  # whether the run that it continues was cancelled
             read("rendezvous/*/commits/*"),  # whether the rounds that a run continues still exist
             list_under("control/*", "queue/*"),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
@@ -173,7 +182,13 @@ FUNCTIONS = (
         triggers=early_ends,
         in_workflow=True,
         starts_continuations=True,
-        statements=_settle_run("control/*/stopping.json", "control/*/result.json"),
+        cancels_runs=True,
+        statements=(
+            *_settle_run("control/*/stopping.json", "control/*/result.json"),
+            # For a replica that cannot be launched.
+            _CHANGE_RECORDS,
+            write("control/*/lost/*"),
+        ),
     ),
     FunctionRow(
         name="sweep",
@@ -183,6 +198,7 @@ FUNCTIONS = (
         variables=("MUSTER_STATE_MACHINE_ARN",),
         triggers=sweep_schedule,
         starts_continuations=True,
+        cancels_runs=True,
         statements=(
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             allow(Target.STATE_MACHINE, "states:ListExecutions"),

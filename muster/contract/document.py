@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, Self
 
@@ -26,6 +27,7 @@ from muster.contract.errors import DocumentError, NewerDocumentError
 Fields = dict[str, object]
 """A document as parsed JSON."""
 
+_PLACE_MAX, _WORDS_MAX = 120, 300  # of a field's path and of an error's words
 _VERSION_TEXT_MAX = 32  # of a version of Muster in a document that cannot be trusted yet
 
 
@@ -79,6 +81,12 @@ class StoredDocument(StoredPart):
             NewerDocumentError: its form is newer than this version of Muster.
             DocumentError: it is not such a document.
         """
+        # Almost every document has the current form. It is parsed once, because user code may have written it.
+        with suppress(ValidationError):
+            found = cls.model_validate_json(body)
+            if found.version == len(cls.steps) + 1:
+                return found
+            del found
         try:
             fields = pydantic_core.from_json(body)
         except ValueError as error:
@@ -91,7 +99,8 @@ class StoredDocument(StoredPart):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the document"
-            raise DocumentError(uri, f"{where}: {first['msg']}") from None
+            # Names of a document that user code wrote can have any length.
+            raise DocumentError(uri, f"{ascii(where[:_PLACE_MAX])[1:-1]}: {first['msg'][:_WORDS_MAX]}") from None
 
     @classmethod
     def current_form(cls) -> Fields:

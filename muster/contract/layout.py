@@ -52,13 +52,23 @@ class RunLayout:
 
     @property
     def fence(self) -> str:
-        """The fence: while it exists the run is stopping. Written once; the first reason stays."""
+        """The fence: while it exists the run is stopping. The first reason stays, unless the run is cancelled."""
         return f"control/{self.run}/stopping.json"
 
     @property
     def result(self) -> str:
         """The settlement: written once."""
         return f"control/{self.run}/result.json"
+
+    @property
+    def announced(self) -> str:
+        """The mark of a run whose end was announced: so it is announced once, however often it is completed."""
+        return f"control/{self.run}/announced.json"
+
+    @property
+    def finished(self) -> str:
+        """The mark of a run whose end is complete: nothing is left to announce, to continue or to stop."""
+        return f"control/{self.run}/finished.json"
 
     @property
     def page(self) -> str:

@@ -23,6 +23,10 @@ from muster.control.stop import stop_jobs, verify_stopped
 _SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
 
 
+class UnfinishedError(Exception):
+    """A step after the settlement of a run failed; the function will be called again."""
+
+
 class ExecutionEnded(BaseModel):
     """The fields of `Step Functions Execution Status Change` that Muster reads."""
 
@@ -44,14 +48,29 @@ class ExecutionEnded(BaseModel):
         return same_arn and not is_of_earlier_execution(timestamps.parse(plan.created_at), self.started_at)
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether a user has stopped the execution."""
+        return self.status == "ABORTED"
+
+    @property
     def fence(self) -> Fence:
         """The fence for this end, unless the run was stopping before."""
-        if self.status == "ABORTED":
+        if self.is_cancelled:
             verdict, cause, reason = Verdict.STOPPED, FenceCause.EXECUTION_STOPPED, "the execution was stopped"
         else:
             verdict, cause = Verdict.FAILED, FenceCause.EXECUTION_FAILED
             reason = f"the execution ended as {self.status}"
         return Fence(verdict=verdict, cause=cause, reason=reason, at=clock.now())
+
+
+def fence_ended(run: ActiveRun, ended: ExecutionEnded) -> bool:
+    """Raise the fence of a run whose execution has ended. True: the run is settled, so its jobs were stopped before."""
+    result = run.documents.result()
+    if ended.is_cancelled and (result is None or result.verdict is Verdict.FAILED):
+        run.documents.cancel(ended.fence)
+    elif result is None:
+        run.documents.raise_fence(ended.fence)
+    return result is not None
 
 
 def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, budget: TimeBudget) -> bool:
@@ -60,6 +79,7 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
     Raises:
         StillRunningError: jobs are still active at the end of the budget; the run is settled nevertheless.
         OutOfTimeError: the rest of the budget was too short to settle the run; a later call does.
+        UnfinishedError: the run is settled, and a step after that failed.
         Exception: a replica could not be asked to stop, although all jobs may have ended by now.
     """
     # An execution that was refused because its name was taken must not stop the run that owns the name.
@@ -67,9 +87,8 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         return False
     stopping = plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
     failure: Exception | None = None
-    if run.documents.result() is None:
-        # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
-        run.documents.raise_fence(ended.fence)
+    # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
+    if not fence_ended(run, ended):
         try:
             stop_jobs(run, stopping)
         except Exception as error:
@@ -79,7 +98,12 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         verify_stopped(run, stopping)
     except Exception as error:
         failure = error
-    finish_run(plane, run, budget, may_continue=failure is None)
+    if failure is None and not ended.is_cancelled and run.documents.is_finished():
+        # The workflow itself has completed the end of its run: the execution of each run that fails comes here.
+        return True
+    finished = finish_run(plane, run, budget, verified=failure is None, cancelled=ended.is_cancelled)
     if failure is not None:
         raise failure
+    if finished.left:
+        raise UnfinishedError("; ".join(finished.left))
     return True

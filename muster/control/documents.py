@@ -66,10 +66,41 @@ class RunDocuments:
             return fence
         return self.fence() or fence
 
+    def cancel(self, fence: Fence) -> Fence:
+        """Write the fence of a cancellation, also over one with another cause: a cancelled run is not continued."""
+        key = self.layout.fence
+        for _ in self.store.attempts(self.store.uri(key)):
+            found = self.store.get(key)
+            if found is None:
+                after, is_written = fence, self.store.create(key, fence.to_json())
+            else:
+                before = Fence.from_json(found.body, self.store.uri(key))
+                after = before.cancelled(fence)
+                is_written = after is before or self.store.replace(key, after.to_json(), found.etag)
+            if is_written:
+                return after
+        raise AssertionError  # attempts() ends by raising
+
     def result(self) -> Result | None:
         """The result; None where the run is not settled."""
         found = self.store.get(self.layout.result)
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
+
+    def is_announced(self) -> bool:
+        """Whether the run's end was announced."""
+        return self.store.get(self.layout.announced) is not None
+
+    def mark_announced(self) -> None:
+        """Write that the run's end was announced."""
+        self.store.create(self.layout.announced, b"{}")
+
+    def is_finished(self) -> bool:
+        """Whether the run's end is complete: settled, announced, continued where its policy says so."""
+        return self.store.get(self.layout.finished) is not None
+
+    def mark_finished(self) -> None:
+        """Write that the run's end is complete."""
+        self.store.create(self.layout.finished, b"{}")
 
     def name_continuation(self, continued_by: Continuation) -> Continuation:
         """Write which run continues this one. The first one written is valid and is returned."""

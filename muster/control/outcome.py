@@ -18,9 +18,13 @@ from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen
 from muster.control.reporting.announcements import announce_rerun
 from muster.control.runtime import clock
+from muster.control.runtime.function import count
 
 if TYPE_CHECKING:
     from muster.control.control_plane import ControlPlane
+
+# Reruns have a metric that several functions count (muster.control.reporting.announcements).
+_METRICS = {Next.DONE: "ReplicaSucceeded", Next.FAIL: "ReplicaLost"}
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,12 @@ def end_attempt(
     record, written = documents.update_record(replica.rank, lambda record: decide_end(record, ended, facts), seen)
     if record is None:
         return None
-    if written and record.decision is not None and record.decision.next is Next.RERUN:
-        # Before all that may fail: a later call finds the decision, and does not announce the rerun.
-        announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
+    if written and record.decision is not None:
+        # Before all that may fail: a later call finds the decision, and neither counts nor announces it.
+        if record.decision.next in _METRICS:
+            count(_METRICS[record.decision.next])
+        if record.decision.next is Next.RERUN:
+            announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
     replica.write_entry(record)
     if record.current.attempt != ended.attempt or record.decision is None:
         return None
@@ -68,7 +75,7 @@ def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, to
         message = f"the record of replica {record.rank} holds no decision"
         raise ValueError(message)
     _write_marks(replica, record.current, record.decision)
-    decision = _for_workflow(replica.run, record.decision)
+    decision = for_workflow(replica.run, record.decision)
     plane.tokens.complete(token or record.token, record.run, record.rank, decision)
     return Outcome(decision, fresh=False)
 
@@ -87,13 +94,18 @@ def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
 
 def _write_marks(replica: ActiveReplica, ended: Attempt, decided: Decision) -> None:
     """Marks that others find by listing keys: money spent, lost replicas."""
-    layout, store = replica.run.documents.layout, replica.run.documents.store
     note_end(replica, ended)
+    mark_loss(replica, decided)
+
+
+def mark_loss(replica: ActiveReplica, decided: Decision) -> None:
+    """Write the mark of a lost replica, where the decision says that it is."""
+    documents = replica.run.documents
     if decided.lost:
-        store.create(f"{layout.lost}{replica.rank}", b"{}")
+        documents.store.create(f"{documents.layout.lost}{replica.rank}", b"{}")
 
 
-def _for_workflow(run: ActiveRun, decided: Decision) -> Decision:
+def for_workflow(run: ActiveRun, decided: Decision) -> Decision:
     """The decision, or STOP where the run has lost its quorum with this replica.
 
     Each lost replica writes its mark before it counts the marks, so of several lost at the same time the last one

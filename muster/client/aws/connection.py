@@ -14,18 +14,20 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as AwsError
 
-from muster.client.aws.deployed_stack import DEFAULT_STACK, Stack
+from muster.client.aws.deployed_stack import DEFAULT_STACK, Stack, outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.errors import SeveralStacksError, StackNotFoundError, UnreachableError
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
     from mypy_boto3_cloudformation import CloudFormationClient
-    from mypy_boto3_cloudformation.type_defs import StackTypeDef
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_stepfunctions import SFNClient
+
+    from muster.client.aws.dead_letter_queue import QueueClient
 
 CONFIG = Config(
     connect_timeout=5,
@@ -77,13 +79,13 @@ class Connection:
                     return only
                 region = self.cloudformation.meta.region_name
                 raise StackNotFoundError(wanted, region) from error
-        return Stack.from_outputs(wanted, _outputs(found))
+        return Stack.from_outputs(wanted, outputs_of(found))
 
     def _only_stack(self) -> Stack | None:
         """The only stack of Muster in the account and region; None if there is none or the caller may list none."""
         try:
             pages = self.cloudformation.get_paginator("describe_stacks").paginate()
-            outputs = {stack["StackName"]: _outputs(stack) for page in pages for stack in page["Stacks"]}
+            outputs = {stack["StackName"]: outputs_of(stack) for page in pages for stack in page["Stacks"]}
         except AwsError as error:
             if error_code(error) != "AccessDenied":
                 raise
@@ -126,14 +128,23 @@ class Connection:
         return {"ExpectedBucketOwner": self.stack.account, **params}
 
     @cached_property
+    def functions(self) -> LambdaClient:
+        """The client of Lambda."""
+        with _creation():
+            return self.session.client("lambda", config=self._config)
+
+    @cached_property
+    def sqs(self) -> QueueClient:
+        """The client of SQS."""
+        with _creation():
+            client: QueueClient = self.session.client("sqs", config=self._config)
+            return client
+
+    @cached_property
     def logs(self) -> CloudWatchLogsClient:
         """The client of CloudWatch Logs, which retries more often."""
         with _creation():
             return self.session.client("logs", config=_PATIENT)
-
-
-def _outputs(stack: StackTypeDef) -> dict[str, str]:
-    return {item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", [])}
 
 
 # A session must not make two clients at once; the clients themselves may be used from many threads.

@@ -1,12 +1,18 @@
-"""Calls to SageMaker, for `muster doctor` alone: what is known of a run is in its roll-up."""
+"""Calls to SageMaker, for `muster doctor` and deployments: what is known of a run is in its roll-up."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import translated
 from muster.contract import names
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.orphans import ActiveJob
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker import SageMakerClient
 
 _PAGE = 100  # ListTrainingJobs: MaxResults
 
@@ -19,21 +25,31 @@ class TrainingJobs:
 
     def active(self, status: JobStatus = JobStatus.IN_PROGRESS) -> list[ActiveJob]:
         """The jobs of this status under any name that this stack makes, also jobs that Muster did not create."""
-        prefix = self._connection.stack.job_prefix
+        return list(active_jobs(self._connection.sagemaker, self._connection.stack.job_prefix, status))
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """The tags of the job with this ARN."""
+        return job_tags(self._connection.sagemaker, arn)
+
+
+def active_jobs(client: SageMakerClient, prefix: str, *statuses: JobStatus) -> Iterator[ActiveJob]:
+    """The jobs in `statuses` under any name that a stack makes with the job prefix `prefix`."""
+    for status in statuses:
         with translated():
-            pages = self._connection.sagemaker.get_paginator("list_training_jobs").paginate(
+            pages = client.get_paginator("list_training_jobs").paginate(
                 NameContains=f"{prefix}-",
                 StatusEquals=status.value,
                 PaginationConfig={"PageSize": _PAGE},
             )
             summaries = [summary for page in pages for summary in page["TrainingJobSummaries"]]
-        named = ((names.JobName.parse(item["TrainingJobName"], prefix), item) for item in summaries)
-        return [
-            ActiveJob(name, item["TrainingJobArn"], item["CreationTime"]) for name, item in named if name is not None
-        ]
+        for item in summaries:
+            name = names.JobName.parse(item["TrainingJobName"], prefix)
+            if name is not None:
+                yield ActiveJob(name, item["TrainingJobArn"], item["CreationTime"])
 
-    def tags(self, arn: str) -> dict[str, str]:
-        """The tags of the job with this ARN."""
-        with translated():
-            pages = self._connection.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
-            return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+
+def job_tags(client: SageMakerClient, arn: str) -> dict[str, str]:
+    """The tags of the job with this ARN."""
+    with translated():
+        pages = client.get_paginator("list_tags").paginate(ResourceArn=arn)
+        return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}

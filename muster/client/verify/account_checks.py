@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from muster.client.verify.asking import allowed
 from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, failed, info, judged, ok
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
+from muster.contract.aws.stock_images import EcrImage
 from muster.report.links import console_links
 
 RATES, PRICES, IMAGE, CONSOLE = "call-rates", "prices", "image", "console-links"
@@ -25,9 +25,6 @@ PROBES = 20
 _ONCE = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
 # The shipped table is of one region and one day.
 _PRICE_FACTOR = 2.0
-_ECR = re.compile(
-    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[\w-]+)\.[\w.]+/(?P<repository>[^:@]+)(?P<version>[:@].+)?"
-)
 
 
 @dataclass(frozen=True)
@@ -121,23 +118,21 @@ class ImageFacts:
 
 def gather_image(account: Account, uri: str) -> ImageFacts:
     """One call to the registry of the image's account, where it is in ECR."""
-    region, parts = account.session.region_name, _ECR.fullmatch(uri)
-    if parts is None or parts["region"] != region:
+    region, image = account.session.region_name, EcrImage.parse(uri)
+    if image is None or image.region != region:
         return ImageFacts(uri, region)
-    version = parts["version"] or ":latest"
+    version = image.version or ":latest"
     wanted = {"imageDigest": version[1:]} if version.startswith("@") else {"imageTag": version[1:]}
-    arn = f"arn:{account.identity.partition}:ecr:{region}:{parts['account']}:repository/{parts['repository']}"
+    arn = f"arn:{account.identity.partition}:ecr:{region}:{image.account}:repository/{image.repository}"
     with allowed("ecr:BatchGetImage", arn):
         try:
             answer = account.other("ecr").batch_get_image(
-                registryId=parts["account"], repositoryName=parts["repository"], imageIds=[wanted]
+                registryId=image.account, repositoryName=image.repository, imageIds=[wanted]
             )
         except AwsError as error:
             if error_code(error) != "RepositoryNotFoundException":
                 raise
-            return ImageFacts(
-                uri, region, problem=f"there is no repository {parts['repository']} in {parts['account']}"
-            )
+            return ImageFacts(uri, region, problem=f"there is no repository {image.repository} in {image.account}")
     if answer["images"]:
         return ImageFacts(uri, region, digest=answer["images"][0]["imageId"]["imageDigest"])
     reason = answer["failures"][0].get("failureReason", "") if answer["failures"] else "no such image"
@@ -147,11 +142,11 @@ def gather_image(account: Account, uri: str) -> ImageFacts:
 def judge_image(facts: ImageFacts) -> Iterator[Check]:
     """The image exists in the stack's region."""
     assumes = "AWS's own training images are in the registry that their address names, in every region"
-    parts = _ECR.fullmatch(facts.uri)
-    if parts is None:
+    image = EcrImage.parse(facts.uri)
+    if image is None:
         yield info(IMAGE, f"{facts.uri} is not in ECR; whether it can be pulled shows in the run.", assumes=assumes)
-    elif parts["region"] != facts.region:
-        seen = f"{facts.uri} is in {parts['region']}; SageMaker pulls images of its own region only, {facts.region}."
+    elif image.region != facts.region:
+        seen = f"{facts.uri} is in {image.region}; SageMaker pulls images of its own region only, {facts.region}."
         yield failed(IMAGE, seen, "Copy the image into a repository of this region.", assumes=assumes)
     elif facts.problem:
         remedy = "Name an image that is in this region: --image, or the stack's default image."

@@ -11,6 +11,7 @@ from botocore.config import Config
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import CONFIG
+from muster.client.aws.deployed_stack import outputs_of
 from muster.client.verify.asking import UncheckedError, allowed
 from muster.client.verify.stack_template import StackTemplate
 
@@ -50,9 +51,31 @@ class Account:
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         self.session: boto3.Session = cloud.session
-        self.cloudformation: CloudFormationClient = self._client("cloudformation")
-        self.s3: S3Client = self._client("s3")
-        self.sagemaker: SageMakerClient = self._client("sagemaker")
+
+    @property
+    def cloudformation(self) -> CloudFormationClient:
+        """The client of CloudFormation."""
+        return self.cloud.connection.cloudformation
+
+    @property
+    def s3(self) -> S3Client:
+        """The client of S3, which expects the stack's bucket to be of the stack's account."""
+        return self.cloud.connection.s3
+
+    @property
+    def sagemaker(self) -> SageMakerClient:
+        """The client of SageMaker."""
+        return self.cloud.connection.sagemaker
+
+    @property
+    def stepfunctions(self) -> SFNClient:
+        """The client of Step Functions."""
+        return self.cloud.connection.stepfunctions
+
+    @property
+    def logs(self) -> CloudWatchLogsClient:
+        """The client of CloudWatch Logs, which retries more often."""
+        return self.cloud.connection.logs
 
     @cached_property
     def sts(self) -> STSClient:
@@ -84,18 +107,6 @@ class Account:
         found: SNSClient = self._client("sns")
         return found
 
-    @cached_property
-    def stepfunctions(self) -> SFNClient:
-        """The client of Step Functions."""
-        found: SFNClient = self._client("stepfunctions")
-        return found
-
-    @cached_property
-    def logs(self) -> CloudWatchLogsClient:
-        """The client of CloudWatch Logs."""
-        found: CloudWatchLogsClient = self._client("logs", _PATIENT)
-        return found
-
     def other(self, service: str, config: Config = CONFIG) -> Any:
         """The client of a service that is asked once or twice."""
         return self._client(service, config)
@@ -109,7 +120,7 @@ class Account:
     @cached_property
     def outputs(self) -> dict[str, str]:
         """The stack's outputs."""
-        return {item["OutputKey"]: item["OutputValue"] for item in self.description.get("Outputs", [])}
+        return outputs_of(self.description)
 
     def output(self, name: str) -> str:
         """One of them.

@@ -1,8 +1,10 @@
-"""The accounts in which AWS keeps its Deep Learning Containers: one for most regions, others for the rest."""
+"""Images in ECR, and the accounts in which AWS keeps its Deep Learning Containers: one for most regions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from muster.contract.aws.partitions import dns_suffix
 
@@ -47,3 +49,23 @@ def is_stock_account(account: str) -> bool:
 def registry(account: str, region: str) -> str:
     """The registry of an account in a region."""
     return f"{account}.dkr.ecr.{region}.{dns_suffix(region)}"
+
+
+# A registry has a second name with `dkr-ecr` for IPv6, and one with `ecr-fips`.
+_IMAGE = re.compile(r"([0-9]{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+?/([^:@]+)([:@].+)?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class EcrImage:
+    """An image in a private registry of ECR; `version` is `:tag`, `@digest` or nothing."""
+
+    account: str
+    region: str
+    repository: str
+    version: str = ""
+
+    @classmethod
+    def parse(cls, uri: str) -> EcrImage | None:
+        """The image that `uri` names; None if it is in no registry of ECR."""
+        found = _IMAGE.fullmatch(uri)
+        return None if found is None else cls(*found.groups(default=""))

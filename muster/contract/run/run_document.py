@@ -6,6 +6,7 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import StoredDocument
 from muster.contract.layout import s3_uri
+from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
 
 # The environment of every replica. Muster does not set RANK and WORLD_SIZE, which torch's env:// rendezvous reads.
@@ -69,6 +70,6 @@ class Manifest(StoredDocument):
     """
 
     checkpoint_s3_bucket: str
-    round: int = Field(ge=0)
-    checksum: str
-    metrics: dict[str, float] = Field(default_factory=dict)
+    round: int = Field(ge=0, le=ROUND_MAX)
+    checksum: str = Field(max_length=64, description="SHA-256 of the parameters' bytes")
+    metrics: Metrics = Field(default_factory=dict)

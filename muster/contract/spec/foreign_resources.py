@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from muster.contract.aws.partitions import Locality
-from muster.contract.aws.stock_images import is_stock_account, registry, stock_registry
+from muster.contract.aws.stock_images import EcrImage, is_stock_account, registry, stock_registry
 from muster.contract.errors import Problem
+from muster.contract.spec.private_values import PROGRAM_FIELDS
 
 # What the user's program reads: an ARN in it is the program's own affair.
-_OF_THE_PROGRAM = frozenset({"arguments", "entrypoint", "environment", "hyper_parameters", "kwargs", "tags"})
+_OF_THE_PROGRAM = PROGRAM_FIELDS | {"tags"}
 _ARN = re.compile(r"arn:([^:]+):([^:]*):([^:]*):([^:]*):.+", re.DOTALL)
-_ECR_IMAGE = re.compile(r"([0-9]{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.([a-z.]+?)/(.+)", re.DOTALL)
 
 
 def foreign_resources(document: object, here: Locality, place: str = "") -> Iterator[Problem]:
@@ -52,13 +52,12 @@ def _arn_problem(text: str, here: Locality, field: str) -> Problem | None:
 
 
 def _image_problem(text: str, here: Locality, field: str) -> Problem | None:
-    found = _ECR_IMAGE.fullmatch(text)
-    if found is None or found[2] == here.region:
+    image = EcrImage.parse(text)
+    if image is None or image.region == here.region:
         return None
-    account, _, _, repository = found.groups()
     allowed = f"an image in a registry of {here.region}: SageMaker pulls none from another region"
-    if is_stock_account(account):
-        remedy = f"use {stock_registry(here.region)}/{repository}"
+    if is_stock_account(image.account):
+        remedy = f"use {stock_registry(here.region)}/{image.repository}{image.version}"
     else:
         remedy = f"copy it to {registry(here.account, here.region)}"
     return Problem(field, repr(text), remedy, allowed)

@@ -6,13 +6,15 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.errors import Problem, StatedProblem
+from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.training.hints import hint
@@ -23,12 +25,17 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _PARTS_SHOWN = 8  # of a nested field: the full path to a value may be longer than any message
+_PART_SHOWN = 64
 _TEXT_SHOWN = 80
+# A section with more fields is not listed in an error.
+_FIELDS_LISTED = 16
+
+_NUMBER_SHOWN = 10**20
 
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "string_type": "a string (in quotes if YAML reads it as something else)",
+    "string_type": "a string, in quotes",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping of names to values",
@@ -47,14 +54,32 @@ _BOUNDS = {
 
 
 def problems_of(error: ValidationError, model: type[BaseModel] = Spec) -> list[Problem]:
-    """Every problem of a document that pydantic refused as a `model`, in the document's order."""
-    return [problem for item in error.errors(include_url=False) for problem in _problems(item, model)]
+    """Every problem of a document that pydantic refused as a `model`, in the document's order.
+
+    Those that an error does not show are counted only: finding the nearest known field takes time.
+    """
+    items = error.errors(include_url=False)
+    found = [problem for item in items[:PROBLEMS_SHOWN] for problem in _problems(item, model)]
+    return [*found, *(StatedProblem("the spec", "not shown", "") for _ in items[PROBLEMS_SHOWN:])]
+
+
+def field_name(parts: Iterable[object]) -> str:
+    """The path to a value, as errors name it: of a deeply nested one its beginning, of a long name too."""
+    texts: list[str] = []
+    for part in islice(parts, _PARTS_SHOWN):
+        text = without_value(str(part)) if is_private(texts) else str(part)
+        texts.append(text if len(text) <= _PART_SHOWN else f"{text[: _PART_SHOWN - 1]}…")
+    return ".".join(texts)
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: on one line, and cut where it is long."""
-    text = re.sub(r"\s+", " ", repr(value))
-    return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
+    """A value as a message shows it: on one line, and cut where it is long; of a mapping or list, the type only."""
+    if isinstance(value, str):
+        text = repr(value[: _TEXT_SHOWN + 1])
+        return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
+    # A number may have too many digits to be written.
+    short = value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _NUMBER_SHOWN)
+    return repr(value) if short else kind_of(value)
 
 
 def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
@@ -64,17 +89,22 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
         return error.problems
     kind, location, found = item["type"], item["loc"], item["input"]
     parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != KEY]
-    field = ".".join(parts[:_PARTS_SHOWN]) or "the spec"
+    field = field_name(parts) or "the spec"
     if kind == "extra_forbidden":
         return [StatedProblem(field, "unknown field", _suggestion(location, model))]
     if kind == "missing":
         return [StatedProblem(field, "missing", "it is required")]
     wording = wording_at(location, model)
+    words = shown(found)
+    if is_private(location):
+        is_name = location[-1] == KEY and isinstance(found, str)
+        words = shown(without_value(found)) if is_name else f"{kind_of(found)} (not shown)"
     if kind in _BOUNDS:
-        return [_bound(item, field, wording)]
+        return [_bound(item, field, words, wording)]
     if kind == "string_pattern_mismatch":
-        return [Problem(field, shown(found), wording.remedy or "correct it", wording.allowed)]
-    return [Problem(field, shown(found), _remedy(kind, context, field))]
+        allowed = f"allowed: {wording.allowed}" if wording.allowed else ""
+        return [Problem(field, words, wording.remedy or "correct it", allowed)]
+    return [Problem(field, words, _remedy(kind, context, field))]
 
 
 def _remedy(kind: str, context: Mapping[str, object], field: str) -> str:
@@ -85,11 +115,11 @@ def _remedy(kind: str, context: Mapping[str, object], field: str) -> str:
     return "it cannot be stored as JSON" if "json" in kind else f"it is not allowed ({kind})"
 
 
-def _bound(item: ErrorDetails, field: str, wording: Wording) -> Problem:
+def _bound(item: ErrorDetails, field: str, words: str, wording: Wording) -> Problem:
     kind, found = item["type"], item["input"]
     name, allowed, remedy = _BOUNDS[kind]
     limit = item["ctx"][name]
-    value = f"{len(found):,} entries" if kind == "too_long" else shown(found)
+    value = f"{len(found):,} entries" if kind == "too_long" else words
     if kind in {"too_long", "string_too_long"}:
         remedy = remedy.format(len(found) - limit)
     return Problem(field, value, wording.remedy or remedy, _singular(allowed.format(limit)))
@@ -107,11 +137,19 @@ def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
     return ", ".join(choice.value for choice in choices)
 
 
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that a misspelled one most likely stands for, if any is like it."""
+    near = difflib.get_close_matches(name[:_PART_SHOWN], known, n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
 def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
-    name, known = str(location[-1]), list((section_at(location, model) or model).model_fields)
+    name, known = str(location[-1])[:_PART_SHOWN], list((section_at(location, model) or model).model_fields)
     if model is Spec and (known_to_sagemaker := hint(name)) is not None:
         return known_to_sagemaker
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {near[0]}?"
+    near = nearest(name, known)
+    if near is not None:
+        return f"did you mean {near}?"
+    if len(known) > _FIELDS_LISTED:
+        return "`muster init` writes a spec with every known field" if model is Spec else "see the documentation"
     return "the known fields are " + ", ".join(known)

@@ -12,7 +12,7 @@ from pydantic import Field
 from muster.contract.document import canonical_json
 from muster.contract.run.record import Decision
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
-from muster.control.aws.aws_errors import error_code, is_transient
+from muster.control.aws.aws_errors import error_code, is_transient, outages_named
 from muster.control.runtime import clock
 
 if TYPE_CHECKING:
@@ -50,13 +50,17 @@ class Tokens:
         """Report to the workflow that the function itself failed; the workflow tries again.
 
         Failing the task makes the workflow try again at once. A raised error would do so only on AWS.
+
+        Raises:
+            UnavailableError: Step Functions itself is not available.
         """
         name = "Muster.Unavailable" if is_transient(error) else f"Muster.{type(error).__name__}"
-        return _sent(
-            lambda: self._stepfunctions.send_task_failure(
-                taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
+        with outages_named():
+            return _sent(
+                lambda: self._stepfunctions.send_task_failure(
+                    taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
+                )
             )
-        )
 
 
 def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:

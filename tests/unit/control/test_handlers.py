@@ -5,12 +5,9 @@ A handler names the services whose clients are to be made before the first event
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,69 +19,23 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
-from muster.control.aws.clients import TRIES, Clients, Service
+from muster.control.aws.aws_errors import UnavailableError
+from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
-from muster.control.runtime.function import metrics
 from muster.control.stop import StopRequest
-from tests.memory import throttle
-from tests.memory.cloud import ACCOUNT, REGION
-from tests.memory.harness import LAUNCHER_ROLE, ROLE, RUN, SPEC, ControlHarness, MemoryClients
+from tests.memory import AwsError, Fault, server_error, throttle
+from tests.memory.cloud import REGION
+from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
+from tests.support.handlers import Handler, loader
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 
-Handler = Callable[[dict[str, Any]], dict[str, Any]]
-ENVIRONMENT = {
-    "MUSTER_REPLICA_ROLE_ARN": ROLE,
-    "MUSTER_DEFAULTS": '{"tags": {"team": "a"}}',
-    "MUSTER_LAUNCHES_PER_SECOND": "10",
-    "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
-    "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
-    "MUSTER_STATE_MACHINE_ARN": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster",
-    "MUSTER_LAUNCHER_ROLE_ARN": LAUNCHER_ROLE,
-    "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
-}
-
-
-@dataclass(frozen=True)
-class Invocation:
-    """Lambda's context."""
-
-    function_name: str = "muster"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:muster"
-    aws_request_id: str = "request"
-
-    def get_remaining_time_in_millis(self) -> int:
-        """A function's whole time."""
-        return 900_000
-
 
 @pytest.fixture
 def load(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Handler]:
-    """Import a handler anew, with more variables in its environment."""
-
-    def opened(_: type[Clients], *services: Service) -> Clients:
-        return MemoryClients(harness.cloud, services)
-
-    monkeypatch.setattr(Clients, "opened", classmethod(opened))
-    # Powertools reads the namespace when it is imported.
-    monkeypatch.setattr(metrics.provider, "namespace", "Muster")
-    monkeypatch.setattr(metrics.provider, "service", "muster")
-
-    def load(name: str, **variables: str) -> Handler:
-        for variable, value in {**harness.environment, **ENVIRONMENT, **variables}.items():
-            monkeypatch.setenv(variable, value)
-        spec = importlib.util.find_spec(f"lambdas.{name}")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
-        return lambda event: dict(module.handler(event, Invocation()))
-
-    return load
+    return loader(harness, monkeypatch)
 
 
 def counted(capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -176,6 +127,32 @@ def test_plan_waits_for_admission_before_it_announces_the_run(
     assert harness.emitted() == ["Run Started"]
 
 
+def test_a_redriven_execution_of_a_run_that_was_cancelled_in_the_queue_ends_without_waiting(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan, admit, stop, attempt, settle = (
+        load(name, MUSTER_MAX_CONCURRENT_REPLICAS="4") for name in ("plan", "admit", "stop", "attempt", "settle")
+    )
+    other, event = harness.plan("other", replicas=4).plan, plan_event(harness)
+    admit({"run": other.run, "token": harness.cloud.workflow.token()})
+    assert plan(event)["queued"]
+    assert admit({"run": RUN, "token": harness.cloud.workflow.token(RUN)}) == {"admitted": False}
+    arn = harness.cloud.workflow.execution_arn(RUN)
+    harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+    detail = {"executionArn": arn, "name": RUN, "status": "ABORTED", "startDate": event["started_at"]}
+    assert stop({"detail": detail}) == {"stop": "verified"}
+    # The redrive repeats the wait, and continues from there.
+    token = harness.cloud.workflow.token()
+    admit({"run": RUN, "token": token})
+    assert harness.output(token) == {}
+    assert not plan(event)["queued"]
+    assert attempt({**attempt_event(harness), "token": harness.cloud.workflow.token()}) == {
+        "launch": "refused: the run is stopping"
+    }
+    assert settle({"run": RUN})["verdict"] == "stopped"
+    assert harness.cloud.training.names() == []
+
+
 @pytest.mark.parametrize(("function", "answer"), [("attempt", {"launch": "failed"}), ("admit", {"admitted": False})])
 def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     harness: ControlHarness, load: Callable[..., Handler], function: str, answer: dict[str, Any]
@@ -189,24 +166,47 @@ def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     assert found.error == "Muster.Unavailable"
 
 
-def test_react_counts_what_it_decided(
+def test_each_end_is_counted_once_although_the_first_call_could_not_write_the_roll_up(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    harness.plan()
-    harness.arm()
-    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
-    event = harness.cloud.notifications.drain()[-1]
+    harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    for rank in range(2):
+        harness.arm(rank)
     react = load("react")
-    assert react(event) == {"reaction": "decided"}
-    assert "QuorumLost" in counted(capsys)
-    # A repeated event decides nothing.
-    assert react(event) == {"reaction": "announced again: the decision was already recorded"}
-    assert "QuorumLost" not in counted(capsys)
+    harness.cloud.training.complete(harness.job(0))
+    completed = harness.cloud.notifications.drain()[-1]
+    harness.cloud.training.fail(harness.job(1), "AlgorithmError: ExitCode 1")
+    failed = harness.cloud.notifications.drain()[-1]
+    for event, metric in ((completed, "ReplicaSucceeded"), (failed, "ReplicaLost")):
+        shard = Fault("PutObject", AwsError("AccessDenied"), when=lambda call: "/rollup/" in call.parameters["Key"])
+        harness.cloud.calls.inject(shard)
+        with pytest.raises(ClientError):
+            react(event)
+        assert metric in counted(capsys)
+        # A repeated event decides nothing.
+        assert react(event) == {"reaction": "announced again: the decision was already recorded"}
+        assert metric not in counted(capsys)
+
+
+def test_react_drops_what_is_not_a_job_of_muster(harness: ControlHarness, load: Callable[..., Handler]) -> None:
+    react = load("react")
     assert react({"detail": {"TrainingJobName": "another", "TrainingJobStatus": "Failed"}}) == {
         "reaction": "dropped: the job's name does not have Muster's form"
     }
     with pytest.raises(ValidationError):
         react({})
+
+
+def test_a_lost_quorum_is_counted_by_the_call_that_stops_the_run(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan()
+    harness.arm()
+    stop = load("stop")
+    assert stop({"run": RUN, "reason": "replica 0 was lost"}) == {"stop": "asked"}
+    assert {"QuorumLost", "RunStopping"} <= counted(capsys)
+    assert stop({"run": RUN, "reason": "replica 1 was lost"}) == {"stop": "another call stops the run"}
+    assert not {"QuorumLost", "RunStopping"} & counted(capsys)
 
 
 def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callable[..., Handler]) -> None:
@@ -221,6 +221,53 @@ def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callab
     assert harness.cloud.training.names("Stopped") == [harness.job()]
 
 
+@pytest.mark.parametrize("function", ["attempt", "admit"])
+def test_a_function_whose_error_cannot_be_reported_ends_with_the_name_that_the_workflow_tries_for_hours(
+    harness: ControlHarness, load: Callable[..., Handler], function: str
+) -> None:
+    harness.plan()
+    event = attempt_event(harness)
+    harness.cloud.calls.inject(throttle("GetObject"), server_error("SendTaskFailure"))
+    with pytest.raises(UnavailableError):
+        load(function, MUSTER_MAX_CONCURRENT_REPLICAS="4")(event)
+
+
+def test_a_plan_that_cannot_be_written_now_is_tried_for_hours(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan = load("plan")
+    harness.cloud.calls.inject(throttle("PutObject"))
+    with pytest.raises(UnavailableError):
+        plan(plan_event(harness))
+
+
+def test_the_workflow_tries_for_hours_while_a_service_is_unavailable() -> None:
+    states = json.loads(DEFINITION.read_text(encoding="utf-8"))["States"]
+    children = states["Train the replicas"]["ItemProcessor"]["States"]
+    for state in (states["Plan the run"], states["Wait in the run queue"], children[LAUNCH]):
+        [patient] = [one for one in state["Retry"] if "UnavailableError" in one["ErrorEquals"]]
+        assert (patient["MaxAttempts"], patient["MaxDelaySeconds"]) == (60, 300)
+        if state["Resource"].endswith(".waitForTaskToken"):
+            assert "Muster.Unavailable" in patient["ErrorEquals"]
+
+
+def test_stop_gives_up_a_replica_that_cannot_be_launched(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    answer = load("stop")({"run": RUN, "rank": 1, "attempt": 1, "reason": "replica 1 could not be launched"})
+    assert answer == {
+        "run": RUN,
+        "rank": 1,
+        "attempt": 1,
+        "next": "fail",
+        "delay_seconds": 0,
+        "reason": "replica 1 could not be launched",
+    }
+    assert "ReplicaLost" in counted(capsys)
+    assert harness.plane.runs.require(RUN).documents.fence() is None
+
+
 def test_sweep_says_what_it_found(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,7 +276,7 @@ def test_sweep_says_what_it_found(
     harness.cloud.workflow.fail(RUN, "States.Runtime")
     harness.cloud.notifications.drain()
     sweep = load("sweep")
-    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": ()}
+    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": (), "left": ()}
     assert {"OrphanJobsStopped", "RunsSettledLate"} <= counted(capsys)
     with pytest.raises(ValidationError):
         sweep({"young_seconds": -1})
@@ -303,6 +350,7 @@ def test_a_client_that_was_not_opened_is_no_silent_success(harness: ControlHarne
 
 # --- workflows of other versions --------------------------------------------------------------------
 
+LAUNCH = "Launch the job and wait for its end"
 VERSIONS = Path(__file__).parent / "workflow_versions"
 """What the workflow and the functions of each version say to each other. Never regenerate a file: a running execution
 keeps its definition while the functions are replaced, and a rollback replaces them under newer definitions."""

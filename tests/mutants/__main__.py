@@ -1,0 +1,43 @@
+"""Take each piece of code out that a mutant names, and show that its test fails.
+
+Exit code 1 when a mutant survives or no longer fits the source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from tests.mutants.table import mutants
+from tests.mutants.trial import Verdict, run_tests, try_all
+from tests.support.source_patch import copied_tree
+
+
+def main() -> int:
+    """Try the mutants whose names contain a word, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("word", nargs="?", default="", help="try those whose name, file or test contains it")
+    parser.add_argument("--workers", type=int, default=2, help="how many at a time (2)")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in mutants() if options.word in f"{mutant.name} {mutant.patch.file} {mutant.test}"]
+    started = time.monotonic()
+    with copied_tree() as copy:
+        code, output = run_tests(copy, sorted({mutant.test for mutant in chosen}))
+    if code != 0:
+        print(output)
+        print("The tests fail without any mutant.", file=sys.stderr)
+        return 1
+    counts: Counter[Verdict] = Counter()
+    for trial in try_all(chosen, options.workers):
+        counts[trial.verdict] += 1
+        print(f"{trial.verdict:<9} {trial.mutant.name}", flush=True)
+        if trial.output:
+            print(f"  {trial.mutant.patch.file}: {trial.mutant.patch.function}\n  {trial.mutant.test}\n{trial.output}")
+    print(f"{counts[Verdict.KILLED]} of {len(chosen)} killed in {time.monotonic() - started:.0f} s")
+    return 0 if counts[Verdict.KILLED] == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

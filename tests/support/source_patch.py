@@ -1,0 +1,119 @@
+"""Changes to one function of the source, written as code, and copies of the tree that have them."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_INSTALLED = (".venv", "node_modules")  # not held by git, and the same for every copy
+
+
+class PatchError(Exception):
+    """A patch does not fit the source: the code that it names has changed."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Code that takes the place of other code in a function.
+
+    `before` is consecutive statements, or one expression, that stand exactly once in `function`. Syntax trees are
+    compared, so formatting and comments do not matter.
+    """
+
+    file: str
+    function: str
+    """Its qualified name in the file, such as `Sweep.run`."""
+    before: str
+    after: str
+
+    def applied_to(self, source: str) -> str:
+        """The source with the patch.
+
+        Raises:
+            PatchError: the code is not there exactly once.
+        """
+        wanted = ast.parse(textwrap.dedent(self.before)).body
+        places = list(_places(self._function_in(source), wanted))
+        if len(places) != 1:
+            message = f"{self.file}, {self.function}: this code is there {len(places)} times, not once:\n{self.before}"
+            raise PatchError(message)
+        first, last = places[0][0], places[0][-1]
+        text, after = source.encode(), textwrap.dedent(self.after).strip()
+        if isinstance(first, ast.stmt):
+            after = textwrap.indent(after, " " * first.col_offset).lstrip()
+        begin = _offset(text, first.lineno, first.col_offset)
+        end = _offset(text, last.end_lineno or 0, last.end_col_offset or 0)
+        return (text[:begin] + after.encode() + text[end:]).decode()
+
+    def _function_in(self, source: str) -> ast.AST:
+        found: ast.AST = ast.parse(source)
+        for part in self.function.split("."):
+            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            inner = next((node for node in ast.walk(found) if isinstance(node, kinds) and node.name == part), None)
+            if inner is None:
+                message = f"{self.file} has no {self.function}."
+                raise PatchError(message)
+            found = inner
+        return found
+
+
+def _places(function: ast.AST, wanted: list[ast.stmt]) -> Iterator[list[ast.stmt] | list[ast.expr]]:
+    """Where `wanted` stands in `function`: a row of statements, or the expression that is its only one."""
+    shapes = [ast.dump(statement) for statement in wanted]
+    for node in ast.walk(function):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if not isinstance(block, list):
+                continue
+            for index in range(len(block) - len(wanted) + 1):
+                part = block[index : index + len(wanted)]
+                if [ast.dump(statement) for statement in part] == shapes:
+                    yield part
+    if len(wanted) == 1 and isinstance(wanted[0], ast.Expr):
+        shape = ast.dump(wanted[0].value)
+        whole = {id(node.value) for node in ast.walk(function) if isinstance(node, ast.Expr)}
+        for node in ast.walk(function):
+            # An expression that is a statement by itself was found above.
+            if isinstance(node, ast.expr) and id(node) not in whole and ast.dump(node) == shape:
+                yield [node]
+
+
+def _offset(text: bytes, line: int, column: int) -> int:
+    return sum(len(row) for row in text.splitlines(keepends=True)[: line - 1]) + column
+
+
+@contextmanager
+def copied_tree() -> Iterator[Path]:
+    """A copy of the tree, without what git ignores; what is installed is shared."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
+    with tempfile.TemporaryDirectory(prefix="muster-patched-") as folder:
+        copy = Path(folder)
+        for name in filter(None, names):
+            if (ROOT / name).is_file():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, copy / name)
+        for name in _INSTALLED:
+            if (ROOT / name).exists():
+                (copy / name).symlink_to(ROOT / name)
+        yield copy
+
+
+@contextmanager
+def patched(copy: Path, patch: Patch) -> Iterator[None]:
+    """The copy with the patch, as long as the context lasts."""
+    path = copy / patch.file
+    source = path.read_text(encoding="utf-8")
+    path.write_text(patch.applied_to(source), encoding="utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(source, encoding="utf-8")
