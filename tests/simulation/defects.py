@@ -203,7 +203,7 @@ DEFECTS = (
         "a launch is tried for minutes, not for hours",
         "statemachine/run.asl.json",
         """                  "Muster.Unavailable",
-                  "UnavailableError",
+                  "TokenNotSentError",
 """,
         "",
     ),

@@ -79,6 +79,7 @@ class Faults:
         self._rates = [(kind, self._rate(kind)) for kind in _KINDS]
         self._total = sum(rate for _, rate in self._rates)
         self.storms = [storm for number in range(2) if (storm := self._storm(number)) is not None]
+        self._refused_next: set[str] = set()
         self._creates_late = draws.chance("late creations", 0.06)
         self.quiet = False
         """At the end of a schedule: nothing befalls calls any more."""
@@ -127,7 +128,10 @@ class Faults:
             if storm.covers(service, operation, self._kernel.seconds):
                 self.reach("a storm")
                 return CallFault(error=storm.error)
-        if operation == "CreateTrainingJob" and (found := self._late_creation(caller)) is not None:
+        if (
+            operation == "CreateTrainingJob"
+            and (found := self._late_creation(caller, parameters["TrainingJobName"])) is not None
+        ):
             return found
         if not self._total:
             return None
@@ -148,12 +152,18 @@ class Faults:
             share -= rate
         return None
 
-    def _late_creation(self, caller: Any) -> CallFault | None:
+    def _late_creation(self, caller: Any, job: str) -> CallFault | None:
         """A job that is created although nobody got an answer: the worst that SageMaker can do to a replica."""
+        if job in self._refused_next:
+            self._refused_next.discard(job)
+            return CallFault(error=AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances"))
         name = self._draws.number(f"{caller.name}:late creation")
         if not self._creates_late or not self._draws.chance(name, 0.3):
             return None
         late = _LATE_SECONDS[int(self._draws.share(f"{name}/size") * len(_LATE_SECONDS))]
+        # The next try may be refused, as if no try had ever got through.
+        if self._draws.chance(f"{name}/refused", 0.5):
+            self._refused_next.add(job)
         return CallFault(error=ConnectTimeoutError(endpoint_url="sagemaker"), late_seconds=late)
 
     def _made(self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]) -> CallFault | None:

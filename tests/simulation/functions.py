@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import pkgutil
+import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -28,10 +29,8 @@ import muster.control
 from muster.client.aws import roll_ups
 from muster.client.runs import progress, run_list
 from muster.contract.errors import MusterError
-from muster.control import sweep
-from muster.control.aws import patience, store
-from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import Clients, Service
+from muster.control.aws.task_tokens import TokenNotSentError
 from muster.control.clear_up import UnfinishedError
 from muster.control.runtime import clock as control_clock
 from muster.control.runtime import function, parallel
@@ -86,7 +85,7 @@ _ENVIRONMENT = {
 # What a function may raise or log when AWS fails; everything else is an error in Muster.
 _EXPECTED = (
     *(ClientError, BotoCoreError, MusterError, OutOfTimeError, StillRunningError, UnfinishedError),
-    *(UnavailableError, ConnectionError),
+    *(TokenNotSentError, ConnectionError),
 )
 
 
@@ -219,7 +218,8 @@ class Fleet:
         )
         environment.fresh = False
         world.kernel.at(invocation.deadline, lambda: self._time_out(invocation))
-        if draws.chance(f"{numbered}/crash at once", 0.004 if not world.faults.quiet else 0.0):
+        broken = world.scenario.is_broken(name) and invocation.meets_faults
+        if broken or draws.chance(f"{numbered}/crash at once", 0.004):
             invocation.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
         if world.tracing:
             world.tell(numbered, f"begins: {_brief(event)}")
@@ -458,7 +458,8 @@ class SteadyRandom:
         self._world = world
 
     def uniform(self, low: float, high: float) -> float:
-        return low + (high - low) * self._world.draws.share(f"{self._world.current_name}/jitter")
+        draws = self._world.draws
+        return low + (high - low) * draws.share(draws.number(f"{self._world.current_name}/jitter"))
 
 
 @contextmanager
@@ -473,16 +474,18 @@ def installed(world: World) -> Iterator[None]:
         setattr(module, name, value)
 
     for module in _modules(real_logger, real_metrics):
-        for name, stand_in in (("logger", logger), ("metrics", metrics)):
-            if vars(module).get(name) in (real_logger, real_metrics):
+        for name, real, stand_in in (
+            ("logger", real_logger, logger),
+            ("metrics", real_metrics, metrics),
+            ("random", random, SteadyRandom(world)),
+        ):
+            if vars(module).get(name) is real:
                 put(module, name, stand_in)
     put(function, "single_metric", lambda *_, **__: nullcontext())
     put(parallel, "ThreadPoolExecutor", lambda **_: SimulatedPool(world))
     for module in (roll_ups, run_list, progress):
         put(module, "ThreadPoolExecutor", lambda **_: SerialPool())
-    put(patience, "random", SteadyRandom(world))
-    put(store, "random", SteadyRandom(world))
-    put(sweep, "random", SteadyRandom(world))
+    put(parallel, "random", SteadyRandom(world))
     opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))
     try:
         with control_clock.replaced(SimulatedClock(world)), patch.object(Clients, "opened", opened):
@@ -494,8 +497,8 @@ def installed(world: World) -> Iterator[None]:
 
 @cache
 def _modules(*_: object) -> tuple[Any, ...]:
-    """The modules of the control plane that log or count: all are imported now."""
+    """The modules of the control plane that log, count or draw: all are imported now."""
     for found in pkgutil.walk_packages(muster.control.__path__, "muster.control."):
         importlib.import_module(found.name)
     found = [module for name, module in list(sys.modules.items()) if name.startswith("muster.control")]
-    return tuple(module for module in found if "logger" in vars(module) or "metrics" in vars(module))
+    return tuple(module for module in found if {"logger", "metrics", "random"} & vars(module).keys())

@@ -56,6 +56,8 @@ class Judge:
     def job_created(self, life: Life) -> None:
         """Never two jobs of a replica, except where SageMaker's answers lied."""
         world = self._world
+        # Of two calls for one attempt SageMaker refused one, and then took the other.
+        life.came_late = life.came_late or self._is_refused(life)
         others = [other for other in world.lives.living(life.run, life.rank) if other is not life]
         if others:
             world.reach("two jobs of a replica")
@@ -66,6 +68,13 @@ class Judge:
         if execution is not None and execution.ended is not None and not life.came_late:
             world.reach("a job is created after its run's end")
         self._check_cap()
+
+    def _is_refused(self, life: Life) -> bool:
+        """Whether the record says that no such job was created."""
+        key = RunLayout(life.run).record(life.rank)
+        body = self._object(key)
+        attempts = () if body is None else Record.from_json(body, key).attempts
+        return any(attempt.job == life.name and not attempt.was_created for attempt in attempts)
 
     def _check_cap(self) -> None:
         world = self._world
@@ -88,7 +97,8 @@ class Judge:
         life.stopped_by.append(caller)
         execution = world.executions[life.run]
         newer = any(other.attempt > life.attempt for other in world.lives.of(life.run, life.rank))
-        if execution.ended is None and self.fence(life.run) is None and not newer and not caller.startswith("settle"):
+        allowed = newer or life.came_late or caller.startswith("settle")
+        if execution.ended is None and self.fence(life.run) is None and not allowed:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
 
     def event_seen(self, job: str, status: str) -> None:
@@ -254,6 +264,9 @@ class Judge:
                 *({FailureClass.STOPPED_BY_USER} if "a user" in life.stopped_by else ()),
                 *({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) or life.stopped_by != ["a user"] else ()),
             }
+        if life.came_late:
+            # It was refused, and then created after all: the refusal stays its end.
+            wanted.add(FailureClass.QUOTA)
         if attempt.failure_class not in wanted:
             found = (
                 f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"

@@ -31,6 +31,9 @@ class Scenario:
         self.fewer_retries = 0
         self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.15))
         self._bad_fates = draws.pick("fates", (0.0, 0.1, 0.3, 0.6))
+        self._broken = draws.pick("broken function", (None,) * 30 + ("plan", "attempt", "settle", "admit", "stop"))
+        self._broken_since = draws.pick("broken function/since", (0.0, 100.0, 300.0))
+        self._broken_hours = draws.pick("broken function/hours", (1.0, 0.2, 12.0))
         self.cap: int | None = draws.pick("cap", (None, None, None, 2, 4))
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.4)
@@ -106,6 +109,7 @@ class Scenario:
             "infrastructure": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/delay", (0, 5, 700))},
             "capacity": {"max_reruns": budget, "delay_seconds": 60},
             "spot": {"max_reruns": budget, "delay_seconds": 10},
+            "quota": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/quota delay", (120, 5, 5, 60))},
             "user-code": {"max_reruns": draws.pick(f"{name}/code reruns", (0, 0, 1))},
         }
         return spec
@@ -149,6 +153,11 @@ class Scenario:
                 self._sweep_at(world.kernel.seconds + SWEEP_SECONDS)
 
         world.kernel.at(seconds, sweep)
+
+    def is_broken(self, function: str) -> bool:
+        """Whether a function only fails now, for whatever reason."""
+        since, now = self._broken_since, self._world.kernel.seconds
+        return function == self._broken and since <= now < since + self._broken_hours * _HOUR
 
     # --- what befalls events and jobs ------------------------------------------------------------
 

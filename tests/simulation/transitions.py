@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from tests.simulation.defects import ROOT
 
 _NUMBERS = re.compile(r"\d+")
 
+
+def _states(flow: Mapping[str, Any]) -> Iterator[str]:
+    """The names of all states, those of the children included."""
+    for name, state in flow["States"].items():
+        yield name
+        if "ItemProcessor" in state:
+            yield from _states(state["ItemProcessor"])
+
+
 TRANSITIONS = (
     # The states of the workflow, and the errors that they catch.
-    *(
-        f"state: {name}"
-        for name in (
-            "Plan the run",
-            "Accepted, queued or refused?",
-            "Wait in the run queue",
-            "Spec refused",
-            "Train the replicas",
-            "Wait for the launch slot",
-            "Launch the job and wait for its end",
-            "Done, rerun or stop?",
-            "Wait before the rerun",
-            "The launch failed",
-            "Stop the whole run",
-            "Replica ended",
-            "Settle the run",
-            "Did the run succeed?",
-            "Run succeeded",
-            "Run failed",
-            "Muster failed",
-        )
-    ),
+    *(f"state: {name}" for name in _states(json.loads((ROOT / "statemachine" / "run.asl.json").read_text()))),
     "re-armed: Launch the job and wait for its end",
     "re-armed: Wait in the run queue",
     # What the functions answer.
@@ -58,6 +50,8 @@ TRANSITIONS = (
     "settle: stopped",
     "stop: asked",
     "stop: verified",
+    "given up: fail",
+    "given up: stop",
     "start: started",
     "start: started before",
     "timer: the run has ended or is being stopped",
