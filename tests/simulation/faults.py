@@ -81,8 +81,6 @@ class Faults:
         self.storms = [storm for number in range(2) if (storm := self._storm(number)) is not None]
         self._refused_next: set[str] = set()
         self._creates_late = draws.chance("late creations", 0.06)
-        self.quiet = False
-        """At the end of a schedule: nothing befalls calls any more."""
 
     def _rate(self, kind: str) -> float:
         name = f"faults/{kind}"
@@ -122,7 +120,7 @@ class Faults:
 
     def of_call(self, caller: Any, service: str, operation: str, parameters: Mapping[str, Any]) -> CallFault | None:
         """What befalls a call; None: nothing."""
-        if self.quiet or not caller.meets_faults:
+        if not caller.meets_faults:
             return None
         for storm in self.storms:
             if storm.covers(service, operation, self._kernel.seconds):
@@ -153,7 +151,7 @@ class Faults:
         return None
 
     def _late_creation(self, caller: Any, job: str) -> CallFault | None:
-        """A job that is created although nobody got an answer: the worst that SageMaker can do to a replica."""
+        """A job that is created although its answer was lost: the worst that SageMaker can do to a replica."""
         if job in self._refused_next:
             self._refused_next.discard(job)
             return CallFault(error=AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances"))

@@ -49,7 +49,6 @@ class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
         self._injured: dict[str, list[tuple[float, str]]] = {}
-        self._first_fence: dict[str, float] = {}
 
     # --- while things happen -------------------------------------------------------------------
 
@@ -201,10 +200,9 @@ class Judge:
                 world.violate("lost success", f"{name}: all {completed} completed, but it is {result.verdict}")
         if result.verdict is Verdict.STOPPED and execution.cancelled_at is None:
             world.violate("untrue stop", f"{name} was not cancelled")
-        if execution.cancelled_at is not None and result.verdict is Verdict.FAILED:
-            raised = self._first_fence.get(name)
-            if fence is None or fence.cause is FenceCause.EXECUTION_FAILED:
-                world.violate("a cancel is a failure", f"{name}: fence {fence}, raised at {raised}")
+        forgotten = fence is None or fence.cause is FenceCause.EXECUTION_FAILED
+        if execution.cancelled_at is not None and result.verdict is Verdict.FAILED and forgotten:
+            world.violate("a cancel is a failure", f"{name}: fence {fence}")
         if status == "SUCCEEDED" and result.verdict is not Verdict.SUCCEEDED:
             world.violate("execution and result", f"{name}: {status}, {result.verdict}")
         if status == "FAILED" and result.verdict is Verdict.SUCCEEDED and not excused:

@@ -79,7 +79,7 @@ class Kernel:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self.steps = 0
         self.broken: BaseException | None = None
-        """An error of an activity that nobody asks for its result: the simulation itself is at fault."""
+        """An error of an activity whose result is not asked for: the simulation itself is at fault."""
         self.living: dict[Activity, None] = {}
 
     def now(self) -> datetime:
@@ -98,7 +98,7 @@ class Kernel:
     def spawn(
         self, name: str, run: Callable[[], Any], delay: float = 0.0, owner: Any = None, *, is_asked: bool = False
     ) -> Activity:
-        """Begin an activity. `is_asked`: somebody asks for its result, also where that is an error."""
+        """Begin an activity. `is_asked`: its result is asked for, also where that is an error."""
         activity = Activity(self, name, run, owner, is_asked=is_asked)
         self.after(delay, lambda: None if activity.ended else activity.resume())
         return activity

@@ -28,7 +28,6 @@ class Scenario:
         self._world = world
         draws = self._draws = world.draws
         self.invoke_faults = draws.pick("lambda/faults", (0.0, 0.0, 0.0, 0.02, 0.1))
-        self.fewer_retries = 0
         self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.15))
         self._bad_fates = draws.pick("fates", (0.0, 0.1, 0.3, 0.6))
         self._broken = draws.pick("broken function", (None,) * 30 + ("plan", "attempt", "settle", "admit", "stop"))
@@ -166,7 +165,7 @@ class Scenario:
         world, draws = self._world, self._draws
         choice = draws.number(f"event {label}")
         share = draws.share(choice)
-        if world.faults.quiet or share >= self._event_faults or not draws.is_free(choice):
+        if share >= self._event_faults or not draws.is_free(choice):
             return [0.5]
         kind, size = draws.share(f"{choice}/kind"), draws.share(f"{choice}/size")
         late = _LATE[int(size * len(_LATE))]

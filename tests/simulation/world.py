@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -15,7 +15,6 @@ from tests.simulation.defects import ROOT, active
 from tests.simulation.draws import Draws
 from tests.simulation.faults import Faults
 from tests.simulation.functions import (
-    MACHINE_ARN,
     NEW_FIELD,
     PREFIX,
     RETRY_SECONDS,
@@ -46,7 +45,7 @@ def definition() -> dict[str, Any]:
 
 @dataclass
 class User:
-    """Somebody, or something, outside of the control plane that calls AWS; no fault befalls its calls."""
+    """A caller outside of the control plane, whose calls meet no faults."""
 
     name: str
     pace: float = 0.02
@@ -108,7 +107,7 @@ class World:
     def current_name(self) -> str:
         """Who acts."""
         activity = self.kernel.current
-        return "nobody" if activity is None else activity.name
+        return "the client" if activity is None else activity.name
 
     @property
     def is_over(self) -> bool:
@@ -171,7 +170,7 @@ class World:
         name = parameters["FunctionName"].removeprefix("${").removesuffix("FunctionArn}").lower()
         draws = self.draws
         choice = draws.number(f"invoke {name}({label})")
-        share = 1.0 if self.faults.quiet else draws.share(choice)
+        share = draws.share(choice)
         if share < self.scenario.invoke_faults and draws.is_free(choice):
             draws.note(
                 choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost"
@@ -198,7 +197,7 @@ class World:
                     detail = event["detail"]
                     self.scenario.judge_.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])
                 return
-            if tried < len(RETRY_SECONDS) - self.scenario.fewer_retries:
+            if tried < len(RETRY_SECONDS):
                 self.kernel.after(RETRY_SECONDS[tried], lambda: self.call_later(function, event, label, tried + 1))
                 return
             self.reach("a dead letter")
@@ -312,18 +311,3 @@ def job_of(name: str) -> JobName:
     found = JobName.parse(name, PREFIX)
     assert found is not None
     return found
-
-
-def machine() -> str:
-    """The state machine's ARN."""
-    return MACHINE_ARN
-
-
-def as_invocation(owner: Any) -> Invocation | None:
-    """The invocation that an activity belongs to."""
-    return owner if isinstance(owner, Invocation) else None
-
-
-def shown(mapping: Mapping[str, Any]) -> str:
-    """One line."""
-    return ", ".join(f"{key}={value}" for key, value in mapping.items())
