@@ -12,7 +12,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
-from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.training.hints import hint
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _PARTS_SHOWN = 8  # of a nested field: the full path to a value may be longer than any message
 _TEXT_SHOWN = 80
 
+_POLICIES: dict[str, type[StrEnum]] = {
+    "on_replica_failure": OnReplicaFailure,
+    "on_early_finish": OnEarlyFinish,
+}
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -103,7 +107,7 @@ def _singular(text: str) -> str:
 def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "").replace(" or ", ", ")
-    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if field.startswith("reruns.") else OnReplicaFailure
+    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if field.startswith("reruns.") else _POLICIES[field]
     return ", ".join(choice.value for choice in choices)
 
 
