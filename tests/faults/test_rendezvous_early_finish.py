@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from muster.contract.run.commit import Finish
 from muster.contract.spec.policies import OnEarlyFinish
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import FencedError, RunEndedError
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rounds import agreement
+from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.transport import ObjectExistsError
 from muster.replica.wire import keys
 from tests.support.peers import (
@@ -23,9 +29,11 @@ from tests.support.peers import (
     Returned,
     Run,
     all_ended,
+    gradient_of,
     kill_at,
     missing_only_in,
     returns_before,
+    together,
 )
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.waiting import wait_until
@@ -38,7 +46,7 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "CHECK_SECONDS", 0.05)
 
 
-def run_of(root: Path, rule: OnEarlyFinish, **fields: int) -> Run:
+def run_of(root: Path, rule: OnEarlyFinish, **fields: Any) -> Run:
     return replace(Run(root, on_early_finish=rule), **fields)
 
 
@@ -99,8 +107,11 @@ def test_a_process_that_waits_says_for_whom_every_minute(
     def waits() -> bool:
         return any("event=waiting" in record.getMessage() for record in caplog.records)
 
+    def late(_: int) -> None:
+        wait_until("the log", waits)
+
     with caplog.at_level(logging.INFO, "muster.replica"):
-        peers = [run.start(0), run.start(1, before_step=lambda _: wait_until("the log", waits))]
+        peers = [run.start(0), run.start(1, before_step=late)]
         with all_ended(peers):
             assert ended_in(peers[0]) == 1
     said = next(record.getMessage() for record in caplog.records if "event=waiting" in record.getMessage())
@@ -239,6 +250,7 @@ def test_a_contribution_of_a_process_that_has_finished_does_not_count(tmp_path: 
     others = [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 1)]
     with all_ended([early, *others]):
         finals = {peer.parameters() for peer in others}
+        assert isinstance(early.join().error, FencedError)
     assert members(run, 3) == [0, 1]
     assert finals == {run.replayed_by_hand(lambda round_: [0, 1, 2] if round_ < 3 else [0, 1])}
 
@@ -258,3 +270,39 @@ def test_a_continuation_calls_the_trainers_again_and_waits_for_all(tmp_path: Pat
         assert [ended_in(peer) for peer in late] == [5, 5, 5]
     assert members(second, 4) == [0, 1, 2]
     assert second.commit(4).finished == ()
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Algorithm(sync_every=4),
+        Algorithm(sync_every=4, delay=2, alpha=0.5),
+        Algorithm(sync_every=4, fragments=2, delay=1),
+        Algorithm(sync_every=4, eager=True),
+    ],
+    ids=["plain", "delayed", "streaming", "eager"],
+)
+@pytest.mark.parametrize("looks", [True, False], ids=["returns-when-asked", "is-called-on"])
+def test_with_stop_every_algorithm_ends_with_the_global_parameters(
+    tmp_path: Path, algorithm: Algorithm, looks: bool
+) -> None:
+    run = run_of(tmp_path, OnEarlyFinish.STOP)
+
+    def train(rendezvous: Rendezvous) -> tuple[int, bool]:
+        parameters = np.zeros(run.count, np.float32)
+        outer = DiLoCo(rendezvous, parameters, algorithm)
+        training = rendezvous.training
+        assert training is not None
+        rounds = 2 if rendezvous.rank == 2 else 50
+        with suppress(RunEndedError):
+            while outer.round < rounds and not (looks and rendezvous.context.trainer_stop.is_set()):
+                parameters -= gradient_of(rendezvous.rank, outer.round + 1, run.count)
+                outer.step()
+        outer.finish()
+        rendezvous.finish(RETURNED)
+        return training.state.round, parameters.tobytes() == training.state.parameters.tobytes()
+
+    *others, early = together(run, train)
+    assert all(same for _, same in (early, *others))
+    assert len({round_ for round_, _ in others}) == 1
+    assert others[0][0] == early[0] + 1

@@ -64,13 +64,13 @@ def renew_claim(store: Store, run: str, claim: Claim) -> Claim:
     return _succeed(store, run, claim, None)
 
 
-def give_up_claim(store: Store, run: str, claim: Claim, finish: Finish) -> Claim:
+def give_up_claim(store: Store, run: str, claim: Claim, finish: Finish) -> None:
     """Give the rank up, because this process has finished: the others no longer wait for it.
 
     Raises:
         FencedError: another process has claimed the rank since.
     """
-    return _succeed(store, run, claim, finish)
+    _succeed(store, run, claim, finish)
 
 
 def _succeed(store: Store, run: str, claim: Claim, finish: Finish | None) -> Claim:

@@ -130,7 +130,8 @@ class Rendezvous:
         if context.on_early_finish is None or training is None:
             return
         finish = Finish(rank=self.rank, run=context.trained_by, round=training.state.round, how=how)
-        self._claim = give_up_claim(context.store, context.run, self._claim, finish)
+        # An exchange that may still be running keeps the old claim, and so is fenced.
+        give_up_claim(context.store, context.run, self._claim, finish)
 
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
