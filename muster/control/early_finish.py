@@ -49,5 +49,5 @@ def with_early_finish_note(reason: str, replicas: Sequence[ReplicaResult], round
     if not early:
         return reason
     named = [f"replica {replica.rank} {replica.finished_early}" for replica in early[:_NAMED_MAX]]
-    more = f"; {len(early) - _NAMED_MAX} more replicas finished early" if len(early) > _NAMED_MAX else ""
-    return f"{reason}; the last round was {rounds}; {'; '.join(named)}{more}"
+    more = [f"and {len(early) - _NAMED_MAX} more finished early"] if len(early) > _NAMED_MAX else []
+    return "; ".join([reason, f"the last round was {rounds}", *named, *more])
