@@ -21,11 +21,15 @@ BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
 # Most tests wait for processes: four workers, each with an embedded cloud and a stack of its own, keep two cores busy.
 WORKERS ?= 4
 
+# Bytecode is written whatever the shell says: without it each synthesis compiles the CDK for 3 s, and each process of a
+# test our own packages.
+export PYTHONDONTWRITEBYTECODE :=
+
 # npm's packages come while Python's do, and bytecode is compiled beside the first synthesis.
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak bench docs screenshots deploy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +123,9 @@ unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a m
 
 upgrade-test: setup ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
 	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/e2e/test_upgrade.py
+
+soak: setup ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
+	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
 test: setup $(TORCH) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -17,7 +17,18 @@ from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
 from infra.deploy import deploy_answers
-from muster import Cancellation, Diagnosis, DryRun, FailureClass, LogLine, Result, RunStatus
+from muster import (
+    Cancellation,
+    DeadLetters,
+    Diagnosis,
+    Dropped,
+    DryRun,
+    FailureClass,
+    LogLine,
+    Replay,
+    Result,
+    RunStatus,
+)
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
@@ -48,6 +59,9 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "report": answers.PageWritten,
     "ui": answers.PageServed,
     "doctor": Diagnosis,
+    "deadletters list": DeadLetters,
+    "deadletters replay": Replay,
+    "deadletters drop": Dropped,
     "verify": Verification,
     "local up": local_answers.CloudUp,
     "local status": local_answers.CloudUp,

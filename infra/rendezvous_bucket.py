@@ -116,7 +116,7 @@ class RendezvousBucket(Construct):
         self._refuse_writes(
             "WrittenOnce",
             [
-                *("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/lost/*"),
+                *("control/*/plan.json", "control/*/result.json", "control/*/lost/*"),
                 *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
                 *("control/*/report.html", "runs/*"),
             ],
@@ -126,6 +126,7 @@ class RendezvousBucket(Construct):
             "ComparedAndSwapped",
             [
                 *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
+                "control/*/stopping.json",
                 *("queue/*", f"{SOURCE}*", f"{PACKAGES}*"),
             ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},

@@ -99,6 +99,10 @@ class MusterStack(Stack):
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
             DeadLetterQueueUrl=dead_letters.queue_url,
+            # Lambda's dead letters do not name their function: a client derives it from the event.
+            FunctionNames=self.to_json_string(
+                {name: function.function_name for name, function in functions.by_name.items()}
+            ),
             ExampleInput=example_input(registry),
             Region=self.region,
             Version=muster.__version__,

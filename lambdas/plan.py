@@ -46,7 +46,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
         announce_refusal(_plane.bus, request.execution_arn, error)
         return {"accepted": False, "queued": False, "error": error.code, "cause": str(error)[:_CAUSE_MAX]}
     # The workflow calls this function again once the run is admitted.
-    if _plane.queue is not None and not _plane.queue.is_admitted(plan.execution_arn):
+    if _plane.queue is not None and _plane.queue.must_wait(plan.run, plan.execution_arn):
         return {"accepted": True, "queued": True, "run": plan.run}
     logger.info("planned", extra={"replicas": plan.spec.replicas, "plan": plan.digest})
     for remark in (_deployment.defaults.access or ReplicaAccess()).remarks(plan.spec, _deployment.place.bucket):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from muster.client.errors import RunNotEndedError as RunNotEndedError
     from muster.client.errors import StackNotFoundError as StackNotFoundError
     from muster.client.errors import UnfinishedRunError as UnfinishedRunError
+    from muster.client.errors import UnknownDeadLetterError as UnknownDeadLetterError
     from muster.client.errors import UnknownRunError as UnknownRunError
     from muster.client.errors import UnreachableError as UnreachableError
     from muster.client.errors import WaitTimeoutError as WaitTimeoutError
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import Quota as Quota
     from muster.client.logs.log_lines import LogLine as LogLine
     from muster.client.runs.cancellation import Cancellation as Cancellation
+    from muster.client.runs.dead_letter import DeadLetter as DeadLetter
+    from muster.client.runs.dead_letter import GivenUpBy as GivenUpBy
+    from muster.client.runs.dead_letters import DeadLetters as DeadLetters
+    from muster.client.runs.dead_letters import Dropped as Dropped
+    from muster.client.runs.dead_letters import Replay as Replay
     from muster.client.runs.doctor import Diagnosis as Diagnosis
     from muster.client.runs.event_log import EventKind as EventKind
     from muster.client.runs.event_log import EventLogEntry as EventLogEntry
@@ -105,6 +111,7 @@ _MODULES = {
         "RunNotEndedError",
         "StackNotFoundError",
         "UnfinishedRunError",
+        "UnknownDeadLetterError",
         "UnknownRunError",
         "UnreachableError",
         "WaitTimeoutError",
@@ -113,6 +120,8 @@ _MODULES = {
     "muster.client.launch.estimate": ("Cost", "Quota"),
     "muster.client.logs.log_lines": ("LogLine",),
     "muster.client.runs.cancellation": ("Cancellation",),
+    "muster.client.runs.dead_letter": ("DeadLetter", "GivenUpBy"),
+    "muster.client.runs.dead_letters": ("DeadLetters", "Dropped", "Replay"),
     "muster.client.runs.doctor": ("Diagnosis",),
     "muster.client.runs.event_log": ("EventKind", "EventLogEntry"),
     "muster.client.runs.live_page": ("PageSource",),
@@ -162,17 +171,21 @@ __all__ = [
     "Context",
     "Cost",
     "CredentialsError",
+    "DeadLetter",
+    "DeadLetters",
     "DeniedError",
     "DiLoCo",
     "Diagnosis",
     "DivergedError",
     "DocumentError",
+    "Dropped",
     "DryRun",
     "EventKind",
     "EventLogEntry",
     "FailureClass",
     "FencedError",
     "ForeignStackError",
+    "GivenUpBy",
     "InputError",
     "LogLine",
     "Metrics",
@@ -195,6 +208,7 @@ __all__ = [
     "RefusedError",
     "RegionError",
     "RendezvousError",
+    "Replay",
     "ReplicaOutcome",
     "ReplicaResult",
     "ReplicaState",
@@ -215,6 +229,7 @@ __all__ = [
     "StoppedError",
     "Transition",
     "UnfinishedRunError",
+    "UnknownDeadLetterError",
     "UnknownRunError",
     "UnreachableError",
     "Verdict",

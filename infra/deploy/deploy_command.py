@@ -238,7 +238,7 @@ class Work:
     def _refuse(self, problems: Sequence[Problem]) -> None:
         if problems:
             name = f"The deployment of {self.settings.stack.name}"
-            raise SettingsError(name, problems, [str(problem) for problem in problems])
+            raise SettingsError(name, problems)
 
     def show(self, changes: Sequence[str], bucket: BucketCheck) -> None:
         """What the deployment changes."""

@@ -105,7 +105,7 @@ def _check_reset(reset: Sequence[str], given: Mapping[str, Any], before: Mapping
             problems.append(StatedProblem(key, "unknown key", remedy))
     if problems:
         option = "--reset"
-        raise SettingsError(option, problems, [str(problem) for problem in problems])
+        raise SettingsError(option, problems)
 
 
 def _check_kept(kept: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ def _check_kept(kept: Mapping[str, Any]) -> None:
         for key in unknown
     ]
     name = "The deployed settings"
-    raise SettingsError(name, problems, [str(problem) for problem in problems])
+    raise SettingsError(name, problems)
 
 
 def version_change(deployed: str | None, new: str) -> str | None:

@@ -15,7 +15,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from infra.functions.event_delivery import EventRule
-from infra.functions.function_table import FUNCTIONS, START_RUNS, FunctionRow
+from infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
 from infra.functions.handler_function import HandlerFunction, HandlerSettings
 from infra.functions.triggers import TriggerContext
 from infra.launcher_role import LauncherRole
@@ -158,18 +158,24 @@ class ControlFunctions:
         self._variables |= {"MUSTER_TIMER_FUNCTION_ARN": timer.function_arn, "MUSTER_TIMER_ROLE_ARN": role.role_arn}
 
     def _allow_continuations(self) -> None:
-        """Let the functions that end a run start the next one, as the rerun policy asks.
+        """Let the functions that end a run start the next one, as the rerun policy asks, and stop it for a cancel.
 
         A policy of its own: the roles of functions that the state machine calls cannot name the state machine, which
         would depend on itself.
         """
-        roles = [self._made[row.name].role for row in FUNCTIONS if row.starts_continuations]
-        iam.Policy(
-            Construct(self._stack, "Reruns"),
-            "Policy",
-            roles=[role for role in roles if role is not None],
-            statements=policy_statements(START_RUNS, self._arns),
-        )
+        starting = [self._made[row.name].role for row in FUNCTIONS if row.starts_continuations]
+        cancelling = [self._made[row.name].role for row in FUNCTIONS if row.cancels_runs]
+        reruns = Construct(self._stack, "Reruns")
+        for name, roles, statements in (
+            ("Policy", starting, START_RUNS),
+            ("Cancellation", cancelling, STOP_CONTINUATIONS),
+        ):
+            iam.Policy(
+                reruns,
+                name,
+                roles=[role for role in roles if role is not None],
+                statements=policy_statements(statements, self._arns),
+            )
 
 
 def _job_arns(stack: Stack, job_prefix: str) -> list[str]:

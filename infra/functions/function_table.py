@@ -30,7 +30,8 @@ class FunctionRow:
     """One function of the table.
 
     `variables` names the environment variables that it has besides those of all functions. `in_workflow` means that
-    the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one.
+    the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one,
+    `cancels_runs` that it ends cancelled runs, and their continuations with them.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FunctionRow:
     triggers: Callable[[TriggerContext], list[RuleSettings]] = no_rules
     in_workflow: bool = False
     starts_continuations: bool = False
+    cancels_runs: bool = False
 
     @property
     def targets(self) -> frozenset[Target]:
@@ -62,10 +64,13 @@ _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resour
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
 # Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
-_KEEP_RECORDS = (
-    read("control/*/plan.json", "control/*/stopping.json"),
+_WRITE_RECORDS = (
     read_and_write("control/*/replicas/*", "control/*/rollup/*"),
     write("control/*/lost/*", "control/*/spent/*"),
+)
+_KEEP_RECORDS = (
+    read("control/*/plan.json", "control/*/stopping.json"),
+    *_WRITE_RECORDS,
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
@@ -93,6 +98,9 @@ START_RUNS = (
     allow(Target.EXECUTIONS, "states:DescribeExecution"),
 )
 
+# A continuation that was started while its run was being cancelled is stopped.
+STOP_CONTINUATIONS = (allow(Target.EXECUTIONS, "states:StopExecution"),)
+
 FUNCTIONS = (
     FunctionRow(
         name="plan",
@@ -112,6 +120,7 @@ FUNCTIONS = (
             read_and_write(f"{PACKAGES}*", f"{SOURCE}*"),  # a plan keeps what its run needs of these
             # An existing plan may be this execution's own; and a run may continue one that has ended.
             read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
+            read("control/*/stopping.json"),  # whether the run that it continues was cancelled
             read("rendezvous/*/commits/*"),  # whether the rounds that a run continues still exist
             list_under("control/*", "queue/*"),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
@@ -173,7 +182,12 @@ FUNCTIONS = (
         triggers=early_ends,
         in_workflow=True,
         starts_continuations=True,
-        statements=_settle_run("control/*/stopping.json", "control/*/result.json"),
+        cancels_runs=True,
+        statements=(
+            *_settle_run("control/*/stopping.json", "control/*/result.json"),
+            # For a replica that cannot be launched.
+            *_WRITE_RECORDS,
+        ),
     ),
     FunctionRow(
         name="sweep",
@@ -183,6 +197,7 @@ FUNCTIONS = (
         variables=("MUSTER_STATE_MACHINE_ARN",),
         triggers=sweep_schedule,
         starts_continuations=True,
+        cancels_runs=True,
         statements=(
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             allow(Target.STATE_MACHINE, "states:ListExecutions"),

@@ -67,7 +67,7 @@ class HealthAlarms(Construct):
         super().__init__(scope, construct_id)
         allow_publishing(topic, "AlarmsOfThisAccount", "cloudwatch.amazonaws.com")
         notify = actions.SnsAction(topic)
-        self.alarms = [self._alarm(rule) for rule in _rules(watched)]
+        self.alarms = [self._alarm(rule) for rule in _rules(watched, Stack.of(self))]
         for alarm in self.alarms:
             alarm.add_alarm_action(notify)
 
@@ -86,7 +86,7 @@ class HealthAlarms(Construct):
         )
 
 
-def _rules(watched: WatchedResources) -> Iterator[_Rule]:
+def _rules(watched: WatchedResources, stack: Stack) -> Iterator[_Rule]:
     yield _Rule(
         "run-failed",
         watched.state_machine.metric_failed(),
@@ -95,7 +95,8 @@ def _rules(watched: WatchedResources) -> Iterator[_Rule]:
     yield _Rule(
         "dead-letters",
         watched.dead_letters.metric_approximate_number_of_messages_visible(),
-        "an event could not be handled; it is in the dead-letter queue, with the reason",
+        f"an event could not be handled. `muster deadletters list --stack {stack.stack_name} --region {stack.region}` "
+        "shows which and why; `muster deadletters replay` lets the function try again",
         statistic="Maximum",
         # SQS stops measuring a queue that is not used for six hours, although its messages are still there.
         missing=cloudwatch.TreatMissingData.IGNORE,

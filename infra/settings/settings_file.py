@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from infra.settings.scheduled_runs import schedule_problems
 from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
-from muster.contract.errors import ConfigurationError, Problem, SettingsError, SpecError, StatedProblem
+from muster.contract.errors import PROBLEMS_SHOWN, ConfigurationError, Problem, SettingsError, SpecError, StatedProblem
 from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
@@ -35,6 +35,7 @@ _OF_SPEC = {
     "role_arn": "role_arn",
     "tags": "tags",
 }
+_LINE_MAX = 1_000  # a longer line sets no key that a person looks for
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
 _PART = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)"""
 _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
@@ -67,7 +68,7 @@ def parse_tables(text: str, name: str = SETTINGS_FILE) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         problem = StatedProblem("the file", f"it is not TOML: {str(error)[:200]}", "correct this place")
-        raise SettingsError(name, [problem], [str(problem)]) from None
+        raise SettingsError(name, [problem]) from None
 
 
 def parse_settings(
@@ -87,7 +88,7 @@ def parse_settings(
         settings = StackSettings.model_validate(_without(document, faulty))
     problems += _between_keys(settings, target)
     if problems:
-        raise SettingsError(name, problems, [_placed(problem, text) for problem in problems])
+        raise SettingsError(name, problems, [line_of(text, problem.field) for problem in problems[:PROBLEMS_SHOWN]])
     return settings
 
 
@@ -191,17 +192,13 @@ def _default_problems(settings: StackSettings) -> Iterator[Problem]:
         yield Problem("replicas.tags", f"{shown(replicas.tags)}, {size:,} bytes", remedy, allowed)
 
 
-def _placed(problem: Problem, text: str) -> str:
-    """The problem with the line of its key, where the text has that key on a line of its own."""
-    number = line_of(text, problem.field)
-    return str(problem) if number is None else f"line {number}: {problem}"
-
-
 def line_of(text: str, field: str) -> int | None:
     """The line on which `field` (table.key) is set, or else the nearest table above it; None where there is none."""
     places: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > _LINE_MAX:
+            continue
         if (header := _HEADER.fullmatch(line)) is not None:
             table = _plain(header[1])
             places.setdefault(table, number)

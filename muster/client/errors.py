@@ -30,6 +30,16 @@ class UnknownRunError(InputError):
         )
 
 
+class UnknownDeadLetterError(InputError):
+    """The dead-letter queue holds no such letter, or another reader has it."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(
+            f"No dead letter has the id {', '.join(ids)}. `muster deadletters list` shows them; one that another "
+            "command is reading is hidden for up to five minutes."
+        )
+
+
 class UnfinishedRunError(InputError):
     """The run has not ended, so it has no result yet."""
 

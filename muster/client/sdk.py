@@ -33,6 +33,8 @@ from muster.client.launch.source_archive import pack
 from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
 from muster.client.runs.cancellation import Cancellation, cancel
+from muster.client.runs.dead_letters import LIST_MAX as LETTERS_MAX
+from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay, drop, list_letters, replay
 from muster.client.runs.doctor import Diagnosis, examine
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.live_page import PageSource, read_page
@@ -134,7 +136,7 @@ class Muster:
             RunNameTakenError: the name belongs to another run.
             ClientError: AWS cannot be reached or refuses.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
+        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
         name = checked.name or new_run_name(checked)
         self._cloud.executions.start(name, execution_input(self._with_source(checked)))
         return self.run(name)
@@ -155,7 +157,7 @@ class Muster:
             SpecError: the spec has problems, all of which are listed.
             ClientError: the stack cannot be found.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(dict(spec))
+        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
         return dry_run(checked, DeploymentContext.of(self._cloud, checked))
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
@@ -165,6 +167,32 @@ class Muster:
             ClientError: AWS cannot be reached or refuses.
         """
         return examine(self._cloud, young_seconds)
+
+    def dead_letters(self, limit: int = LETTERS_MAX) -> DeadLetters:
+        """At most `limit` events that the stack's functions did not handle; they stay in the queue.
+
+        Raises:
+            ClientError: AWS cannot be reached or refuses.
+        """
+        return list_letters(self._cloud, limit)
+
+    def replay_dead_letters(self, ids: Collection[str] | None = None) -> Replay:
+        """Call the functions again with the events of these letters (None: of all), and delete what Lambda accepts.
+
+        Raises:
+            UnknownDeadLetterError: there is no letter with one of the ids; nothing was replayed.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        return replay(self._cloud, ids)
+
+    def drop_dead_letters(self, ids: Collection[str] | None = None) -> Dropped:
+        """Delete these letters (None: all). Their events are lost.
+
+        Raises:
+            UnknownDeadLetterError: there is no letter with one of the ids; nothing was deleted.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        return drop(self._cloud, ids)
 
     def list(self, state: RunState | None = None, limit: int = LIST_MAX) -> list[RunSummary]:
         """At most `limit` runs in `state` (or in any), the newest first. Step Functions keeps them for 90 days.

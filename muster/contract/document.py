@@ -26,6 +26,7 @@ from muster.contract.errors import DocumentError, NewerDocumentError
 Fields = dict[str, object]
 """A document as parsed JSON."""
 
+_PLACE_MAX, _WORDS_MAX = 120, 300  # of a field's path and of an error's words
 _VERSION_TEXT_MAX = 32  # of a version of Muster in a document that cannot be trusted yet
 
 
@@ -91,7 +92,8 @@ class StoredDocument(StoredPart):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the document"
-            raise DocumentError(uri, f"{where}: {first['msg']}") from None
+            # Names of a document that user code wrote can have any length.
+            raise DocumentError(uri, f"{ascii(where[:_PLACE_MAX])[1:-1]}: {first['msg'][:_WORDS_MAX]}") from None
 
     @classmethod
     def current_form(cls) -> Fields:

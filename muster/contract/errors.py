@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+PROBLEMS_SHOWN = 50
+# An error fits into a message to people and into the cause of an execution (Step Functions: 32,768 characters).
+_PROBLEMS_BYTES = 16_384
+# A name of the user's can have any length.
+_FIELD_MAX, _FOUND_MAX, _WORDS_MAX = 160, 300, 1_500
 
 
 class MusterError(Exception):
@@ -32,6 +38,16 @@ class Problem:
     def __str__(self) -> str:
         return "; ".join(part for part in (f"{self.field}: {self.mistake}", self.allowed, self.remedy) if part)
 
+    def shortened(self) -> Problem:
+        """The problem with parts of bounded length, on one line, of characters that can be shown and encoded."""
+        return replace(
+            self,
+            field=_shown(self.field, _FIELD_MAX),
+            found=_shown(self.found, _FOUND_MAX),
+            remedy=_shown(self.remedy, _WORDS_MAX),
+            allowed=_shown(self.allowed, _FOUND_MAX),
+        )
+
 
 class StatedProblem(Problem):
     """A mistake that is not a wrong value: `replicas: missing; it is required`. `found` is the statement."""
@@ -42,24 +58,59 @@ class StatedProblem(Problem):
         return self.found
 
 
+def first_problems(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """As many of the problems as an error shows, shortened."""
+    shown: list[Problem] = []
+    left = _PROBLEMS_BYTES
+    for problem in problems[:PROBLEMS_SHOWN]:
+        short = problem.shortened()
+        left -= len(str(short).encode())
+        if left < 0 and shown:
+            break
+        shown.append(short)
+    return tuple(shown)
+
+
+def _listed(problems: Iterable[object], more: int) -> str:
+    others = [f"  and {more:,} more"] if more else []
+    return "\n".join([*(f"  - {problem}" for problem in problems), *others])
+
+
+def _shown(text: str, most: int) -> str:
+    """One line of at most `most` characters; those that cannot be shown are spelled out."""
+    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+    return cut if cut.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
+
+
 class SpecError(MusterError):
-    """A spec that cannot be run. Carries every problem at once, in the spec's order."""
+    """A spec that cannot be run. Carries its problems at once, in the spec's order.
+
+    Of very many, or very long ones, the first are in `problems`, and `more` says how many others there are.
+    """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
-        lines = "\n".join(f"  - {problem}" for problem in self.problems)
-        super().__init__(f"The spec has {count}; nothing was created.\n{lines}")
+        self.problems = first_problems(problems)
+        self.more = len(problems) - len(self.problems)
+        count = f"{len(problems):,} problem{'s' if len(problems) != 1 else ''}"
+        super().__init__(f"The spec has {count}; nothing was created.\n{_listed(self.problems, self.more)}")
 
 
 class SettingsError(MusterError):
-    """Settings with which a stack cannot be deployed. Carries every problem at once; `lines` are their texts."""
+    """Settings with which a stack cannot be deployed. Carries its problems at once; `lines` are the numbers of lines.
 
-    def __init__(self, name: str, problems: Sequence[Problem], lines: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
-        text = "\n".join(f"  - {line}" for line in lines)
-        super().__init__(f"{name}: {count}; nothing was changed.\n{text}")
+    Of very many, or very long ones, the first are in `problems`, and `more` says how many others there are.
+    """
+
+    def __init__(self, name: str, problems: Sequence[Problem], lines: Sequence[int | None] = ()) -> None:
+        self.problems = first_problems(problems)
+        self.more = len(problems) - len(self.problems)
+        count = f"{len(problems):,} problem{'s' if len(problems) != 1 else ''}"
+        numbers = lines or [None] * len(problems)
+        placed = [
+            str(problem) if number is None else f"line {number}: {problem}"
+            for problem, number in zip(self.problems, numbers, strict=False)
+        ]
+        super().__init__(f"{name}: {count}; nothing was changed.\n{_listed(placed, self.more)}")
 
 
 class RunNameTakenError(MusterError):
@@ -83,6 +134,14 @@ class NewerDocumentError(DocumentError):
     def __init__(self, uri: str, form: int, known: int, needed: str | None) -> None:
         remedy = "the version of Muster that wrote it" if needed is None else f"Muster {needed} or newer"
         self.detail = f"it has form {form}; this version of Muster reads forms up to {known}. Use {remedy}"
+        MusterError.__init__(self, f"{uri} cannot be read: {self.detail}.")
+
+
+class OversizedDocumentError(DocumentError):
+    """An object that is larger than what is read of it."""
+
+    def __init__(self, uri: str, size: int, most: int) -> None:
+        self.detail = f"it has {size:,} bytes; at most {most:,} are read"
         MusterError.__init__(self, f"{uri} cannot be read: {self.detail}.")
 
 

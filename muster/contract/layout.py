@@ -52,7 +52,7 @@ class RunLayout:
 
     @property
     def fence(self) -> str:
-        """The fence: while it exists the run is stopping. Written once; the first reason stays."""
+        """The fence: while it exists the run is stopping. The first reason stays, unless the run is cancelled."""
         return f"control/{self.run}/stopping.json"
 
     @property

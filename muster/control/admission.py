@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +15,7 @@ from muster.control.aws.store import Store
 from muster.control.aws.task_tokens import Token, Tokens
 from muster.control.documents import RunDocuments
 from muster.control.runtime import clock
+from muster.control.runtime.parallel import in_parallel
 
 if TYPE_CHECKING:
     from muster.control.control_plane import ControlPlane
@@ -49,9 +51,9 @@ class RunQueue:
         self._tokens = tokens
         self._cap = cap
 
-    def is_admitted(self, execution_arn: str) -> bool:
-        """Whether the run may launch its replicas."""
-        return self._read()[0].is_admitted(execution_arn)
+    def must_wait(self, run: str, execution_arn: str) -> bool:
+        """Whether the run may not launch its replicas yet. A run that is settled launches none, so it need not wait."""
+        return not self._read()[0].is_admitted(execution_arn) and not self._is_settled(run)
 
     def join(self, queued: QueuedRun, token: str) -> bool:
         """Join the queue; whether the run is admitted at once. Otherwise its admission completes the token.
@@ -61,22 +63,33 @@ class RunQueue:
         """
         self._keep(queued.run, token)
         runs = self._update(lambda before: before.asked(queued, self._cap))
-        if not runs.is_admitted(queued.execution_arn) and (over := self._over(runs)):
-            runs = self._update(lambda before: before.without(over, self._cap))
+        # A run that was stopped while this function was late has left the queue already, and no one would remove it.
+        # A settlement writes the result before it leaves: either this look finds the result, or the leaving this run.
+        if self._is_settled(queued.run):
+            self.leave(queued.execution_arn)
+            self._tokens.release(token)
+            return True
+        runs = self._without_settled(runs)
         self._admit(runs)
         return runs.is_admitted(queued.execution_arn)
 
     def leave(self, execution_arn: str) -> None:
         """Leave the queue after the settlement, and admit the next runs."""
-        self._admit(self._update(lambda before: before.without({execution_arn}, self._cap)))
+        runs = self._update(lambda before: before.without({execution_arn}, self._cap))
+        self._admit(self._without_settled(runs))
 
-    def _over(self, runs: Queue) -> set[str]:
-        """Runs that are settled and still in the queue."""
-        return {
-            queued.execution_arn
-            for queued in runs.runs
-            if queued.admitted and RunDocuments(self._store, queued.run).result() is not None
-        }
+    def _without_settled(self, runs: Queue) -> Queue:
+        """`runs` without those that were settled and could not leave. They matter only while another run waits."""
+        while any(not queued.admitted for queued in runs.runs):
+            settled = in_parallel(lambda queued: self._is_settled(queued.run), runs.runs)
+            over = {queued.execution_arn for queued, ended in zip(runs.runs, settled, strict=True) if ended}
+            if not over:
+                break
+            runs = self._update(partial(Queue.without, execution_arns=over, cap=self._cap))
+        return runs
+
+    def _is_settled(self, run: str) -> bool:
+        return self._store.exists(RunLayout(run).result)
 
     def _admit(self, runs: Queue) -> None:
         """Complete the tokens of all admitted runs. A token that was completed before is ignored, so none is missed."""

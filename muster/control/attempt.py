@@ -64,6 +64,9 @@ class _Armed:
 
     record: Record | None
     repeated: bool
+    """Whether an earlier call has armed the same attempt."""
+    early: bool
+    """Whether the rerun is not due yet. Decided once: a second look at the clock could find that it is due by then."""
 
 
 def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, request: AttemptRequest) -> Launch:
@@ -72,39 +75,62 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     armed = _arm(replica, request, stopping=stopping)
     record = armed.record
     if record is None or _is_settled(request, record):
-        return _answer(plane, replica, request, record, stopping=stopping)
+        return _answer(plane, replica, request, armed)
     launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
+    if isinstance(launched, Launch) or launched.was_created:
+        _announce_launch(plane, request, armed)
     if isinstance(launched, Attempt):
         end_attempt(plane, replica, launched)
         return Launch.CONCLUDED
-    if launched is Launch.CREATED:
-        announce_launch(plane.bus, record)
     return launched
+
+
+def _announce_launch(plane: ControlPlane, request: AttemptRequest, armed: _Armed) -> None:
+    """Announce that the current attempt has a job, at least once; copies of the event have the same id.
+
+    A try before this one may have created the job and ended before it announced it. A re-arm follows no such try: the
+    workflow repeats a failed call until one comes through, and only then waits for a time-out.
+    """
+    rearmed = armed.repeated and request.retry == 0
+    if armed.record is not None and not rearmed:
+        announce_launch(plane.bus, armed.record)
 
 
 def _arm(replica: ActiveReplica, request: AttemptRequest, *, stopping: bool) -> _Armed:
     """Store the token in the record, with a new attempt unless the run is stopping or the rerun is not due yet."""
-    repeated = False
+    repeated = early = False
 
     def change(record: Record | None) -> Record | None:
-        nonlocal repeated
+        nonlocal repeated, early
         repeated = record is not None and record.current.attempt == request.attempt
+        early = False
         if record is None or record.current.attempt < request.attempt:
-            return None if stopping else _next_attempt(replica, request, record)
+            if stopping:
+                return None
+            early = remaining_delay(_decision_for(request, record)) > 0
+            return None if early else _next_attempt(replica, request, record)
         if repeated and record.decision is None and request.armed_at >= record.armed_at:
             return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})
         return None
 
-    return _Armed(replica.update(change).record, repeated)
+    record = replica.update(change).record
+    return _Armed(record, repeated, early)
 
 
-def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Record | None) -> Record | None:
+def _decision_for(request: AttemptRequest, record: Record | None) -> Decision:
+    """The decision after which the requested attempt is launched.
+
+    Raises:
+        LookupError: there is none.
+    """
     decided = Decision(next=Next.RERUN, attempt=1) if record is None else record.decision
     if decided is None or decided.next is not Next.RERUN or decided.attempt != request.attempt:
         message = f"attempt {request.attempt} of replica {request.rank} is not launched: no decision for it is recorded"
         raise LookupError(message)
-    if remaining_delay(decided) > 0:
-        return None
+    return decided
+
+
+def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Record | None) -> Record:
     before = record.attempts if record else ()
     new = Attempt(
         attempt=request.attempt,
@@ -125,18 +151,19 @@ def _is_settled(request: AttemptRequest, record: Record) -> bool:
     return current != request.attempt or request.armed_at < record.armed_at or record.decision is not None
 
 
-def _answer(
-    plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest, record: Record | None, *, stopping: bool
-) -> Launch:
+def _answer(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest, armed: _Armed) -> Launch:
     """Complete the request's token with the decision in the record."""
+    record = armed.record
     current, decided = (record.current.attempt, record.decision) if record else (0, None)
     if record is not None and (current > request.attempt or request.armed_at < record.armed_at):
         # A workflow that still waits for this token continues with the current attempt.
         launch, decision = Launch.SUPERSEDED, Decision(next=Next.RERUN, attempt=current, reason="superseded")
     elif record is not None and decided is not None and current == request.attempt:
+        if record.current.was_created:
+            _announce_launch(plane, request, armed)
         announce_end(plane, replica, record, request.token)
         return Launch.CONCLUDED
-    elif not stopping and decided is not None and remaining_delay(decided) > 0:
+    elif armed.early and decided is not None:
         launch, decision = Launch.EARLY, decided
     else:
         refused = Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")

@@ -44,9 +44,14 @@ class ExecutionEnded(BaseModel):
         return same_arn and not is_of_earlier_execution(timestamps.parse(plan.created_at), self.started_at)
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether a user has stopped the execution."""
+        return self.status == "ABORTED"
+
+    @property
     def fence(self) -> Fence:
         """The fence for this end, unless the run was stopping before."""
-        if self.status == "ABORTED":
+        if self.is_cancelled:
             verdict, cause, reason = Verdict.STOPPED, FenceCause.EXECUTION_STOPPED, "the execution was stopped"
         else:
             verdict, cause = Verdict.FAILED, FenceCause.EXECUTION_FAILED
@@ -67,9 +72,13 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         return False
     stopping = plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
     failure: Exception | None = None
-    if run.documents.result() is None:
-        # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
+    result = run.documents.result()
+    # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
+    if ended.is_cancelled and (result is None or result.verdict is Verdict.FAILED):
+        run.documents.cancel(ended.fence)
+    elif result is None:
         run.documents.raise_fence(ended.fence)
+    if result is None:
         try:
             stop_jobs(run, stopping)
         except Exception as error:
@@ -79,7 +88,10 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         verify_stopped(run, stopping)
     except Exception as error:
         failure = error
-    finish_run(plane, run, budget, may_continue=failure is None)
+    finished = finish_run(plane, run, budget, may_continue=failure is None)
+    if ended.is_cancelled:
+        # The workflow's last task may have started the continuation during the cancellation.
+        plane.rerun_policy.stop_next(run, finished.result)
     if failure is not None:
         raise failure
     return True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from muster.contract.errors import SpecError, StatedProblem
-from muster.contract.run.continuation import Continuation, lineage_after
+from muster.contract.run.continuation import Continuation, lineage_after, next_run
 from muster.contract.run.lineage import Lineage
+from muster.contract.run.plan import Plan
+from muster.contract.run.result import Result
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
@@ -27,6 +29,11 @@ def register_continuation(store: Store, spec: Spec, continuation: Continuation) 
     if result is None:
         statement = f"{parent} has not ended"
         raise _refused(statement, f"wait until it ends, or cancel it: muster cancel {parent}")
+    fence = documents.fence()
+    # The rerun policy leaves `name` to the execution; `muster rerun`, with which a user continues a run, writes it.
+    if fence is not None and fence.is_cancellation and spec.name is None and _is_next(plan, result, continuation):
+        statement = f"{parent} was cancelled while its rerun policy started {continuation.run}"
+        raise _refused(statement, "to continue it all the same, start a run of another name with the same spec")
     if plan.spec.replicas != spec.replicas:
         statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"
         raise _refused(statement, f"write replicas: {plan.spec.replicas}, or leave resume_from out")
@@ -38,6 +45,11 @@ def register_continuation(store: Store, spec: Spec, continuation: Continuation) 
         statement = f"{parent} is already continued by {registered.run}"
         raise _refused(statement, f"continue {registered.run} once it has ended")
     return lineage_after(plan, result)
+
+
+def _is_next(parent: Plan, result: Result, continuation: Continuation) -> bool:
+    wanted = next_run(parent, result)
+    return wanted is not None and wanted[0] == continuation.run
 
 
 def _refused(statement: str, remedy: str) -> SpecError:

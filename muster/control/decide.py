@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from muster.contract import timestamps
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.document import digest
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.run.attempt import Attempt, shortages
+from muster.contract.run.attempt import NOT_CREATED, Attempt, shortages
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.retry_budget import JITTER
 from muster.contract.spec.spec import Spec
 
 _HOUR = timedelta(hours=1)
-_REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
+REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,33 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
     attempts = (*record.attempts[:-1], record.current.merged(ended))
     decision = judge(record.rank, attempts, facts).model_copy(update={"decided_at": facts.now})
     return record.model_copy(update={"attempts": attempts, "decision": decision})
+
+
+def give_up(record: Record | None, attempt: int, reason: str, facts: Facts) -> Record | None:
+    """The record of a replica whose attempt could neither be launched nor checked: the replica is lost.
+
+    None where nothing is written: nothing is known of the replica, the attempt has ended, or it is not the current one.
+    """
+    if record is None:
+        return None
+    current, decided = record.current, record.decision
+    was_armed = current.attempt == attempt and decided is None
+    was_due = decided is not None and decided.next is Next.RERUN and decided.attempt == attempt
+    if not was_armed and not was_due:
+        return None
+    if was_armed:
+        status = JobStatus.STOPPED if current.has_proven_job else JobStatus.FAILED
+        ended = {
+            "ended_at": facts.now,
+            "status": status.value,
+            "secondary": current.secondary if current.has_proven_job else NOT_CREATED,
+            "failure_class": FailureClass.STOPPED_BY_MUSTER if facts.stopping else FailureClass.UNKNOWN,
+            "reason": reason,
+        }
+        current = current.model_copy(update=ended)
+    why = "the run is stopping" if facts.stopping else reason
+    decision = Decision(next=Next.FAIL, attempt=attempt, lost=not facts.stopping, decided_at=facts.now, reason=why)
+    return record.model_copy(update={"attempts": (*record.attempts[:-1], current), "decision": decision})
 
 
 def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
@@ -70,7 +99,7 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
 
 
 def _lost(rank: int, attempt: Attempt, why: str) -> Decision:
-    reason = f"replica {rank} was lost: {why}: {attempt.reason}".rstrip(": ")[:_REASON_MAX]
+    reason = f"replica {rank} was lost: {why}: {attempt.reason}".rstrip(": ")[:REASON_MAX]
     return Decision(next=Next.FAIL, attempt=attempt.attempt, lost=True, reason=reason)
 
 

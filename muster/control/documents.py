@@ -66,6 +66,21 @@ class RunDocuments:
             return fence
         return self.fence() or fence
 
+    def cancel(self, fence: Fence) -> Fence:
+        """Write the fence of a cancellation, also over one with another cause: a cancelled run is not continued."""
+        key = self.layout.fence
+        for _ in self.store.attempts(self.store.uri(key)):
+            found = self.store.get(key)
+            if found is None:
+                after, is_written = fence, self.store.create(key, fence.to_json())
+            else:
+                before = Fence.from_json(found.body, self.store.uri(key))
+                after = before.cancelled(fence)
+                is_written = after is before or self.store.replace(key, after.to_json(), found.etag)
+            if is_written:
+                return after
+        raise AssertionError  # attempts() ends by raising
+
     def result(self) -> Result | None:
         """The result; None where the run is not settled."""
         found = self.store.get(self.layout.result)

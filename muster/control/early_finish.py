@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.contract.errors import DocumentError
-from muster.contract.run.commit import Commit, Finish
+from muster.contract.run.commit import Finish, commit_bytes_max, parse_commit
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult
 from muster.control.active_run import ActiveRun
 from muster.control.runtime.function import logger
 
 _NAMED_MAX = 3  # in the run's reason; the replicas themselves say the rest
-_COMMIT_BYTES, _REPLICA_BYTES = 65_536, 2_600  # of a commit: its own fields, and what it says of each replica at most
 
 
 def finished_before(run: ActiveRun, rounds: int) -> tuple[Finish, ...]:
@@ -22,12 +21,13 @@ def finished_before(run: ActiveRun, rounds: int) -> tuple[Finish, ...]:
     if not rounds:
         return ()
     key = run.plan.shared_layout.commit(rounds)
-    body = run.documents.store.head(key, _COMMIT_BYTES + _REPLICA_BYTES * run.plan.spec.replicas)
+    store = run.documents.store
     try:
-        commit = Commit.from_json(body or b"", run.documents.store.uri(key))
-    except DocumentError:
+        body = store.read_bounded(key, commit_bytes_max(run.plan.spec.replicas))
+        commit = parse_commit(body or b"", store.uri(key))
+    except DocumentError as error:
         # Replicas wrote it. It only adds words to the result.
-        logger.warning("the last commit cannot be read: early finishes are not in the result", extra={"key": key})
+        logger.warning("early finishes are left out of the result", extra={"error": str(error)})
         return ()
     return tuple(finish for finish in commit.finished if finish.run == run.plan.run)
 

@@ -68,7 +68,7 @@ def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, to
         message = f"the record of replica {record.rank} holds no decision"
         raise ValueError(message)
     _write_marks(replica, record.current, record.decision)
-    decision = _for_workflow(replica.run, record.decision)
+    decision = for_workflow(replica.run, record.decision)
     plane.tokens.complete(token or record.token, record.run, record.rank, decision)
     return Outcome(decision, fresh=False)
 
@@ -87,13 +87,18 @@ def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
 
 def _write_marks(replica: ActiveReplica, ended: Attempt, decided: Decision) -> None:
     """Marks that others find by listing keys: money spent, lost replicas."""
-    layout, store = replica.run.documents.layout, replica.run.documents.store
     note_end(replica, ended)
+    mark_loss(replica, decided)
+
+
+def mark_loss(replica: ActiveReplica, decided: Decision) -> None:
+    """Write the mark of a lost replica, where the decision says that it is."""
+    documents = replica.run.documents
     if decided.lost:
-        store.create(f"{layout.lost}{replica.rank}", b"{}")
+        documents.store.create(f"{documents.layout.lost}{replica.rank}", b"{}")
 
 
-def _for_workflow(run: ActiveRun, decided: Decision) -> Decision:
+def for_workflow(run: ActiveRun, decided: Decision) -> Decision:
     """The decision, or STOP where the run has lost its quorum with this replica.
 
     Each lost replica writes its mark before it counts the marks, so of several lost at the same time the last one

@@ -28,7 +28,7 @@ from muster.contract.run.attempt import Attempt, Transition, granted_type
 from muster.contract.run.record import Decision, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
-from muster.control.cost_ceiling import note_launch
+from muster.control.cost_ceiling import note_end, note_launch, with_bill
 from muster.control.documents import Seen
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
@@ -132,14 +132,14 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
     seen = replica.record() if replica else None
     if replica is None or seen is None or seen.record is None:
         return Reaction("dropped: no such replica", name)
-    current = seen.record.current
-    if current.attempt != name.attempt:
+    known = next((one for one in seen.record.attempts if one.attempt == name.attempt), None)
+    if known is None or (known.was_created and known is not seen.record.current):
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
-    if not _is_ours(replica, event, current):
+    if not _is_ours(replica, event, known):
         return Reaction("dropped: the job does not belong to this run", name)
-    if event.TrainingJobStatus not in _TERMINAL:
-        return Reaction(_note(replica, event, seen), name)
-    return _reaction_to(name, end_attempt(plane, replica, event.ended(current), seen))
+    if known.was_created and event.TrainingJobStatus in _TERMINAL:
+        return _reaction_to(name, end_attempt(plane, replica, event.ended(known), seen))
+    return Reaction(_note(replica, event, seen) if known.was_created else _end_late_job(replica, event, known), name)
 
 
 def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
@@ -150,14 +150,39 @@ def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
     return Reaction("decided", name, outcome.decision)
 
 
-def _is_ours(replica: ActiveReplica, event: JobStateChange, current: Attempt) -> bool:
+def _end_late_job(replica: ActiveReplica, event: JobStateChange, refused: Attempt) -> str:
+    """Stop a job that SageMaker has created after all: its request was refused, and then it was not found.
+
+    Another attempt may train already, so the job is not adopted. What it costs counts; why it was refused stays.
+    """
+    if event.TrainingJobStatus == JobStatus.IN_PROGRESS:
+        note_launch(replica, event.seen(refused))
+        replica.run.jobs.stop(refused.job)
+    if event.TrainingJobStatus not in _TERMINAL:
+        return f"{event.TrainingJobStatus}/{event.SecondaryStatus}, stopped: its launch was recorded as refused"
+    job = event.ended(refused)
+    kept = {"failure_class": refused.failure_class, "reason": refused.reason, "billable_seconds": None}
+    ended = with_bill(replica, job.model_copy(update=kept))
+    note_end(replica, ended)
+    replica.update(lambda record: _with_late_job(record, ended))
+    return f"noted: {event.TrainingJobStatus}, of a job whose launch was recorded as refused"
+
+
+def _with_late_job(record: Record | None, ended: Attempt) -> Record | None:
+    if record is None:
+        return None
+    attempts = tuple(ended if one.attempt == ended.attempt else one for one in record.attempts)
+    return record.model_copy(update={"attempts": attempts})
+
+
+def _is_ours(replica: ActiveReplica, event: JobStateChange, attempt: Attempt) -> bool:
     """By the event's tags. Where it has none, by the record, and otherwise by the job's: both ask SageMaker rarely.
 
     Only AWS can send an event with the source `aws.sagemaker`, so it is about the job with this name.
     """
     if event.Tags:
-        return replica.owns(event.Tags, current.attempt)
-    return current.has_proven_job or replica.own_job(current) is not None
+        return replica.owns(event.Tags, attempt.attempt)
+    return attempt.has_proven_job or replica.own_job(attempt) is not None
 
 
 def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:

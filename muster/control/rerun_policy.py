@@ -1,4 +1,9 @@
-"""The rerun policy: starts the continuation of a failed run."""
+"""The rerun policy: starts the continuation of a failed run, and stops it where the run is cancelled meanwhile.
+
+A cancellation and a start of the continuation may meet. A cancellation first raises the fence and then looks for the
+continuation's execution; the plan of that execution, which exists by then, looks at the fence. So one of them finds the
+other, and a cancelled run is not continued.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +25,11 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
 
-def _has_met_a_limit(run: ActiveRun) -> bool:
-    """Whether launch gate, deadline or cost ceiling ended the run. A continuation must not evade these limits."""
+def _must_end(run: ActiveRun) -> bool:
+    """Whether a user, launch gate, deadline or cost ceiling ended the run. A continuation must not evade these."""
     fence = run.documents.fence()
-    return (fence is not None and fence.cause.is_limit) or reached_ceiling(run) is not None
+    forbids = fence is not None and (fence.is_cancellation or fence.cause.is_limit)
+    return forbids or reached_ceiling(run) is not None
 
 
 class RerunPolicy:
@@ -36,10 +42,13 @@ class RerunPolicy:
     def start_next(self, run: ActiveRun, result: Result) -> str | None:
         """Start the continuation, if the policy requires one, and return its name. Idempotent."""
         wanted = next_run(run.plan, result)
-        if wanted is None or run.plan.spec.rerun is None or _has_met_a_limit(run):
+        if wanted is None or run.plan.spec.rerun is None or _must_end(run):
             return None
         name, spec = wanted
-        executions = Executions(self._stepfunctions, state_machine_of(run.plan.execution_arn))
+        executions = self._executions(run)
+        # The event of a cancellation takes seconds until the fence is raised.
+        if executions.is_cancelled(run.plan.execution_arn):
+            return None
         try:
             began = executions.start(name, execution_input(spec))
         except (RunNameTakenError, SpecError) as error:
@@ -57,3 +66,14 @@ class RerunPolicy:
                 )
             )
         return name
+
+    def stop_next(self, run: ActiveRun, result: Result) -> None:
+        """Stop the continuation that was started while the run was being cancelled. The run's fence must be raised."""
+        wanted = next_run(run.plan, result)
+        if wanted is not None:
+            name, spec = wanted
+            cause = f"{run.plan.run}, which this run continues, was cancelled."
+            self._executions(run).stop_started(name, execution_input(spec), cause)
+
+    def _executions(self, run: ActiveRun) -> Executions:
+        return Executions(self._stepfunctions, state_machine_of(run.plan.execution_arn))

@@ -147,6 +147,7 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
             "round": manifest.round,
             "checksum": manifest.checksum,
             "metrics": manifest.metrics,
+            "problem": manifest.problem,
         }
     )
 

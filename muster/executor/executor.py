@@ -105,7 +105,7 @@ class MusterExecutor:
             **self._spec,
             "replicas": n_replicas,
             "trainer": _trainer(entrypoint, entrypoint_args),
-            "kwargs": dict(entrypoint_args.get("trainer_kwargs") or {}),
+            "kwargs": entrypoint_args.get("trainer_kwargs") or {},
             "max_runtime_seconds": int(timeout),
         }
         chosen = self._chosen_type(gpu)

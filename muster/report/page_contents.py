@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import usd_so_far
+from muster.contract.spec.private_values import without_values
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
 from muster.report.words import RunFacts, facts, verdict
 
-# Long reasons of many replicas would be most of the page; the console shows them in full.
-_REASONS_MAX = 200_000  # characters, all attempts together
+# What many replicas wrote would be most of the page: the result holds it in full.
+_REASONS_MAX = 200_000  # characters, all attempts together; and of all problems
 _REASON_MIN = 120
-_HIDDEN = "(not shown)"
+_METRICS_MAX = 10_000  # of all replicas together; the charts have every rank's metrics
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class PageInput:
 def make_page(run: PageInput) -> Page:
     """The page of a run. Pure."""
     plan, until = run.plan, run.ended_at or run.made_at
-    replicas = _shortened([_priced(replica, plan, until) for replica in run.replicas])
+    replicas = _reduced(_shortened([_priced(replica, plan, until) for replica in run.replicas]))
     return Page(
         run=plan.run,
         state=run.state,
@@ -65,7 +64,7 @@ def make_page(run: PageInput) -> Page:
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),
         rounds=run.rounds,
-        plan={key: _without_environment(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
+        plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
 
 
@@ -87,20 +86,23 @@ def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:
 
     def cut(attempt: Attempt) -> Attempt:
         long = len(attempt.reason) > most
-        return attempt.model_copy(update={"reason": f"{attempt.reason[: most - 1]}…"}) if long else attempt
+        return attempt.model_copy(update={"reason": _cut(attempt.reason, most)}) if long else attempt
 
     return [replica.model_copy(update={"attempts": tuple(map(cut, replica.attempts))}) for replica in replicas]
 
 
-def _without_environment(value: JsonValue) -> JsonValue:
-    """The plan without the values of environments, which may be secrets: people share pages."""
-    if isinstance(value, dict):
-        return {
-            key: dict.fromkeys(item, _HIDDEN)
-            if key == "environment" and isinstance(item, dict)
-            else _without_environment(item)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_without_environment(item) for item in value]
-    return value
+def _reduced(replicas: list[ReplicaView]) -> list[ReplicaView]:
+    """The replicas with as many of their metrics, and as much of their problems, as a page has room for."""
+    metrics = max(1, _METRICS_MAX // max(1, len(replicas)))
+    problem = max(_REASON_MIN, _REASONS_MAX // max(1, len(replicas)))
+
+    def reduced(replica: ReplicaView) -> ReplicaView:
+        few = dict(sorted(replica.metrics.items())[:metrics])
+        cut = None if replica.problem is None else _cut(replica.problem, problem)
+        return replica.model_copy(update={"metrics": few, "problem": cut})
+
+    return list(map(reduced, replicas))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

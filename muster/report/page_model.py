@@ -65,6 +65,7 @@ class RoundsView(Document):
     members: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
     absent: tuple[int, ...] = ()
+    unread: int = Field(default=0, description="commits that could not be read and are left out")
     metrics: tuple[MetricView, ...] = ()
 
 

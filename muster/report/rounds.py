@@ -101,8 +101,8 @@ class RoundTable:
         column.low.append(_short(min(value for _, value, _ in found)) if found else None)
         column.high.append(_short(max(value for _, value, _ in found)) if found else None)
 
-    def view(self) -> RoundsView:
-        """The columns as a page shows them."""
+    def view(self, unread: int = 0) -> RoundsView:
+        """The columns as a page shows them; `unread` commits could not be read."""
         seconds = self._seconds()
         utilisation = self._columns.get(UTILISATION)
         shares = utilisation.mean if utilisation else [None] * len(seconds)
@@ -115,6 +115,7 @@ class RoundTable:
             members=tuple(self._members),
             excluded=tuple(self._excluded),
             absent=tuple(self._absent),
+            unread=unread,
             metrics=tuple(self._metrics()),
         )
 

@@ -51,11 +51,18 @@ def verdict(
         causes = ", ".join(f"{cause} ×{count}" if count > 1 else cause for cause, count in reruns.most_common())
         total = reruns.total()
         sentences.append(f"{total} attempt{'s were' if total > 1 else ' was'} rerun ({causes}).")
+    if rounds.unread:
+        sentences.append(f"{commits_text(rounds.unread, 'could not be read')}.")
     if identical is not None:
         whose = "replicas that trained to the last round" if early else "replicas"
         held = f"All {whose} hold" if identical else f"The {whose} do not hold"
         sentences.append(f"{held} the same parameters.")
     return " ".join(sentences)
+
+
+def commits_text(count: int, problem: str) -> str:
+    """`1 commit could not be read and is left out`."""
+    return f"{count:,} commit{'s' if count > 1 else ''} {problem} and {'are' if count > 1 else 'is'} left out"
 
 
 def _with_job(replicas: Sequence[ReplicaView]) -> int:

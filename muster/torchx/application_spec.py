@@ -11,7 +11,9 @@ from typing import Any
 from muster.contract import names
 from muster.contract.errors import MusterError
 from muster.contract.spec.consistency import ENVIRONMENT_MAX
+from muster.contract.spec.private_values import kind_of
 from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_problems import field_name, shown
 from muster.contract.spec.spec_reader import parse_spec
 from muster.torchx.command import SHELL, of_one_node, shell_arguments
 from muster.torchx.options import REFUSED
@@ -62,7 +64,7 @@ def spec_of(name: str, application: Application, options: Fields, further: Field
     further = _mergeable(further)
     for key, remedy in REFUSED.items():
         if given.get(key):
-            message = f"{key}: found {given[key]!r}; {remedy}."
+            message = f"{key}: found {shown(given[key])}; {remedy}."
             raise OptionsError(message)
     if given.get("debugger_hook_config"):
         message = "debugger_hook_config: found True; set debug_hook_config in the file of the option spec."
@@ -131,11 +133,11 @@ def _mergeable(further: Fields) -> Fields:
     for names_, kind, word in ((_MAPPINGS, Mapping, "a mapping"), (_LISTS, list, "a list")):
         for name in sorted(names_ & found.keys()):
             if not isinstance(found[name], kind):
-                message = f"spec: {name}: found {found[name]!r}; write {word}."
+                message = f"spec: {name}: found {kind_of(found[name])}; write {word}."
                 raise OptionsError(message)
     for name, value in found.get("environment", {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
-            message = f"spec: environment.{name}: found {value!r}; write a string, in quotes."
+            message = f"spec: {field_name(('environment', name))}: found {kind_of(value)}; write a string, in quotes."
             raise OptionsError(message)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from muster import Muster, RunState
 from muster.client.errors import DeniedError
+from muster.local.faults import CallError
 from tests.support.deployed import Deployed
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, turn_to
@@ -49,11 +51,51 @@ def documented(stack: Deployed) -> list[dict[str, Any]]:
     ]
 
 
+def for_operators(stack: Deployed) -> list[dict[str, Any]]:
+    """What `muster deadletters` needs beside the stack's outputs."""
+    queue = f"arn:aws:sqs:*:*:{stack.outputs['DeadLetterQueueUrl'].rpartition('/')[2]}"
+    functions = json.loads(stack.outputs["FunctionNames"]).values()
+    return [
+        allow("cloudformation:DescribeStacks", "arn:aws:cloudformation:*:*:stack/Muster/*"),
+        allow("sqs:ReceiveMessage sqs:ChangeMessageVisibility sqs:DeleteMessage", queue),
+        allow("lambda:InvokeFunction", *(f"arn:aws:lambda:*:*:function:{name}" for name in functions)),
+    ]
+
+
 @pytest.fixture
 def muster(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Muster:
     turn_to(monkeypatch, stack.cloud)
     key = Workshop(stack.cloud).access_key(documented(stack))
     return Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
+
+
+def test_the_documented_permissions_of_operators_are_enough_for_dead_letters(
+    stack: Deployed, muster: Muster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """React cannot read the record while the job ends. Its letter is replayed, and the run ends without a re-arming."""
+    turn_to(monkeypatch, stack.cloud)
+    key = Workshop(stack.cloud).access_key(for_operators(stack))
+    operator = Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
+    run = stack.start(stack.gated("letters"))
+    run.wait_for_record(0, "Training")
+    react = json.loads(stack.outputs["FunctionNames"])["react"]
+    role = stack.functions.get_function_configuration(FunctionName=react)["Role"].rpartition("/")[2]
+    denied = CallError(
+        service="s3", operation="GetObject", caller=f"*{role}*", code="AccessDenied", status=403, count=None
+    )
+    stack.cloud.faults.add(denied)
+    stack.open_gate("letters")
+    [letter] = wait_until(
+        "the dead letter", lambda: [one for one in operator.dead_letters().letters if one.run == run.name]
+    )
+    assert (letter.function, letter.given_up_by) == ("react", "lambda")
+    assert "AccessDenied" in letter.error
+    stack.cloud.faults.clear()
+    assert operator.replay_dead_letters([letter.id]).replayed == (letter,)
+    assert run.wait()["status"] == "SUCCEEDED"
+    assert operator.dead_letters().letters == ()
+    with pytest.raises(DeniedError, match="not allowed to call ReceiveMessage"):
+        muster.dead_letters()
 
 
 def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(

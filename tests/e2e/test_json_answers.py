@@ -73,6 +73,14 @@ def test_the_commands_of_a_stack(
     assert ask("cancel", "told") == [{"run": "told", "stopped": []}]
     assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
     assert ask("verify", "--no-run")[0]["checks"][0]["outcome"] == "ok"
+    sqs, letters = stack.cloud.client("sqs"), stack.outputs["DeadLetterQueueUrl"]
+    for event in ({"run": "told", "timer": "deadline"}, {}):
+        sqs.send_message(QueueUrl=letters, MessageBody=json.dumps(event))
+    assert [one["function"] for one in ask("deadletters list")[0]["letters"]] == ["timer", None]
+    replayed = ask("deadletters replay", "--all", code=1)[0]
+    assert ([one["run"] for one in replayed["replayed"]], len(replayed["kept"])) == (["told"], 1)
+    ask("deadletters drop", "--all", code=2, fails=True)
+    assert ask("deadletters drop", replayed["kept"][0]["id"], "--yes")[0]["dropped"] == replayed["kept"]
     assert ask("doctor") == [{"orphans": [], "foreign": []}]
     assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]
     assert ask("rerun --watch", "told")[-1]["state"] == "succeeded"

@@ -76,8 +76,16 @@ def test_an_asynchronous_invocation_is_tried_three_times_and_then_a_dead_letter(
     source = _FAILING.format(bucket=workshop.bucket, folder=folder)
     _, arn = make_function(workshop, source, DeadLetterConfig={"TargetArn": target})
     invoke(workshop, arn)
-    [letter] = wait_until("the dead letter", lambda: sqs.receive_message(QueueUrl=queue).get("Messages"))
-    assert '"n": 1' in letter["Body"].replace("\\", "")
+    [letter] = wait_until(
+        "the dead letter",
+        lambda: sqs.receive_message(QueueUrl=queue, MessageAttributeNames=["All"]).get("Messages"),
+    )
+    # The event as the function got it, and nothing that names the function.
+    event = json.loads(letter["Body"])
+    assert event.get("detail") == {"n": 1} or event["Records"][0]["Sns"]["Message"] == '{"n": 1}'
+    values = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
+    assert values.keys() == {"RequestID", "ErrorCode", "ErrorMessage"}
+    assert (values["ErrorCode"], values["ErrorMessage"]) == ("200", "broken")
     assert len(workshop.keys(f"{folder}/")) == 3
 
 

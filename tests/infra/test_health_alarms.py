@@ -37,6 +37,13 @@ def test_a_failed_run_and_a_dead_letter_raise_an_alarm_at_once(alarms: Mapping[s
         assert (alarms[name]["Threshold"], alarms[name]["DatapointsToAlarm"]) == (0, 1)
 
 
+def test_the_alarm_of_dead_letters_says_which_commands_to_run(alarms: Mapping[str, dict[str, Any]]) -> None:
+    said = alarms["dead-letters"]["AlarmDescription"]
+    assert "`muster deadletters list --stack Muster --region REGION`" in said
+    assert "`muster deadletters replay`" in said
+    assert len(said) <= 1_024  # PutMetricAlarm
+
+
 def test_failures_of_the_functions_of_every_run_raise_an_alarm_when_they_last(
     alarms: Mapping[str, dict[str, Any]],
 ) -> None:

@@ -131,7 +131,7 @@ def test_stacks_have_different_job_prefixes() -> None:
         ('replicas.role_arn = "role/replica-of-the-team"', "write the role's whole ARN"),
         ('replicas.vpc = "subnet-1"', "a mapping"),
         ('replicas.vpc = { subnets = ["subnet-1"] }', "replicas.vpc.security_group_ids: missing; it is required"),
-        ('replicas.vpc = { subnets = [], security_group_ids = ["sg-1"] }', "replicas.vpc.subnets: found []"),
+        ('replicas.vpc = { subnets = [], security_group_ids = ["sg-1"] }', "replicas.vpc.subnets: found an empty list"),
         ('replicas.kms_key_arn = "alias/team"', "the key's ARN"),
         ('replicas.tags = ["team"]', "write a mapping"),
         ('replicas.tags = { "muster:run" = "mine" }', "begins with neither aws: nor muster:"),

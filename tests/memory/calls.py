@@ -43,7 +43,7 @@ class AwsError(Exception):
         """What boto3 raises for it."""
         answer: Any = {
             "Error": {"Code": self.code, "Message": self.message},
-            "ResponseMetadata": _metadata(self.status),
+            "ResponseMetadata": metadata(self.status),
         }
         return ClientError(answer, operation)
 
@@ -93,12 +93,12 @@ class Fault:
 
 
 _THROTTLED = AwsError("ThrottlingException", "Rate exceeded")
-# Services with another code or status.
-_THROTTLED_BY = {
+THROTTLED_BY = {
     "s3": AwsError("SlowDown", "Please reduce your request rate.", 503),
     "scheduler": AwsError("ThrottlingException", "Rate exceeded", 429),
     "sns": AwsError("Throttled", "Rate exceeded", 429),
 }
+"""Services with another code or status."""
 
 
 def throttle(operation: str, count: int | None = 1, when: Callable[[Call], bool] = lambda _: True) -> Fault:
@@ -171,7 +171,7 @@ class Calls:
                 return self._once(service, name, operation, parameters)
             except (ClientError, BotoCoreError) as error:
                 tried += 1
-                if tried >= self._tries or not _is_passing(error):
+                if tried >= self._tries or not is_passing(error):
                     raise
                 with self._lock:
                     share = self._random.random()
@@ -184,7 +184,7 @@ class Calls:
             fault = self._take(call)
         error = fault.error if fault is not None else None
         if error is _THROTTLED:
-            error = _THROTTLED_BY.get(service, error)
+            error = THROTTLED_BY.get(service, error)
         try:
             if fault is not None:
                 if fault.delay_seconds:
@@ -204,7 +204,7 @@ class Calls:
             raise refused.as_client_error(name) from None
         # A part of an object is a success of its own kind.
         status = 206 if "ContentRange" in answer else operation.status
-        return {**answer, "ResponseMetadata": _metadata(status)}
+        return {**answer, "ResponseMetadata": metadata(status)}
 
     def _take(self, call: Call) -> Fault | None:
         for fault in self.faults:
@@ -220,11 +220,13 @@ class Calls:
         return None
 
 
-def _metadata(status: int) -> dict[str, Any]:
+def metadata(status: int) -> dict[str, Any]:
+    """The part of an answer that botocore adds."""
     return {"HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0}
 
 
-def _is_passing(error: ClientError | BotoCoreError) -> bool:
+def is_passing(error: ClientError | BotoCoreError) -> bool:
+    """Whether an SDK in standard mode tries the call again."""
     if not isinstance(error, ClientError):
         return not isinstance(error, ParamValidationError)
     status = error.response["ResponseMetadata"]["HTTPStatusCode"]

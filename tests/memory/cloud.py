@@ -15,10 +15,12 @@ from tests.memory import models
 from tests.memory.calls import Calls, Operation
 from tests.memory.clock import VirtualClock
 from tests.memory.events import Events
+from tests.memory.functions import Functions
 from tests.memory.notifications import Notifications
 from tests.memory.s3 import S3
 from tests.memory.scheduler import Scheduler
 from tests.memory.sns import Sns
+from tests.memory.sqs import Sqs
 from tests.memory.sts import Sts
 from tests.memory.training import Training
 from tests.memory.workflow import Workflow
@@ -34,9 +36,11 @@ class MemoryCloud:
     the code under test sees every fault itself. `seed` decides identifiers and jitter.
     """
 
-    def __init__(self, bucket: str = "bucket", *, tries: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, bucket: str = "bucket", *, tries: int = 1, seed: int = 0, clock: VirtualClock | None = None
+    ) -> None:
         self.bucket = bucket
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.calls = Calls(self.clock, tries, seed)
         self.notifications = Notifications(self.clock, ACCOUNT, REGION, seed)
         self.s3 = S3(self.clock, ACCOUNT)
@@ -45,6 +49,8 @@ class MemoryCloud:
         self.events = Events(self.clock)
         self.scheduler = Scheduler(self.clock, ACCOUNT, REGION)
         self.sns = Sns()
+        self.sqs = Sqs(self.clock)
+        self.functions = Functions()
         self.sts = Sts(self.clock)
         self.s3.add_bucket(bucket)
         self._operations: dict[str, dict[str, Operation]] = {
@@ -54,15 +60,21 @@ class MemoryCloud:
             "events": self.events.operations,
             "scheduler": self.scheduler.operations,
             "sns": self.sns.operations,
+            "sqs": self.sqs.operations,
+            "lambda": self.functions.operations,
             "sts": self.sts.operations,
         }
 
     def client(self, service: str, access_key: str | None = None) -> Any:
         """A client, as `boto3.client(service)`; of every operation that this AWS has. `access_key`: of a session."""
+        return MemoryClient(service, self.calls, self.operations_of(service, access_key))
+
+    def operations_of(self, service: str, access_key: str | None = None) -> dict[str, Operation]:
+        """What a service does, for a caller with the credentials of a session where there is an `access_key`."""
         operations = self._operations[service]
-        if access_key is not None:
-            operations = {name: self.sts.in_session(access_key, name, one) for name, one in operations.items()}
-        return MemoryClient(service, self.calls, operations)
+        if access_key is None:
+            return operations
+        return {name: self.sts.in_session(access_key, name, one) for name, one in operations.items()}
 
 
 class MemoryClient:

@@ -9,7 +9,7 @@ import copy
 import random
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,25 +25,29 @@ class Notifications:
         self._region = region
         self._random = random.Random(seed)  # noqa: S311 - identifiers that are the same in every run
         self._lock = threading.Lock()
+        self.on_send: Callable[[dict[str, Any]], None] | None = None
+        """Gets every event in place of `pending`."""
         self.pending: list[dict[str, Any]] = []
         """Delete one to lose it, append one to deliver it twice, swap two: they are whole EventBridge events."""
 
     def send(self, source: str, detail_type: str, resource: str, detail: Mapping[str, Any]) -> None:
         """Put an event on its way."""
         with self._lock:
-            self.pending.append(
-                {
-                    "version": "0",
-                    "id": str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
-                    "detail-type": detail_type,
-                    "source": source,
-                    "account": self._account,
-                    "time": f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
-                    "region": self._region,
-                    "resources": [resource],
-                    "detail": copy.deepcopy(dict(detail)),
-                }
-            )
+            event = {
+                "version": "0",
+                "id": str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
+                "detail-type": detail_type,
+                "source": source,
+                "account": self._account,
+                "time": f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
+                "region": self._region,
+                "resources": [resource],
+                "detail": copy.deepcopy(dict(detail)),
+            }
+            if self.on_send is None:
+                self.pending.append(event)
+        if self.on_send is not None:
+            self.on_send(event)
 
     def drain(self) -> list[dict[str, Any]]:
         """Take all that are pending, in order."""

@@ -62,6 +62,10 @@ class S3:
         with self._lock:
             return {key: self._buckets[bucket][key] for key in sorted(self._buckets[bucket], key=str.encode)}
 
+    def peek(self, bucket: str, key: str) -> StoredObject | None:
+        """An object, without a call."""
+        return self._buckets[bucket].get(key)
+
     def _get(self, request: Parameters) -> dict[str, Any]:
         found = self._read(request)
         answer = _described(found)

@@ -72,6 +72,12 @@ class Workflow:
         """What came through task tokens, in order."""
         self.list_lag_seconds = 0.0
         """How long ListExecutions does not know of an execution that was started."""
+        self.on_start: Callable[[str, str], None] | None = None
+        """Called with the name and the input of every execution that starts: the test's interpreter."""
+        self.on_end: Callable[[str], None] | None = None
+        """Called with the name of every execution that ends."""
+        self.on_answer: Callable[[Answer], None] | None = None
+        """Called with what a task's token was completed with."""
         self.operations = {
             "StartExecution": Operation(self._start, {"stateMachineArn", "name", "input"}),
             "DescribeExecution": Operation(self._describe, {"executionArn"}),
@@ -86,6 +92,10 @@ class Workflow:
     def execution_arn(self, name: str) -> str:
         """The ARN of the execution of that name."""
         return f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+
+    def status(self, name: str) -> str:
+        """The status of the execution of that name."""
+        return self._executions[self.execution_arn(name)].status
 
     def token(self, name: str | None = None, timeout_seconds: float | None = None) -> str:
         """A task of the execution `name` begins to wait: its token. It is gone after `timeout_seconds`."""
@@ -136,6 +146,8 @@ class Workflow:
                 found = _Execution(arn, self.machine_arn, name, document, self._clock.now())
                 self._executions[arn] = found
                 self._announce(found)
+                if self.on_start is not None:
+                    self.on_start(name, document)
             return {"executionArn": arn, "startDate": found.started}
 
     def _describe(self, request: Parameters) -> dict[str, Any]:
@@ -209,6 +221,8 @@ class Workflow:
                 refuse("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
             task.closed = True
             self.answers.append(answer(token, now))
+            if self.on_answer is not None:
+                self.on_answer(self.answers[-1])
         return {}
 
     # --- executions ----------------------------------------------------------------------------
@@ -251,6 +265,8 @@ class Workflow:
             execution.status, execution.stopped = status, self._clock.now()
             execution.output, execution.error, execution.cause = output, error, cause
             self._announce(execution)
+            if self.on_end is not None:
+                self.on_end(execution.name)
 
     def _announce(self, execution: _Execution) -> None:
         stopped = execution.stopped

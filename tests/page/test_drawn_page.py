@@ -273,7 +273,7 @@ def test_the_documents_are_written_out_when_opened_and_can_be_saved(
     assert page.locator("pre").count() == 0
     page.get_by_text("The plan", exact=True).click()
     expect(page.locator("#plan pre")).to_contain_text('"trainer": "training:train"')
-    expect(page.locator("#plan pre")).to_contain_text('"API_KEY": "(not shown)"')
+    expect(page.locator("#plan pre")).to_contain_text('"API_KEY": "(text, not shown)"')
     page.get_by_text("All data of this page").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Save sample.json").click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import boto3
@@ -24,5 +25,8 @@ def client_of(memory: MemoryCloud, account: str = ACCOUNT) -> Cloud:
     """A client that has found its stack, in `account`: CloudFormation is not in memory."""
     cloud = Cloud("Muster", cast("boto3.Session", _Session(memory)))
     machine = memory.workflow.machine_arn.replace(ACCOUNT, account)
-    vars(cloud.connection)["stack"] = Stack("Muster", machine, memory.bucket, PREFIX)
+    names = json.dumps({name.partition("-")[0]: name for name in memory.functions.names})
+    vars(cloud.connection)["stack"] = Stack(
+        "Muster", machine, memory.bucket, PREFIX, dead_letter_url="https://sqs/letters", function_names=names
+    )
     return cloud

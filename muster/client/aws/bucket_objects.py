@@ -10,6 +10,8 @@ from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
+from muster.contract.aws.ranged_reads import first_bytes, object_size
+from muster.contract.errors import OversizedDocumentError
 from muster.contract.layout import s3_uri
 from muster.contract.run.source_delivery import REFRESH_DAYS
 
@@ -66,6 +68,28 @@ class BucketObjects:
                 if error_code(error) != "NoSuchKey":
                     raise
                 return None
+
+    def read_bounded(self, key: str, most: int) -> bytes | None:
+        """An object that a replica wrote, or None when there is none. At most `most` bytes are transferred.
+
+        Raises:
+            OversizedDocumentError: it is larger.
+        """
+        bucket = self._connection.stack.bucket
+        with translated():
+            try:
+                answer = self._connection.s3.get_object(Bucket=bucket, Key=key, Range=first_bytes(most))
+            except AwsError as error:
+                if error_code(error) == "InvalidRange":  # an empty object has no first byte
+                    return b""
+                if error_code(error) != "NoSuchKey":
+                    raise
+                return None
+            size = object_size(answer.get("ContentRange", ""), answer["ContentLength"])
+            if size > most:
+                answer["Body"].close()
+                raise OversizedDocumentError(s3_uri(bucket, key), size, most)
+            return answer["Body"].read()
 
     def find(self, key: str) -> str | None:
         """The URI of the object at `key`, or None when there is none."""

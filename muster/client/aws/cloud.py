@@ -7,6 +7,7 @@ from botocore.config import Config
 
 from muster.client.aws.bucket_objects import BucketObjects
 from muster.client.aws.connection import CONFIG, Connection
+from muster.client.aws.dead_letter_queue import DeadLetterQueue
 from muster.client.aws.deployed_stack import Stack
 from muster.client.aws.log_events import LogEvents
 from muster.client.aws.roll_ups import RollUps
@@ -28,6 +29,7 @@ class Cloud:
         self.logs = LogEvents(connection)
         self.objects = BucketObjects(connection)
         self.roll_ups = RollUps(self.objects)
+        self.dead_letters = DeadLetterQueue(connection)
 
     @property
     def stack(self) -> Stack:

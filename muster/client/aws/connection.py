@@ -21,10 +21,13 @@ from muster.client.errors import SeveralStacksError, StackNotFoundError, Unreach
 if TYPE_CHECKING:
     from botocore.model import OperationModel
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_stepfunctions import SFNClient
+
+    from muster.client.aws.dead_letter_queue import QueueClient
 
 CONFIG = Config(
     connect_timeout=5,
@@ -123,6 +126,19 @@ class Connection:
         if params.get("Bucket") != self.stack.bucket or "ExpectedBucketOwner" not in members:
             return params
         return {"ExpectedBucketOwner": self.stack.account, **params}
+
+    @cached_property
+    def functions(self) -> LambdaClient:
+        """The client of Lambda."""
+        with _creation():
+            return self.session.client("lambda", config=self._config)
+
+    @cached_property
+    def sqs(self) -> QueueClient:
+        """The client of SQS."""
+        with _creation():
+            client: QueueClient = self.session.client("sqs", config=self._config)
+            return client
 
     @cached_property
     def logs(self) -> CloudWatchLogsClient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ class Stack:
     role_arn: str = ""
     package_uri: str = ""
     defaults: str = "{}"
+    dead_letter_url: str = ""
+    function_names: str = ""
 
     @classmethod
     def from_outputs(cls, name: str, outputs: Mapping[str, str]) -> Stack:
@@ -45,6 +48,8 @@ class Stack:
             role_arn=outputs.get("ReplicaRoleArn", ""),
             package_uri=outputs.get("ReplicaPackageUri", ""),
             defaults=outputs.get("ReplicaDefaults", "{}"),
+            dead_letter_url=outputs.get("DeadLetterQueueUrl", ""),
+            function_names=outputs.get("FunctionNames", ""),
         )
 
     @staticmethod
@@ -56,6 +61,29 @@ class Stack:
     def account(self) -> str:
         """The account of the stack."""
         return self.state_machine_arn.split(":")[4]
+
+    @property
+    def dead_letters(self) -> str:
+        """The URL of the dead-letter queue.
+
+        Raises:
+            ForeignStackError: the output is missing.
+        """
+        if not self.dead_letter_url:
+            raise ForeignStackError(self.name, "DeadLetterQueueUrl")
+        return self.dead_letter_url
+
+    @property
+    def functions(self) -> Mapping[str, str]:
+        """The physical names of the stack's functions by their names.
+
+        Raises:
+            ForeignStackError: the output is missing: the stack was deployed by an older version.
+        """
+        if not self.function_names:
+            raise ForeignStackError(self.name, "FunctionNames")
+        found: dict[str, str] = json.loads(self.function_names)
+        return found
 
     def execution_arn(self, execution: str) -> str:
         """The ARN of the execution named `execution`."""

@@ -26,17 +26,17 @@ def _run_names(context: typer.Context, incomplete: str) -> list[str]:
 
     from muster.client.aws.cloud import Cloud  # noqa: PLC0415
     from muster.client.aws.connection import open_session  # noqa: PLC0415
-    from muster.client.runs.run_list import list_runs  # noqa: PLC0415
+    from muster.client.runs.run_list import newest_names  # noqa: PLC0415
     from muster.contract.errors import MusterError  # noqa: PLC0415
 
     quick = Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 1})
     options = context.params
     try:
         session = open_session(options.get("profile"), options.get("region"))
-        runs = list_runs(Cloud(options.get("stack"), session, quick), None, _COMPLETED_MAX)
+        names = newest_names(Cloud(options.get("stack"), session, quick), _COMPLETED_MAX)
     except MusterError:
         return []
-    return [run.run for run in runs if run.run.startswith(incomplete)]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON file; - reads standard input.")]

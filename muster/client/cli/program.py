@@ -48,6 +48,10 @@ class Commands(LazyGroup):
         "report": Row(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
         "ui": Row(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
         "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),
+        "deadletters": Row(
+            "muster.client.cli.dead_letter_commands:app",
+            "Show, replay or drop the events that the functions of the stack did not handle.",
+        ),
         "verify": Row(
             "muster.client.cli.verify_command:verify",
             "Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas.",

@@ -22,7 +22,7 @@ _FRAME_LINES = 6  # headline, headings, the line on the others, the reason, and 
 
 def status_table(status: RunStatus, console: Console) -> RenderableType:
     """The run's headline above a table of its replicas, no larger than the terminal."""
-    limit = max(3, console.height - _FRAME_LINES) if console.is_terminal else len(status.replicas)
+    limit = max(3, console.height - _FRAME_LINES - len(status.remarks)) if console.is_terminal else len(status.replicas)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
     heading, *lines = lay_out([HEADINGS, *rows], console.width)
     parts = [_line(headline(status), _COLOURS.get(status.state, "bold")), _line(heading, "dim")]
@@ -31,6 +31,7 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
         parts.append(_line(others, "dim"))
     if status.reason:
         parts.append(Text(visible(status.reason)))
+    parts += [Text(visible(remark), style="yellow") for remark in status.remarks]
     return Group(*parts)
 
 

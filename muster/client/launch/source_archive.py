@@ -14,7 +14,7 @@ from pathlib import Path
 
 from muster.client.launch.ignore import IGNORE_FILE, Ignored
 from muster.contract.errors import Problem, SpecError
-from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_FILES_MAX, source_key
+from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_DEPTH_MAX, SOURCE_FILES_MAX, source_key
 
 _LEVEL = 6
 
@@ -93,6 +93,10 @@ def _check_size(folder: Path, files: list[str]) -> None:
     remedy = f"exclude everything that is not code in {IGNORE_FILE}, and pass data through input_data_config"
     if len(files) > SOURCE_FILES_MAX:
         raise _refused(remedy, f"{len(files):,} files", f"at most {SOURCE_FILES_MAX:,}")
+    deepest = max(files, key=lambda relative: relative.count("/"))
+    if deepest.count("/") >= SOURCE_DEPTH_MAX:
+        found = f"{deepest[:80]}…, a path of {deepest.count('/') + 1:,} parts"
+        raise _refused(remedy, found, f"at most {SOURCE_DEPTH_MAX}")
     sizes = {relative: (folder / relative).stat().st_size for relative in files}
     total = sum(sizes.values())
     if total > SOURCE_BYTES_MAX:

@@ -30,11 +30,16 @@ def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
         ClientError: AWS cannot be reached or refuses.
     """
     name: str | None = run
+    stopped: list[str] = []
     while name is not None:
         if cloud.executions.describe(name).ended_at is None and cloud.executions.stop(name, _CAUSE):
-            return Cancellation(run=run, stopped=(name,))
-        name = _continuation(cloud, name, poll_seconds)
-    return Cancellation(run=run, stopped=())
+            stopped.append(name)
+            # The rerun policy starts a continuation shortly before the execution ends. One that starts later is
+            # stopped by the control plane.
+            name = Observer(cloud, name).continuation()
+        else:
+            name = None if stopped else _continuation(cloud, name, poll_seconds)
+    return Cancellation(run=run, stopped=tuple(stopped))
 
 
 def _continuation(cloud: Cloud, ended: str, poll_seconds: float) -> str | None:

@@ -71,7 +71,7 @@ class PageSource:
                 made_at=timestamps.text(datetime.now(UTC)),
                 ended_at=(result.settled_at if result else status.ended_at) if status.state.is_terminal else None,
                 replicas=replicas,
-                rounds=table.view(),
+                rounds=table.view(self._observer.unreadable_commits),
                 parameters_identical=result.parameters_identical if result else None,
                 continued_by=status.continued_by,
             )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.reported import Execution, ExecutionStatus
+from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
 from muster.client.errors import UnknownRunError
 from muster.client.runs.event_log import EventLogEntry, Traces, event_log
 from muster.client.runs.progress import ProgressReader
@@ -14,6 +14,7 @@ from muster.client.runs.run_status import (
     Observation,
     Progress,
     RunStatus,
+    is_watched,
     known_attempts,
     run_status,
     settled_progress,
@@ -63,9 +64,14 @@ class Observer:
         """The attempts of each replica at the latest look."""
         return known_attempts(self._entries, self._result)
 
-    def new_commits(self) -> list[Commit]:
+    def new_commits(self) -> Iterator[Commit]:
         """The commits that looks have found since the last call, in order."""
-        return [] if self._progress is None else self._progress.commits()
+        return iter(()) if self._progress is None else self._progress.commits()
+
+    @property
+    def unreadable_commits(self) -> int:
+        """How many commits were left out because they cannot be read."""
+        return 0 if self._progress is None else self._progress.unreadable
 
     def look(self) -> RunStatus:
         """The run's status now, however many replicas it has.
@@ -154,7 +160,11 @@ class Observer:
         if not execution.reruns or execution.status is ExecutionStatus.ABORTED:
             return False
         status = self.look()
-        return status.awaits_continuation or (self._result is None and not status.state.is_terminal)
+        if self._result is not None:
+            return status.awaits_continuation
+        # A run that ended before its first launch has a plan, and is settled; a refused one has none, and never is.
+        is_planned = execution.error != NAME_TAKEN and self._cloud.objects.find(RunLayout(self._run).plan) is not None
+        return not status.state.is_terminal or (is_planned and is_watched(execution, datetime.now(UTC)))
 
     def _read_entries(self, execution: Execution) -> Mapping[int, ReplicaEntry]:
         """The run's entries in the roll-up. None of them where they are of an older run of the same name."""
@@ -175,7 +185,7 @@ class Observer:
             return self._progress
         lineage = self._cloud.objects.read(RunLayout(self._run).lineage) if execution.parent is not None else None
         root = self._run if lineage is None else Lineage.from_json(lineage, "lineage.json").root
-        reader = ProgressReader(self._cloud, RunLayout(root))
+        reader = ProgressReader(self._cloud, RunLayout(root), execution.replicas)
         # A continuation has its lineage once it is planned.
         if execution.parent is None or lineage is not None:
             self._progress = reader
@@ -185,6 +195,8 @@ class Observer:
         """Whether the control plane may be about to start a continuation of the failed run."""
         result = self._result
         if result is None or self._continued_by is not None or not execution.reruns:
+            return False
+        if execution.status is ExecutionStatus.ABORTED:
             return False
         if datetime.now(UTC) - timestamps.parse(result.settled_at) > _CONTINUATION_WITHIN:
             return False
@@ -196,10 +208,16 @@ class Observer:
         return None if body is None else Continuation.from_json(body, "continued_by.json").run
 
 
-def own_result(cloud: Cloud, execution: Execution) -> Result | None:
-    """The result of the run that `execution` is; None also where only an older run of the same name has one."""
-    result = read_result(cloud, run_name(execution.name))
-    if result is None or execution.error == NAME_TAKEN:
+def own_result(cloud: Cloud, execution: Execution | ExecutionSummary) -> Result | None:
+    """The result of the run that `execution` is; None also where only another run of the same name has one."""
+    name = run_name(execution.name)
+    result = read_result(cloud, name)
+    if result is None:
+        return None
+    if isinstance(execution, ExecutionSummary) and name != execution.name:
+        # Executions with other names may have the same run name: only the error says that plan refused one of them.
+        execution = cloud.executions.describe(execution.name)
+    if isinstance(execution, Execution) and execution.error == NAME_TAKEN:
         return None
     return None if is_of_earlier_execution(timestamps.parse(result.settled_at), execution.started_at) else result
 

@@ -1,73 +1,107 @@
-"""A run's progress, read from its newest commit."""
+"""A run's progress, read from its newest commit. Replicas write the commits, so one that cannot be read is left out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
+from itertools import islice, takewhile
 
 from muster.client.aws.cloud import Cloud
 from muster.client.runs.run_status import Progress
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout, s3_uri
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import COMMITS_LISTED_MAX, Commit, commit_bytes_max, commit_round, parse_commit
 from muster.report.rounds import chosen
 
 _PARALLEL = 8
-_ROUND_DIGITS = 8  # a commit's key begins with its round
+# How many commits one look asks for while none can be read: so many of the newest, and so many of the newest that
+# follow the last known one without a gap.
+_TRIES = 4
 
 
 class ProgressReader:
     """Reads each commit at most once: a commit never changes, and its key sorts by its round."""
 
-    def __init__(self, cloud: Cloud, layout: RunLayout) -> None:
+    def __init__(self, cloud: Cloud, layout: RunLayout, replicas: int) -> None:
         self._cloud = cloud
         self._prefix = layout.commits
+        self._most = commit_bytes_max(replicas)
         self._last = layout.commits
         self._progress = Progress()
         self._unread: list[str] = []
         self._newest: dict[str, Commit] = {}
+        self._unreadable: dict[str, str] = {}
 
     def read(self) -> Progress:
-        """The progress up to the newest commit: one LIST, and one GET when there is a new commit.
+        """The progress up to the newest commit that can be read: one LIST, and one GET when there is a new commit.
 
-        Raises:
-            DocumentError: the newest commit cannot be read.
+        Where new commits cannot be read, a few more are asked for; the others are left for the next look.
         """
-        keys = list(self._cloud.objects.keys_after(self._prefix, self._last))
-        newest = keys[-1] if keys else None
-        body = None if newest is None else self._cloud.objects.read(newest)
-        if newest is not None and body is not None:
-            commit = Commit.from_json(body, s3_uri(self._cloud.stack.bucket, newest))
-            self._progress = advance(self._progress, commit)
-            self._last, self._newest = newest, {newest: commit}
-            self._unread += keys
-        return self._progress
+        keys = [key for key in self._keys_after(self._last) if key not in self._unreadable]
+        for key in _candidates(keys, self._round_of(self._last)):
+            commit = self._commit(key)
+            if commit is not None:
+                self._progress = advance(self._progress, commit)
+                self._last, self._newest = key, {key: commit}
+                self._unread += keys[: keys.index(key) + 1]
+                break
+        return replace(self._progress, unreadable=tuple(self._unreadable.values()))
 
-    def commits(self) -> list[Commit]:
+    def commits(self) -> Iterator[Commit]:
         """The commits that `read` has seen since the last call, in order: one GET for each but the newest.
 
         Of very many some are left out, and those that cannot be read.
         """
-        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-            found = [commit for commit in pool.map(self._commit, chosen(self._unread)) if commit is not None]
+        keys = [key for key in chosen(self._unread) if key not in self._unreadable]
         self._unread = []
-        return found
+        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
+            # A few at a time: all of them could fill the memory.
+            for begin in range(0, len(keys), _PARALLEL):
+                found = pool.map(self._commit, keys[begin : begin + _PARALLEL])
+                yield from (commit for commit in found if commit is not None)
+
+    @property
+    def unreadable(self) -> int:
+        """How many commits were left out because they cannot be read."""
+        return len(self._unreadable)
+
+    def rounds(self) -> list[tuple[int, datetime]]:
+        """Every round whose commit still exists, and when it was made: one LIST for each 1,000."""
+        items = self._cloud.objects.items_after(self._prefix, self._prefix)
+        found = ((self._round_of(item.key), item.at) for item in islice(items, COMMITS_LISTED_MAX))
+        return [(round_, at) for round_, at in found if round_ is not None]
+
+    def _keys_after(self, last: str) -> list[str]:
+        keys = islice(self._cloud.objects.keys_after(self._prefix, last), COMMITS_LISTED_MAX)
+        return [key for key in keys if self._round_of(key) is not None]
+
+    def _round_of(self, key: str) -> int | None:
+        return commit_round(key.removeprefix(self._prefix))
 
     def _commit(self, key: str) -> Commit | None:
         if key in self._newest:
             return self._newest[key]
+        uri = s3_uri(self._cloud.stack.bucket, key)
         try:
-            return Commit.from_json(self._cloud.objects.read(key) or b"", key)
-        except DocumentError:
+            return parse_commit(self._cloud.objects.read_bounded(key, self._most) or b"", uri)
+        except DocumentError as error:
+            self._unreadable[key] = f"{uri}: {error.detail}"
             return None
 
-    def rounds(self) -> list[tuple[int, datetime]]:
-        """Every round whose commit still exists, and when it was made: one LIST for each 1,000."""
-        # A later revision of a commit sorts behind it.
-        times: dict[int, datetime] = {}
-        for item in self._cloud.objects.items_after(self._prefix, self._prefix):
-            times.setdefault(int(item.key.removeprefix(self._prefix)[:_ROUND_DIGITS]), item.at)
-        return list(times.items())
+
+def _candidates(keys: list[str], last: int | None) -> list[str]:
+    """The commits to try, one after the other, until one can be read. `last` is the last known round.
+
+    Commits have no gaps, so a key after a gap was not written by the protocol.
+    """
+    first = commit_round(keys[0].rpartition("/")[2]) if keys else None
+    expected = (first or 1) if last is None else last + 1
+    numbered = ((commit_round(key.rpartition("/")[2]), key) for key in keys)
+    gapless = takewhile(lambda item: item[1][0] == item[0], enumerate(numbered, start=expected))
+    connected = [key for _, (_, key) in gapless]
+    return list(dict.fromkeys([*reversed(keys[-_TRIES:]), *reversed(connected[-_TRIES:])]))
 
 
 def advance(progress: Progress, commit: Commit) -> Progress:

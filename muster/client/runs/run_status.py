@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -21,6 +21,7 @@ from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.timestamps import Timestamp
+from muster.report.words import commits_text
 
 _ENDS = frozenset(status for status in JobStatus if status.is_terminal)
 # Secondary statuses in which the container does not run yet, or no longer after a spot interruption.
@@ -127,6 +128,9 @@ class RunStatus(Document):
         default=False, description="whether the rerun policy is about to start a continuation"
     )
     page: str | None = Field(default=None, description="the URI of the settled run's page, s3://…")
+    remarks: tuple[str, ...] = Field(
+        default=(), description="what replicas wrote and cannot be read, and what is missing for that reason, in words"
+    )
     replicas: tuple[ReplicaStatus, ...]
 
 
@@ -142,17 +146,17 @@ class Progress:
     rounds: Mapping[int, int] = field(default_factory=dict)
     metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
     finished: tuple[Finish, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """The commits that cannot be read, each with the reason."""
 
 
 def settled_progress(progress: Progress, result: Result) -> Progress:
     """`progress` completed from the result, which has read the replicas' manifests."""
     known = [replica for replica in result.replicas if replica.round is not None]
-    return Progress(
-        round=progress.round,
-        excluded=progress.excluded,
+    return replace(
+        progress,
         rounds={**progress.rounds, **{replica.rank: replica.round for replica in known if replica.round is not None}},
         metrics={**progress.metrics, **{replica.rank: replica.metrics for replica in known if replica.metrics}},
-        finished=progress.finished,
     )
 
 
@@ -202,8 +206,20 @@ def run_status(seen: Observation) -> RunStatus:
         continued_by=seen.continued_by,
         awaits_continuation=seen.awaits_continuation,
         page=seen.page,
+        remarks=tuple(_remarks(seen)),
         replicas=replicas,
     )
+
+
+def _remarks(seen: Observation) -> Iterator[str]:
+    commits = seen.progress.unreadable
+    if commits:
+        such = ": " if len(commits) == 1 else ", such as "
+        yield f"{commits_text(len(commits), 'cannot be read')}{such}{commits[-1]}."
+    ranks = [replica.rank for replica in seen.result.replicas if replica.problem] if seen.result else []
+    if ranks:
+        of = f"of replica {ranks[0]}" if len(ranks) == 1 else f"of {len(ranks):,} replicas"
+        yield f"What the manifest {of} says is not known, or not all of it: `muster result {seen.run}` says why."
 
 
 def known_attempts(entries: Mapping[int, ReplicaEntry], result: Result | None) -> dict[int, tuple[Attempt, ...]]:
@@ -272,20 +288,29 @@ def execution_state(status: ExecutionStatus) -> RunState:
     return _OF_EXECUTION.get(status, RunState.FAILED)
 
 
+def state_of_verdict(verdict: Verdict) -> RunState:
+    """The state of a settled run."""
+    return _OF_VERDICT[verdict]
+
+
+def is_watched(execution: Execution, now: datetime) -> bool:
+    """Whether functions may still be settling the run of an ended execution. Later its event must have been lost."""
+    return execution.ended_at is not None and now - execution.ended_at < _SETTLED_WITHIN
+
+
 def _state(
     execution: Execution, replicas: Collection[Sequence[Attempt]], result: Result | None, now: datetime
 ) -> RunState:
     if execution.ended_at is None:
         return RunState.RUNNING
-    # Later no function watches the jobs any more, and the event of an end may have been lost.
-    is_watched = now - execution.ended_at < _SETTLED_WITHIN
+    watched = is_watched(execution, now)
     latest = [attempts[-1] for attempts in replicas]
-    if is_watched and any(attempt.has_proven_job and not has_ended(attempt) for attempt in latest):
+    if watched and any(attempt.has_proven_job and not has_ended(attempt) for attempt in latest):
         return RunState.STOPPING
     if result is not None:
-        return _OF_VERDICT[result.verdict]
+        return state_of_verdict(result.verdict)
     # A run whose execution was aborted is settled once its jobs have ended; one that never had a job never is.
-    if latest and is_watched:
+    if latest and watched:
         return RunState.STOPPING
     return execution_state(execution.status)
 

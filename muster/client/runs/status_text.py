@@ -136,6 +136,9 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
         yield f"run {after.run} {queue_text(after)}"
     if after.round is not None and (before is None or before.round != after.round):
         yield _round_line(after)
+    for remark in after.remarks:
+        if before is None or remark not in before.remarks:
+            yield remark
     if before is None or before.state is not after.state:
         reason = f": {after.reason}" if after.reason else ""
         yield f"run {after.run} {after.state}{reason}"

@@ -75,12 +75,12 @@ def gather_dead_letters(account: Account) -> tuple[str, int]:
 
 def judge_dead_letters(facts: tuple[str, int]) -> Iterator[Check]:
     """No event has failed to be handled."""
-    url, count = facts
+    _, count = facts
     if count == 0:
         yield ok(DEAD_LETTERS, "the queue is empty.")
         return
     seen = f"about {count} events could not be delivered or handled."
-    yield failed(DEAD_LETTERS, seen, f"Read them: aws sqs receive-message --queue-url {url}")
+    yield failed(DEAD_LETTERS, seen, "See them with `muster deadletters list`.")
 
 
 def gather_subscriptions(account: Account) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ _Seen = TypeVar("_Seen")
 # CloudWatch Logs takes most lines within seconds; the page is written after the result.
 _LATE_SECONDS = 120.0
 _ARCHIVE_BYTES_MAX = 10 * 1024 * 1024
+_UNPACKED_BYTES_MAX = 100 * 1024 * 1024
+_CAUSE_SHOWN = 200
 ATTEMPTS = 3
 """Two replicas, and one rerun."""
 
@@ -180,10 +182,15 @@ def archive_members(body: bytes) -> tuple[str, ...]:
         ArchiveError: `body` is something else.
     """
     try:
-        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(body))) as archive:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
+            unpacked = packed.read(_UNPACKED_BYTES_MAX + 1)
+        if len(unpacked) > _UNPACKED_BYTES_MAX:
+            message = f"it unpacks to more than {_UNPACKED_BYTES_MAX:,} bytes"
+            raise ArchiveError(message)
+        with tarfile.open(fileobj=io.BytesIO(unpacked)) as archive:
             return tuple(archive.getnames())
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise ArchiveError(str(error)) from error
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
+        raise ArchiveError(str(error)[:_CAUSE_SHOWN]) from error
 
 
 def _archive(account: Account, result: Result) -> bytes:

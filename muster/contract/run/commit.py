@@ -5,17 +5,29 @@ Clients read a run's progress from the commits alone: `RunLayout.commits` + `{ro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.errors import DocumentError
+from muster.contract.names import RUN_MAX
 from muster.contract.timestamps import Timestamp
 
 ROUND_MAX = 99_999_999  # eight digits in a key
+COMMITS_LISTED_MAX = 1_000_000
+"""How many keys of commits the control plane and clients list: a thousand calls."""
+COMMIT_BYTES_MAX = 8 * 1024 * 1024
+"""The largest commit that the control plane and clients read: as objects of Python it takes up to 250 MB."""
+_COMMIT_BYTES, _MEMBER_BYTES = 65_536, 4_096  # a member's part comes from a header of at most 4,096 bytes
+_KEY = re.compile(r"([0-9]{8})\.json")
 
-Metrics = Annotated[dict[Annotated[str, Field(min_length=1, max_length=48)], float], Field(max_length=32)]
+Metrics = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=48)], Annotated[float, Field(allow_inf_nan=False)]],
+    Field(max_length=32),
+]
 
 
 class Member(StoredPart):
@@ -44,7 +56,7 @@ class Finish(StoredPart):
     """
 
     rank: int = Field(ge=0)
-    run: str = Field(description="the run in which the trainer returned")
+    run: str = Field(max_length=RUN_MAX, description="the run in which the trainer returned")
     round: int = Field(ge=0, le=ROUND_MAX, description="the last round whose result the replica holds")
     how: str = Field(max_length=200, pattern=r"^[\x20-\x7e]*$", description="how the trainer ended, in words")
 
@@ -85,6 +97,29 @@ class Commit(StoredDocument):
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""
         return rank in {item.rank for item in self.members} | {item.rank for item in self.excluded}
+
+
+def commit_bytes_max(replicas: int) -> int:
+    """The largest commit of a run of so many replicas that the control plane and clients read, in bytes."""
+    return min(_COMMIT_BYTES + _MEMBER_BYTES * replicas, COMMIT_BYTES_MAX)
+
+
+def commit_round(name: str) -> int | None:
+    """The round whose commit has this name below `RunLayout.commits`; None for a name that no commit has."""
+    found = _KEY.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def parse_commit(body: bytes, uri: str) -> Commit:
+    """The commit that is stored at `uri`, whose name says its round.
+
+    Raises:
+        DocumentError: it is not a commit, or one of another round.
+    """
+    commit = Commit.from_json(body, uri)
+    if commit.round != commit_round(uri.rpartition("/")[2]):
+        raise DocumentError(uri, f"it is a commit of round {commit.round}")
+    return commit
 
 
 def last_round(is_committed: Callable[[int], bool]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import field_validator
 
@@ -41,7 +41,7 @@ def _with_cause(fields: Fields) -> Fields:
 
 
 class Fence(StoredDocument):
-    """Why a run is stopping. The first fence that is written is valid."""
+    """Why a run is stopping. The first fence that is written is valid, except that a cancellation replaces others."""
 
     steps: ClassVar[tuple[FormStep, ...]] = (FormStep("0.1.0", _with_cause),)
 
@@ -51,6 +51,18 @@ class Fence(StoredDocument):
     cause: FenceCause
     reason: str
     at: Timestamp
+
+    @property
+    def is_cancellation(self) -> bool:
+        """Whether the run was cancelled: it stays stopped, and no rerun policy continues it."""
+        return self.cause is FenceCause.EXECUTION_STOPPED
+
+    def cancelled(self, by: Self) -> Self:
+        """This fence once its run was cancelled as well."""
+        if self.is_cancellation:
+            return self
+        reason = f"{by.reason} while the run was stopping: {self.reason}"
+        return self.model_copy(update={"verdict": by.verdict, "cause": by.cause, "reason": reason, "at": by.at})
 
     @field_validator("cause", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import StoredDocument
 from muster.contract.layout import s3_uri
+from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
 from muster.contract.spec.policies import OnEarlyFinish
 
@@ -74,6 +75,6 @@ class Manifest(StoredDocument):
     """
 
     checkpoint_s3_bucket: str
-    round: int = Field(ge=0)
-    checksum: str
-    metrics: dict[str, float] = Field(default_factory=dict)
+    round: int = Field(ge=0, le=ROUND_MAX)
+    checksum: str = Field(max_length=64, description="SHA-256 of the parameters' bytes")
+    metrics: Metrics = Field(default_factory=dict)

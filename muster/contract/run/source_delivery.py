@@ -22,7 +22,8 @@ REQUIREMENTS = "requirements.txt"
 
 # Source is code: data belongs in channels. Checked when the source is packed, and again when it is unpacked.
 SOURCE_BYTES_MAX = 100 * 1024 * 1024
-SOURCE_FILES_MAX = 10_000
+SOURCE_FILES_MAX = 10_000  # files; and folders
+SOURCE_DEPTH_MAX = 100  # parts of a file's path
 
 # An archive must exist for as long as a run that names it may need it: an execution lives at most a year (Step
 # Functions). A launch stores an archive again if it is older than REFRESH_DAYS, so this holds for every launch. A plan

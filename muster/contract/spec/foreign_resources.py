@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.stock_images import EcrImage, is_stock_account, registry, stock_registry
 from muster.contract.errors import Problem
+from muster.contract.spec.private_values import PROGRAM_FIELDS
 
 # What the user's program reads: an ARN in it is the program's own affair.
-_OF_THE_PROGRAM = frozenset({"arguments", "entrypoint", "environment", "hyper_parameters", "kwargs", "tags"})
+_OF_THE_PROGRAM = PROGRAM_FIELDS | {"tags"}
 _ARN = re.compile(r"arn:([^:]+):([^:]*):([^:]*):([^:]*):.+", re.DOTALL)
 
 

@@ -6,13 +6,15 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.errors import Problem, StatedProblem
+from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
+from muster.contract.spec.private_values import is_private, kind_of
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.training.hints import hint
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _PARTS_SHOWN = 8  # of a nested field: the full path to a value may be longer than any message
+_PART_SHOWN = 64
 _TEXT_SHOWN = 80
+# A section with more fields is not listed in an error.
+_FIELDS_LISTED = 16
+
+_NUMBER_SHOWN = 10**20
 
 _POLICIES: dict[str, type[StrEnum]] = {
     "on_replica_failure": OnReplicaFailure,
@@ -51,14 +58,29 @@ _BOUNDS = {
 
 
 def problems_of(error: ValidationError, model: type[BaseModel] = Spec) -> list[Problem]:
-    """Every problem of a document that pydantic refused as a `model`, in the document's order."""
-    return [problem for item in error.errors(include_url=False) for problem in _problems(item, model)]
+    """Every problem of a document that pydantic refused as a `model`, in the document's order.
+
+    Those that an error does not show are counted only: finding the nearest known field takes time.
+    """
+    items = error.errors(include_url=False)
+    found = [problem for item in items[:PROBLEMS_SHOWN] for problem in _problems(item, model)]
+    return [*found, *(StatedProblem("the spec", "not shown", "") for _ in items[PROBLEMS_SHOWN:])]
+
+
+def field_name(parts: Iterable[object]) -> str:
+    """The path to a value, as errors name it: of a deeply nested one its beginning, of a long name too."""
+    texts = map(str, islice(parts, _PARTS_SHOWN))
+    return ".".join(text if len(text) <= _PART_SHOWN else f"{text[: _PART_SHOWN - 1]}…" for text in texts)
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: on one line, and cut where it is long."""
-    text = re.sub(r"\s+", " ", repr(value))
-    return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
+    """A value as a message shows it: on one line, and cut where it is long; of a mapping or list, the type only."""
+    if isinstance(value, str):
+        text = repr(value[: _TEXT_SHOWN + 1])
+        return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
+    # A number may have too many digits to be written.
+    short = value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _NUMBER_SHOWN)
+    return repr(value) if short else kind_of(value)
 
 
 def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
@@ -68,17 +90,19 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
         return error.problems
     kind, location, found = item["type"], item["loc"], item["input"]
     parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != KEY]
-    field = ".".join(parts[:_PARTS_SHOWN]) or "the spec"
+    field = field_name(parts) or "the spec"
     if kind == "extra_forbidden":
         return [StatedProblem(field, "unknown field", _suggestion(location, model))]
     if kind == "missing":
         return [StatedProblem(field, "missing", "it is required")]
     wording = wording_at(location, model)
+    # The key of a mapping is a name, also where the values may be secret.
+    words = f"{kind_of(found)} (not shown)" if is_private(location) and location[-1] != KEY else shown(found)
     if kind in _BOUNDS:
-        return [_bound(item, field, wording)]
+        return [_bound(item, field, words, wording)]
     if kind == "string_pattern_mismatch":
-        return [Problem(field, shown(found), wording.remedy or "correct it", wording.allowed)]
-    return [Problem(field, shown(found), _remedy(kind, context, field))]
+        return [Problem(field, words, wording.remedy or "correct it", wording.allowed)]
+    return [Problem(field, words, _remedy(kind, context, field))]
 
 
 def _remedy(kind: str, context: Mapping[str, object], field: str) -> str:
@@ -89,11 +113,11 @@ def _remedy(kind: str, context: Mapping[str, object], field: str) -> str:
     return "it cannot be stored as JSON" if "json" in kind else f"it is not allowed ({kind})"
 
 
-def _bound(item: ErrorDetails, field: str, wording: Wording) -> Problem:
+def _bound(item: ErrorDetails, field: str, words: str, wording: Wording) -> Problem:
     kind, found = item["type"], item["input"]
     name, allowed, remedy = _BOUNDS[kind]
     limit = item["ctx"][name]
-    value = f"{len(found):,} entries" if kind == "too_long" else shown(found)
+    value = f"{len(found):,} entries" if kind == "too_long" else words
     if kind in {"too_long", "string_too_long"}:
         remedy = remedy.format(len(found) - limit)
     return Problem(field, value, wording.remedy or remedy, _singular(allowed.format(limit)))
@@ -112,10 +136,12 @@ def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
 
 
 def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
-    name, known = str(location[-1]), list((section_at(location, model) or model).model_fields)
+    name, known = str(location[-1])[:_PART_SHOWN], list((section_at(location, model) or model).model_fields)
     if model is Spec and (known_to_sagemaker := hint(name)) is not None:
         return known_to_sagemaker
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]}?"
+    if len(known) > _FIELDS_LISTED:
+        return "`muster init` writes a spec with every known field" if model is Spec else "see the documentation"
     return "the known fields are " + ", ".join(known)

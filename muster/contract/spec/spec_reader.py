@@ -6,15 +6,18 @@ import math
 import re
 from collections import deque
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import REPLICAS_MAX
+from muster.contract.spec.private_values import kind_of
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
-from muster.contract.spec.spec_problems import problems_of, shown
+from muster.contract.spec.spec_problems import field_name, problems_of
 
 DEPTH_MAX = 64  # of nesting: far below the limit of any JSON parser
+_NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 
 # Values in place of faulty fields, chosen so that no other field conflicts with them.
 _STAND_INS = {
@@ -51,11 +54,13 @@ def parse_spec(value: object) -> Spec:
     Raises:
         SpecError: with every problem at once.
     """
-    if not isinstance(value, dict):
+    if isinstance(value, Mapping):
+        value = dict(value)
+    else:
         remedy = "write a mapping: replicas: 4, trainer: package.module:function, …"
-        raise SpecError([Problem("the spec", shown(value), remedy)])
+        raise SpecError([Problem("the spec", kind_of(value), remedy)])
     unstorable = _unstorable(value)
-    sound = _without(value, {problem.field.partition(".")[0] for problem in unstorable})
+    sound = _without(value, {problem.top for problem in unstorable})
     try:
         spec = Spec.model_validate(sound)
     except ValidationError as error:
@@ -63,33 +68,60 @@ def parse_spec(value: object) -> Spec:
         faulty = {str(item["loc"][0]) for item in items if item["loc"]}
         # Whether other fields fit a faulty one is known only once it is corrected.
         others = _inconsistencies(_without(sound, faulty)) if faulty else []
-        rest = [problem for problem in others if not _mentions(problem, faulty)]
-        raise SpecError([*problems_of(error), *rest, *unstorable]) from None
+        rest = [problem for problem in others if not _mentions(problem, faulty & Spec.model_fields.keys())]
+        raise SpecError([*problems_of(error), *rest, *(item.problem for item in unstorable)]) from None
     if unstorable:
-        raise SpecError(unstorable)
+        raise SpecError([item.problem for item in unstorable])
     return spec
 
 
-def _unstorable(spec: Mapping[object, object]) -> list[Problem]:
+class _Unstorable(NamedTuple):
+    top: str
+    problem: Problem
+
+
+class _Place(NamedTuple):
+    """A place in the spec, by the place above it. The path as text could be far longer than the spec."""
+
+    part: object
+    above: _Place | None
+
+    def parts(self) -> list[object]:
+        place: _Place | None = self
+        found: list[object] = []
+        while place is not None:
+            found.append(place.part)
+            place = place.above
+        return found[::-1]
+
+
+def _unstorable(spec: Mapping[object, object]) -> list[_Unstorable]:
     """What JSON cannot hold, or what a JSON parser could not read back."""
-    problems: list[Problem] = []
+    found: list[_Unstorable] = []
+
+    def add(place: _Place, statement: str, remedy: str, *, top: bool = False) -> None:
+        parts = place.parts()
+        field = field_name(parts[:1] if top else parts)
+        found.append(_Unstorable(str(parts[0]), StatedProblem(field, statement, remedy)))
+
     # Not recursive: the user decides how deep the document is nested.
-    pending: deque[tuple[str, int, object]] = deque((str(key), 1, item) for key, item in spec.items())
+    pending: deque[tuple[_Place, int, object]] = deque((_Place(key, None), 1, item) for key, item in spec.items())
     while pending:
-        field, depth, value = pending.popleft()
+        place, depth, value = pending.popleft()
         if depth > DEPTH_MAX:
-            top = field.partition(".")[0]
-            statement = f"more than {DEPTH_MAX} levels of nesting"
-            problems.append(StatedProblem(top, statement, "flatten the value, or keep it in S3"))
-        elif isinstance(value, dict):
-            pending += [(f"{field}.{key}", depth + 1, item) for key, item in value.items()]
+            add(place, f"more than {DEPTH_MAX} levels of nesting", "flatten the value, or keep it in S3", top=True)
+            continue
+        if isinstance(value, dict):
+            pending += [(_Place(key, place), depth + 1, item) for key, item in value.items()]
         elif isinstance(value, list):
-            pending += [(f"{field}.{index}", depth + 1, item) for index, item in enumerate(value)]
+            pending += [(_Place(index, place), depth + 1, item) for index, item in enumerate(value)]
         elif isinstance(value, float) and not math.isfinite(value):
-            problems.append(Problem(field, str(value), "JSON cannot represent this number; pass it as a string"))
+            add(place, f"found {value}", "JSON cannot represent this number; pass it as a string")
+        elif isinstance(value, int) and abs(value) >= _NUMBER_END:
+            add(place, "found a whole number of more than 400 digits", "pass it as a string")
         if not _is_unicode(value) or not all(_is_unicode(key) for key in (value if isinstance(value, dict) else ())):
-            problems.append(Problem(field, shown(value), "use valid Unicode", "it contains a lone surrogate"))
-    return problems
+            add(place, "it contains a lone surrogate", "use valid Unicode")
+    return found
 
 
 def _is_unicode(value: object) -> bool:

@@ -18,6 +18,8 @@ _DEPTH_MAX = 100
 _TOO_DEEP = f"more than {_DEPTH_MAX} levels of nesting"
 # Far above any number that a program can use, and below the length that Python refuses to convert (4,300).
 _NUMBER_MAX = 400
+_NAME_SHOWN = 64
+_PROBLEM_SHOWN = 200
 
 _STR = "tag:yaml.org,2002:str"
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -58,8 +60,10 @@ class _Loader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             _refuse("aliases (*name) are not allowed", event.start_mark)
         if event.tag not in {None, _STR}:
-            name = event.tag.replace("tag:yaml.org,2002:", "!!")
-            _refuse(f"tags ({name[:40]}) are not allowed; write the value alone", event.start_mark)
+            # A password may begin with an exclamation mark: what follows it is not shown.
+            known = event.tag.startswith("tag:yaml.org,2002:")
+            name = event.tag.replace("tag:yaml.org,2002:", "!!")[:40] if known else "!…"
+            _refuse(f"tags ({name}) are not allowed; write the value alone, or text in quotes", event.start_mark)
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             _refuse(_TOO_DEEP, event.start_mark)
@@ -75,9 +79,9 @@ class _Loader(yaml.SafeLoader):
                 key_node.tag = _STR
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                _refuse(f"the key {key!r} is not a string; write it in quotes", key_node.start_mark)
+                _refuse("this key is not a string; write it in quotes", key_node.start_mark)
             if key in seen:
-                _refuse(f"the key {key!r} appears twice", key_node.start_mark)
+                _refuse(f"the key {key[:_NAME_SHOWN]!r} appears twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
@@ -95,8 +99,8 @@ class _Loader(yaml.SafeLoader):
     def refuse_number(self, node: yaml.ScalarNode) -> None:
         """Refuse a number that versions of YAML read differently."""
         message = (
-            f"{str(node.value)[:40]} is read differently by versions of YAML; write the number in decimal digits "
-            "without leading zeros and underscores, or text in quotes"
+            "this number is read differently by versions of YAML; write it in decimal digits without leading zeros "
+            "and underscores, or as text in quotes"
         )
         _refuse(message, node.start_mark)
 
@@ -121,7 +125,7 @@ def load_yaml(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        message = f"{where}{error.problem}"
+        message = f"{where}{str(error.problem)[:_PROBLEM_SHOWN]}"
         raise ValueError(message) from None
     except yaml.YAMLError as error:
         message = str(error).splitlines()[0]

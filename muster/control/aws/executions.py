@@ -52,11 +52,36 @@ class Executions:
         except ClientError as error:
             if error_code(error) != "ExecutionAlreadyExists":
                 raise
-            arn = f"{self._machine.replace(':stateMachine:', ':execution:', 1)}:{name}"
+            arn = self._arn(name)
             if self._stepfunctions.describe_execution(executionArn=arn).get("input") != document:
                 raise RunNameTakenError(name, arn) from error
             return False
         return True
+
+    def is_cancelled(self, arn: str) -> bool:
+        """Whether a user has stopped the execution."""
+        return self._stepfunctions.describe_execution(executionArn=arn)["status"] == "ABORTED"
+
+    def stop_started(self, name: str, document: str, cause: str) -> bool:
+        """Stop the execution that `start(name, document)` has started. False where there is none, or it has ended.
+
+        An execution of the same name with another input is left alone: someone else has started it.
+        """
+        arn = self._arn(name)
+        try:
+            found = self._stepfunctions.describe_execution(executionArn=arn)
+            if found["status"] != "RUNNING" or found.get("input") != document:
+                return False
+            self._stepfunctions.stop_execution(executionArn=arn, error="Muster.Cancelled", cause=cause)
+        except ClientError as error:
+            # An execution that has just ended is refused as invalid, not with a code of its own.
+            if error_code(error) not in {"ExecutionDoesNotExist", "ValidationException"}:
+                raise
+            return False
+        return True
+
+    def _arn(self, name: str) -> str:
+        return f"{self._machine.replace(':stateMachine:', ':execution:', 1)}:{name}"
 
     def live_runs(self) -> set[str]:
         """The names of the runs whose executions are running."""

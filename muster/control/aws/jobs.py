@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -64,6 +65,19 @@ class Job:
         return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
 
 
+# How a service names a value that it refuses, which may be a whole map: Value '{A=b}' at 'environment' failed to …
+_REFUSED_VALUE = re.compile(
+    r"(?i:value) '(?:(?!' at ').)*' at '"
+    r"(?P<member>[^']*(?:environment|hyperParameters|containerArguments|containerEntrypoint|Parameters)[^']*)'",
+    re.DOTALL,
+)
+
+
+def _without_private_values(message: str) -> str:
+    """SageMaker's message without the values of members that may hold secrets: it goes into the result of the run."""
+    return _REFUSED_VALUE.sub(r"The value (not shown) at '\g<member>'", message)
+
+
 class LaunchRefusedError(Exception):
     """SageMaker refused CreateTrainingJob."""
 
@@ -98,7 +112,9 @@ class Jobs:
             # A throttled call says nothing about the attempt: the workflow tries it again, with full jitter.
             if is_transient(error):
                 raise
-            raise LaunchRefusedError(classify_request_error(code), f"{code}: {error_message(error)}") from error
+            # Not `from error`: its text holds the message as it came.
+            reason = f"{code}: {_without_private_values(error_message(error))}"
+            raise LaunchRefusedError(classify_request_error(code), reason) from None
         return True
 
     def find(self, name: str) -> Job | None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from muster.contract.errors import ConflictError
+from muster.contract.aws.ranged_reads import first_bytes, object_size
+from muster.contract.errors import ConflictError, OversizedDocumentError
 from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.runtime import clock
@@ -63,15 +64,24 @@ class Store:
             raise
         return Stored(answer["Body"].read(), answer["ETag"])
 
-    def head(self, key: str, most: int) -> bytes | None:
-        """The first `most` bytes of an object that a replica wrote; None where there are none."""
+    def read_bounded(self, key: str, most: int) -> bytes | None:
+        """An object that a replica wrote; None where there is none. At most `most` bytes are transferred.
+
+        Raises:
+            OversizedDocumentError: it is larger.
+        """
         try:
-            answer = self.s3.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=0-{most - 1}")
+            answer = self.s3.get_object(Bucket=self.bucket, Key=key, Range=first_bytes(most))
         except ClientError as error:
-            # An empty object has no first byte.
-            if error_code(error) in {"NoSuchKey", "InvalidRange"}:
+            if error_code(error) == "InvalidRange":  # an empty object has no first byte
+                return b""
+            if error_code(error) == "NoSuchKey":
                 return None
             raise
+        size = object_size(answer.get("ContentRange", ""), answer["ContentLength"])
+        if size > most:
+            answer["Body"].close()
+            raise OversizedDocumentError(self.uri(key), size, most)
         return answer["Body"].read()
 
     def exists(self, key: str) -> bool:

@@ -70,10 +70,10 @@ class _Walk:
                 return None
             header = self._header(block)
             if header.type in _PAX:
-                extension |= self._pax_records(self._payload(header.size))
+                extension |= self._pax_records(self._extension(header.size))
                 continue
             if header.type == tarfile.GNUTYPE_LONGNAME:
-                extension[b"path"] = self._payload(header.size).partition(b"\0")[0]
+                extension[b"path"] = self._extension(header.size).partition(b"\0")[0]
                 continue
             if header.type in {tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK}:
                 self._skip(header.size)
@@ -82,7 +82,7 @@ class _Walk:
             extension = {}
             if _claims_to_be_manifest(name):
                 self._refuse_unsafe(name, header)
-                return self._payload(size)
+                return self._payload("manifest", size, self._limits.manifest_bytes)
             self._skip_sparse_map(header, block)
             self._skip(0 if header.type in _BARE else size)
         detail = f"no manifest among the first {self._limits.headers:,} headers of the archive; write it first"
@@ -133,9 +133,12 @@ class _Walk:
             detail = f"the member {_show(name)} is not a regular file (tar type {header.type!r})"
             raise ManifestError(ManifestProblem.UNSAFE_PATH, self._uri, detail)
 
-    def _payload(self, size: int) -> bytes:
-        if size > self._limits.manifest_bytes:
-            detail = f"a manifest or header of {size:,} bytes; at most {self._limits.manifest_bytes:,} are allowed"
+    def _extension(self, size: int) -> bytes:
+        return self._payload("header", size, self._limits.header_bytes)
+
+    def _payload(self, what: str, size: int, most: int) -> bytes:
+        if size > most:
+            detail = f"a {what} of {size:,} bytes; at most {most:,} are allowed"
             raise ManifestError(ManifestProblem.OVERSIZE, self._uri, detail)
         return self._read(_padded(size))[:size]
 

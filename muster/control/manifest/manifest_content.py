@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from muster.contract.errors import DocumentError
+from pydantic import ValidationError
+
+from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.layout import split_s3_uri
 from muster.contract.run.run_document import Manifest
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
@@ -18,8 +20,18 @@ URI_MAX = 1024  # SageMaker: an S3Uri has at most 1,024 characters
 _OURS = {"round", "checksum"}
 
 
-def parse_manifest(body: bytes, uri: str) -> tuple[str, Manifest | None]:
+class ParsedManifest(NamedTuple):
+    """A manifest's content: `own` is None where another trainer wrote it; `problem` says what is left out, and why."""
+
+    checkpoint_uri: str
+    own: Manifest | None
+    problem: str | None = None
+
+
+def parse_manifest(body: bytes, uri: str) -> ParsedManifest:
     """The checkpoint's URI and, for Muster's own, the whole manifest. A byte order mark is allowed.
+
+    Metrics beyond the bounds of a commit's are left out: the result of a run holds those of all replicas.
 
     Raises:
         ManifestError: it is not JSON, or not a manifest.
@@ -29,11 +41,18 @@ def parse_manifest(body: bytes, uri: str) -> tuple[str, Manifest | None]:
         _refuse(uri, f"a JSON object with {CHECKPOINT} is expected, found {_show(value)}")
     checkpoint = _checkpoint_uri(value.get(CHECKPOINT), uri)
     if not _OURS & value.keys():
-        return checkpoint, None
+        return ParsedManifest(checkpoint, None)
     try:
-        return checkpoint, Manifest.from_json(text, uri)
-    except DocumentError as error:
+        return ParsedManifest(checkpoint, Manifest.from_json(text, uri))
+    except NewerDocumentError as error:
         _refuse(uri, error.detail)
+    except DocumentError as error:
+        problem = error.detail
+    without = {name: value[name] for name in Manifest.model_fields if name in value and name != "metrics"}
+    try:
+        return ParsedManifest(checkpoint, Manifest(**without), f"{uri}: its metrics are left out: {problem}")
+    except ValidationError:
+        _refuse(uri, problem)
 
 
 def _json(body: bytes, uri: str) -> tuple[str, object]:

@@ -28,13 +28,17 @@ _PLAIN = ("output/output/manifest.json", "manifest.json")  # uncompressed output
 
 @dataclass(frozen=True)
 class ResolvedManifest:
-    """A job's manifest. `round` and `checksum` are None where another trainer wrote it."""
+    """A job's manifest. `round` and `checksum` are None where another trainer wrote it.
+
+    `problem` says what of it is left out, and why.
+    """
 
     checkpoint_uri: str
     round: int | None
     checksum: str | None
     metrics: dict[str, float]
     source_uri: str
+    problem: str | None = None
 
 
 def resolve_manifest(
@@ -84,7 +88,7 @@ def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget) -> bytes |
 
 
 def _resolved(body: bytes, uri: str) -> ResolvedManifest:
-    checkpoint, manifest = parse_manifest(body, uri)
+    checkpoint, manifest, problem = parse_manifest(body, uri)
     if manifest is None:
         return ResolvedManifest(checkpoint, None, None, {}, uri)
-    return ResolvedManifest(checkpoint, manifest.round, manifest.checksum, manifest.metrics, uri)
+    return ResolvedManifest(checkpoint, manifest.round, manifest.checksum, manifest.metrics, uri, problem)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
+from muster.contract.aws.ranged_reads import object_size
 from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, error_message, http_status
 from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
@@ -103,8 +104,7 @@ class ObjectSource(io.RawIOBase):
             # botocore has already retried.
             raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, str(error)) from None
         self._body, self._etag = answer["Body"], answer["ETag"]
-        total = answer.get("ContentRange", "").rpartition("/")[2]
-        self.size = int(total) if total.isdecimal() else answer["ContentLength"]
+        self.size = object_size(answer.get("ContentRange", ""), answer["ContentLength"])
 
     def _refused(self, error: ClientError) -> None:
         code, status, first = error_code(error), http_status(error), self._etag is None

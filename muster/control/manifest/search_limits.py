@@ -18,7 +18,8 @@ class Limits:
     a Lambda invocation.
     """
 
-    manifest_bytes: int = MIB  # of a manifest, and of a header that extends a member's name
+    manifest_bytes: int = 64 * KIB  # of a manifest; parsed, it takes fifty times as much memory
+    header_bytes: int = MIB  # of a header in an archive that extends a member's name
     read_bytes: int = 4 * GIB  # of an archive, compressed
     unpacked_bytes: int = 16 * GIB  # of an archive; deflate packs up to 1:1032
     headers: int = 100_000  # of an archive

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from muster.contract.errors import DocumentError
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import COMMITS_LISTED_MAX, commit_bytes_max, commit_round, parse_commit
 from muster.contract.run.result import ReplicaResult, Result
 from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
@@ -16,13 +15,8 @@ from muster.control.runtime.parallel import PARALLEL, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import render
-from muster.report.page_model import ReplicaView
+from muster.report.page_model import ReplicaView, RoundsView
 from muster.report.rounds import RoundTable, chosen
-
-_COMMIT = re.compile(r"\d{8}\.json")
-_ROUND_KEYS_MAX = 1_000_000
-# A member of a commit has at most 32 metrics with names of 48 characters.
-_MEMBER_BYTES, _COMMIT_BYTES = 2_600, 65_536
 
 
 def drawn_page(run: ActiveRun, result: Result, budget: TimeBudget) -> bytes:
@@ -38,7 +32,7 @@ def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput
         made_at=clock.now(),
         ended_at=result.settled_at,
         replicas=in_parallel(lambda replica: _replica(run, replica), result.replicas),
-        rounds=_rounds(run, budget).view(),
+        rounds=_rounds(run, budget),
         parameters_identical=result.parameters_identical,
     )
 
@@ -69,31 +63,39 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
     )
 
 
-def _rounds(run: ActiveRun, budget: TimeBudget) -> RoundTable:
-    table = RoundTable(run.plan.spec.replicas, run.plan.created_at)
+def _rounds(run: ActiveRun, budget: TimeBudget) -> RoundsView:
+    table, unread = RoundTable(run.plan.spec.replicas, run.plan.created_at), 0
     keys = chosen(list(_commit_keys(run, budget)))
     for begin in range(0, len(keys), PARALLEL):
         if budget.is_spent:
             logger.warning("rounds left out of the page", extra={"rounds": len(keys) - begin})
             break
-        for body in in_parallel(lambda key: _read(run, key), keys[begin : begin + PARALLEL]):
-            if body is not None:
-                _add(table, body)
-    return table
+        for key, read in in_parallel(lambda key: (key, _read(run, key)), keys[begin : begin + PARALLEL]):
+            # One after the other: of each commit as objects no more than one is in memory.
+            unread += not _added(table, run.documents.store.uri(key), read)
+    return table.view(unread)
 
 
 def _commit_keys(run: ActiveRun, budget: TimeBudget) -> Iterator[str]:
-    keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(run.plan.shared_layout.commits))
-    names = (key for key in keys if _COMMIT.fullmatch(key.removeprefix(run.plan.shared_layout.commits)))
-    return (key for _, key in zip(range(_ROUND_KEYS_MAX), names, strict=False))
+    prefix = run.plan.shared_layout.commits
+    keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(prefix))
+    return (key for key in islice(keys, COMMITS_LISTED_MAX) if commit_round(key.removeprefix(prefix)) is not None)
 
 
-def _read(run: ActiveRun, key: str) -> bytes | None:
-    return run.documents.store.head(key, _COMMIT_BYTES + _MEMBER_BYTES * run.plan.spec.replicas)
-
-
-def _add(table: RoundTable, body: bytes) -> None:
+def _read(run: ActiveRun, key: str) -> bytes | DocumentError:
     try:
-        table.add(Commit.from_json(body, "commit"))
-    except DocumentError:
-        logger.warning("a commit cannot be read and is left out of the page")
+        return run.documents.store.read_bounded(key, commit_bytes_max(run.plan.spec.replicas)) or b""
+    except DocumentError as error:
+        return error
+
+
+def _added(table: RoundTable, uri: str, read: bytes | DocumentError) -> bool:
+    """Add a commit to the table; False for one that cannot be read."""
+    try:
+        if isinstance(read, DocumentError):
+            raise read
+        table.add(parse_commit(read, uri))
+    except DocumentError as error:
+        logger.warning("a commit is left out of the page", extra={"error": str(error)})
+        return False
+    return True

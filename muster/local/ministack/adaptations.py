@@ -21,6 +21,7 @@ from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, sch
 
 from muster.local.ministack import (
     arn_checks,
+    dead_letters,
     function_updates,
     lifecycle_resources,
     policy_simulation,
@@ -68,6 +69,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     arn_checks.install(account)
     TaskTokens().install()
     function_updates.install()
+    dead_letters.install()
     eventbridge._dispatch_to_lambda = _dispatch_with_retries
     sns._lambda_svc = _delivery_with_retries()
     eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)

@@ -61,22 +61,28 @@ class Child:
 
 
 class ProcessPool:
-    """Starts children and learns of their ends. The keeper itself ends with the service."""
+    """Starts children and learns of their ends. The keeper itself ends with the service.
+
+    If the keeper is killed, the kernel kills its children, and another keeper is started for the next ones.
+    """
 
     def __init__(self) -> None:
+        self._identifiers = itertools.count(1)
+        self._children: dict[str, Child] = {}
+        self._lock = threading.Lock()
+        self._keeper = self._start_keeper()
+
+    def _start_keeper(self) -> subprocess.Popen[bytes]:
         leads_group = os.getpgrp() == os.getpid()
-        self._keeper = subprocess.Popen(
+        started = subprocess.Popen(
             [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid() if leads_group else 0)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={"PATH": os.environ.get("PATH", os.defpath)},
             start_new_session=True,
         )
-        self._identifiers = itertools.count(1)
-        self._children: dict[str, Child] = {}
-        self._lock = threading.Lock()
-        self._listener = threading.Thread(target=self._listen, name="keeper", daemon=True)
-        self._listener.start()
+        threading.Thread(target=self._listen, args=(started,), name="keeper", daemon=True).start()
+        return started
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> Child:
         """Start `argv` with exactly `env`; its output is appended to `log`."""
@@ -98,10 +104,22 @@ class ProcessPool:
 
     def send(self, command: Command) -> None:
         """Write one command to the keeper."""
-        assert self._keeper.stdin is not None  # noqa: S101 - opened as a pipe above
         with self._lock:
-            self._keeper.stdin.write(json.dumps(command).encode() + b"\n")
-            self._keeper.stdin.flush()
+            try:
+                self._write(command)
+            except BrokenPipeError:
+                # The keeper was killed, and the children with it: the new one has none but a child that is started now.
+                new = self._children.pop(command["id"], None)
+                self._end_children()
+                if new is not None:
+                    self._children[command["id"]] = new
+                self._keeper = self._start_keeper()
+                self._write(command)
+
+    def _write(self, command: Command) -> None:
+        assert self._keeper.stdin is not None  # noqa: S101 - opened as a pipe above
+        self._keeper.stdin.write(json.dumps(command).encode() + b"\n")
+        self._keeper.stdin.flush()
 
     def end_all(self) -> None:
         """Kill every child; none runs when this returns."""
@@ -112,17 +130,22 @@ class ProcessPool:
         self.send({"op": "end", "id": identifier})
         last.wait(timeout=_END_SECONDS)
 
-    def _listen(self) -> None:
-        assert self._keeper.stdout is not None  # noqa: S101 - opened as a pipe above
-        for line in self._keeper.stdout:
+    def _listen(self, to: subprocess.Popen[bytes]) -> None:
+        assert to.stdout is not None  # noqa: S101 - opened as a pipe above
+        for line in to.stdout:
             answer = json.loads(line)
             with self._lock:
                 ended = "pid" not in answer
                 child = self._children.pop(answer["id"], None) if ended else self._children.get(answer["id"])
             if child is not None:
                 child.answered(answer)
-        # The keeper has ended, and its jobs with it.
+        to.wait()
         with self._lock:
-            orphans, self._children = list(self._children.values()), {}
+            if to is self._keeper:
+                self._end_children()
+
+    def _end_children(self) -> None:
+        """The keeper has ended, and its jobs with it."""
+        orphans, self._children = list(self._children.values()), {}
         for child in orphans:
             child.answered({"returncode": -int(signal.SIGKILL)})

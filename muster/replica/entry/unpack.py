@@ -10,11 +10,17 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from muster.contract.run.source_delivery import ARCHIVE_SUFFIX, SOURCE_BYTES_MAX, SOURCE_FILES_MAX
+from muster.contract.run.source_delivery import (
+    ARCHIVE_SUFFIX,
+    SOURCE_BYTES_MAX,
+    SOURCE_DEPTH_MAX,
+    SOURCE_FILES_MAX,
+)
 
 # The tar format's overhead: a header of 512 bytes and up to 511 of padding per file, long names, the last record.
 _STREAM_MAX = SOURCE_BYTES_MAX + SOURCE_FILES_MAX * 4_096 + 1_048_576
 _PIECE = 1_048_576
+_NAME_SHOWN, _CAUSE_SHOWN = 80, 200
 
 
 class ArchiveError(Exception):
@@ -41,7 +47,7 @@ class _Bounded(io.RawIOBase):
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack a `.tar.gz` into the new folder `target`: regular files and folders only.
+    """Unpack a `.tar.gz` into the new folder `target`: regular files and folders only, none of them sparse.
 
     If the archive's name is a SHA-256, it must be the digest of its tar stream.
 
@@ -52,16 +58,18 @@ def unpack(archive: Path, target: Path) -> None:
     try:
         with gzip.open(archive) as stream:
             bounded = _Bounded(stream)
+            folders: set[PurePosixPath] = set()
             with tarfile.open(fileobj=bounded, mode="r|") as tar:
                 for count, member in enumerate(tar, start=1):
                     if count > SOURCE_FILES_MAX:
                         message = f"it holds more than {SOURCE_FILES_MAX:,} entries"
                         raise ArchiveError(message)
-                    _extract(tar, member, target)
+                    _extract(tar, member, target, folders)
             while bounded.read():
                 pass
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        message = f"it is damaged: {error}"
+    # tarfile raises a ValueError for some headers; open() does so for a name with a null character.
+    except (OSError, EOFError, ValueError, OverflowError, zlib.error, tarfile.TarError) as error:
+        message = f"it is damaged: {str(error)[:_CAUSE_SHOWN]}"
         raise ArchiveError(message) from None
     promised = archive.name[: -len(ARCHIVE_SUFFIX)]
     if re.fullmatch(r"[0-9a-f]{64}", promised) and bounded.digest.hexdigest() != promised:
@@ -69,18 +77,30 @@ def unpack(archive: Path, target: Path) -> None:
         raise ArchiveError(message)
 
 
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    name = PurePosixPath(member.name)
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, folders: set[PurePosixPath]) -> None:
+    """Write one member below `target`; `folders` are those that members need, of the members before too."""
+    name, shown = PurePosixPath(member.name), ascii(member.name[:_NAME_SHOWN])
     if name.is_absolute() or ".." in name.parts or "\\" in member.name:
-        message = f"the name {member.name!r} points outside the folder"
+        message = f"the name {shown} points outside the folder"
+        raise ArchiveError(message)
+    # A few bytes of a sparse file stand for any number of them.
+    if member.issparse() or any(key.startswith("GNU.sparse.") for key in member.pax_headers):
+        message = f"{shown} is sparse; pack it without holes"
+        raise ArchiveError(message)
+    if len(name.parts) > SOURCE_DEPTH_MAX:
+        message = f"{shown} has {len(name.parts):,} parts; at most {SOURCE_DEPTH_MAX} are allowed"
         raise ArchiveError(message)
     path = target / name
+    folders.update([name] if member.isdir() else [], list(name.parents)[:-1])
+    if len(folders) > SOURCE_FILES_MAX:
+        message = f"it holds more than {SOURCE_FILES_MAX:,} folders"
+        raise ArchiveError(message)
     if member.isdir():
         path.mkdir(parents=True, exist_ok=True)
         return
     content = tar.extractfile(member) if member.isreg() else None
     if content is None:
-        message = f"{member.name!r} is neither a file nor a folder"
+        message = f"{shown} is neither a file nor a folder"
         raise ArchiveError(message)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:

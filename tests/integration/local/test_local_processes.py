@@ -113,3 +113,18 @@ def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", service, str(tmp_path)], capture_output=True, text=True, check=False
     )
     wait_until("the end of the process", lambda: gone(int(started.stdout)))
+
+
+def test_a_keeper_that_is_killed_takes_its_children_with_it_and_is_replaced(pool: ProcessPool, tmp_path: Path) -> None:
+    child = start(pool, tmp_path, "import time; print('up', flush=True); time.sleep(600)")
+    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    assert child.pid is not None
+    os.kill(pool._keeper.pid, signal.SIGKILL)
+    assert child.wait(60)
+    assert child.exit_code == 128 + signal.SIGKILL
+    wait_until("the end of the process", lambda: child.pid is not None and gone(child.pid))
+    child.signal(signal.SIGTERM)
+    for code in (7, 8):
+        following = start(pool, tmp_path, f"raise SystemExit({code})")
+        assert following.wait(60)
+        assert following.exit_code == code

@@ -68,7 +68,7 @@ class Account:
         return self.stored.get(key)
 
     def find(self, key: str) -> str | None:
-        return None
+        return key if key in self.stored else None
 
     def keys_after(self, prefix: str, start_after: str) -> Iterator[str]:
         return iter(())
@@ -86,7 +86,7 @@ class Account:
         changes = {"status": status, "ended_at": datetime.now(UTC)}
         self.running[name] = Execution(**{**vars(self.running[name]), **changes})
 
-    def settle(self, name: str, verdict: Verdict = Verdict.FAILED) -> None:
+    def plan(self, name: str) -> None:
         self.put(
             RunLayout(name).plan,
             Plan.make(
@@ -97,6 +97,9 @@ class Account:
                 SPEC,
             ),
         )
+
+    def settle(self, name: str, verdict: Verdict = Verdict.FAILED) -> None:
+        self.plan(name)
         now = timestamps.text(datetime.now(UTC))
         self.put(
             RunLayout(name).result,
@@ -184,6 +187,31 @@ def test_a_continuation_that_the_rerun_policy_is_about_to_start_is_waited_for(
     ]
     assert stopped(account) == ("a-x2",)
     assert meanwhile == []
+
+
+def test_a_run_that_failed_before_its_first_launch_is_waited_for_until_it_is_settled(
+    account: Account, meanwhile: list[Callable[[], Any]]
+) -> None:
+    account.launch("a", reruns=True)
+    account.entries.clear()
+    account.plan("a")
+    account.end("a")
+    meanwhile += [lambda: account.settle("a"), lambda: account.launch("a-x2", parent="a")]
+    assert stopped(account) == ("a-x2",)
+    assert meanwhile == []
+
+
+def test_a_run_that_was_refused_is_not_waited_for(account: Account) -> None:
+    account.launch("a", reruns=True)
+    account.entries.clear()
+    account.end("a")
+    assert stopped(account) == ()
+
+
+def test_a_continuation_that_is_there_once_the_run_is_stopped_is_stopped_as_well(account: Account) -> None:
+    account.launch("a", reruns=True)
+    account.at_stop = lambda name: account.launch("a-x2", parent="a") if name == "a" else None
+    assert stopped(account) == ("a", "a-x2")
 
 
 def test_a_settlement_after_which_the_policy_starts_nothing_ends_the_waiting(

@@ -130,6 +130,17 @@ def test_too_much_is_refused_with_the_largest_file_named(folder: Path, monkeypat
         pack(folder)
 
 
+def test_a_folder_that_is_too_deep_to_be_unpacked_is_refused(folder: Path) -> None:
+    deepest = folder.joinpath(*"a" * 99)
+    deepest.mkdir(parents=True)
+    (deepest / "b.py").write_text("")
+    assert pack(folder).files == 4
+    (deepest / "c").mkdir()
+    (deepest / "c" / "b.py").write_text("")
+    with pytest.raises(SpecError, match=r"found a/a/a/.*…, a path of 101 parts; at most 100"):
+        pack(folder)
+
+
 @pytest.mark.parametrize("name", ["missing", "code/train.py", "empty"])
 def test_what_is_no_folder_of_code_is_refused(folder: Path, name: str) -> None:
     (folder.parent / "empty").mkdir()

@@ -154,7 +154,7 @@ def test_what_is_no_mapping_is_no_spec(value):
         ("replicas: 4\nreplicas: 5\ntrainer: a.b:c", r"line 2, column 1: the key 'replicas' appears twice"),
         ("a: &x [1]\nb: *x", r"line 2, column 4: aliases"),
         ("a: [1", r"line 1, column \d+"),
-        ("1: 2", "the key 1 is not a string"),
+        ("1: 2", "line 1, column 1: this key is not a string"),
         ("a: !!python/object/apply:os.system [ls]", r"column 4: tags \(!!python/object/apply:os.system\)"),
         ("a: '" + "x" * SPEC_BYTES_MAX + "'", "260,000"),
         ("a: b\x00", "special characters"),
@@ -183,8 +183,8 @@ def test_text_that_is_nested_deeply_is_refused_where_it_is_too_deep(text):
         ("9" * 5_000, "a number of 5,000 characters"),
         ("0b" + "1" * 5_000, ".* is read differently by versions of YAML"),
         ("0" + "7" * 5_000, ".* is read differently by versions of YAML"),
-        ("0777", "0777 is read differently by versions of YAML; write the number in decimal digits"),
-        ("1_000", "1_000 is read differently"),
+        ("0777", "this number is read differently by versions of YAML; write it in decimal digits"),
+        ("1_000", "this number is read differently"),
     ],
 )
 def test_a_value_that_yaml_cannot_give_safely_is_refused_in_one_line(value, words):

@@ -38,6 +38,17 @@ def queued(run: str, replicas: int) -> QueuedRun:
     return QueuedRun(run=run, execution_arn=f"arn:{run}", replicas=replicas, asked_at="t")
 
 
+def settle(harness: ControlHarness, run: str) -> None:
+    result = Result(run=run, verdict=Verdict.FAILED, reason="", settled_at="t", replicas=(), reruns=0)
+    harness.plane.store.create(RunLayout(run).result, result.to_json())
+
+
+def in_queue(harness: ControlHarness) -> list[str]:
+    found = harness.plane.store.get(QUEUE_KEY)
+    assert found is not None
+    return [one.run for one in Queue.from_json(found.body, "queue").runs]
+
+
 def test_a_run_that_leaves_admits_the_next_one(harness: ControlHarness, queue: RunQueue) -> None:
     first, second = harness.cloud.workflow.token(), harness.cloud.workflow.token()
     assert queue.join(queued("a", 3), first)
@@ -45,7 +56,7 @@ def test_a_run_that_leaves_admits_the_next_one(harness: ControlHarness, queue: R
     assert (harness.output(first), harness.output(second)) == ({}, None)
     queue.leave("arn:a")
     assert harness.output(second) == {}
-    assert queue.is_admitted("arn:b")
+    assert not queue.must_wait("b", "arn:b")
 
 
 def test_an_admission_whose_answer_was_lost_is_repeated_by_the_next_call(
@@ -114,10 +125,47 @@ def test_a_run_whose_end_did_not_leave_the_queue_is_removed_by_the_next_one_that
     harness: ControlHarness, queue: RunQueue
 ) -> None:
     queue.join(queued("a", 3), harness.cloud.workflow.token())
-    result = Result(run="a", verdict=Verdict.FAILED, reason="", settled_at="t", replicas=(), reruns=0)
-    harness.plane.store.create(RunLayout("a").result, result.to_json())
+    settle(harness, "a")
     assert queue.join(queued("b", 2), harness.cloud.workflow.token())
-    assert not queue.is_admitted("arn:a")
+    assert in_queue(harness) == ["b"]
+
+
+def test_a_run_that_joins_after_it_was_settled_leaves_no_place_behind(harness: ControlHarness, queue: RunQueue) -> None:
+    """It was cancelled while its function was late: its settlement has left the queue already."""
+    workflow = harness.cloud.workflow
+    queue.join(queued("a", 3), workflow.token())
+    token = workflow.token()
+
+    def cancel() -> None:
+        settle(harness, "b")
+        queue.leave("arn:b")
+
+    harness.cloud.calls.inject(Fault("PutObject", action=cancel, when=lambda call: call.parameters["Key"] == QUEUE_KEY))
+    assert queue.join(queued("b", 2), token)
+    # A redriven execution continues, and finds its run settled.
+    assert harness.output(token) == {}
+    assert in_queue(harness) == ["a"]
+    assert not queue.must_wait("b", "arn:b")
+
+
+def test_a_settled_run_that_waits_is_not_admitted_in_place_of_another(harness: ControlHarness, queue: RunQueue) -> None:
+    """Its function ended between its entry and the look at its result."""
+    workflow = harness.cloud.workflow
+    queue.join(queued("a", 3), workflow.token())
+    settle(harness, "b")
+    joined = Fault(
+        "PutObject", FunctionEndedError(), after_effect=True, when=lambda call: call.parameters["Key"] == QUEUE_KEY
+    )
+    harness.cloud.calls.inject(joined)
+    with pytest.raises(FunctionEndedError):
+        queue.join(queued("b", 2), workflow.token())
+    tokens = [workflow.token() for _ in range(2)]
+    assert queue.join(queued("c", 1), tokens[0])
+    assert not queue.join(queued("d", 4), tokens[1])
+    queue.leave("arn:a")
+    queue.leave("arn:c")
+    assert in_queue(harness) == ["d"]
+    assert [harness.output(token) for token in tokens] == [{}, {}]
 
 
 def test_a_run_is_queued_by_its_plan_and_joins_once_however_often_it_asks(harness: ControlHarness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -67,11 +68,30 @@ def test_the_token_is_in_the_record_before_the_job_exists(harness: ControlHarnes
 def test_a_second_call_adopts_the_job_and_renews_the_token(harness: ControlHarness) -> None:
     harness.plan()
     harness.arm()
-    request = harness.request()
+    harness.cloud.clock.advance(21_600)
+    request = harness.request(retry=0)
     assert harness.attempt(request) is Launch.ADOPTED
     assert harness.record().token == request.token
     assert (jobs_created(harness), len(harness.record().attempts)) == (1, 1)
     assert harness.emitted() == ["Replica Launched"]
+
+
+@pytest.mark.parametrize("operation", ["CreateTrainingJob", "PutEvents"])
+@pytest.mark.parametrize("meanwhile", ["trains", "ends", "its end is recorded"])
+def test_a_launch_is_announced_although_the_call_that_created_the_job_could_not(
+    harness: ControlHarness, operation: str, meanwhile: str
+) -> None:
+    harness.plan()
+    harness.cloud.calls.inject(Fault(operation, FunctionEndedError(), after_effect=operation == "CreateTrainingJob"))
+    with pytest.raises(FunctionEndedError):
+        harness.arm()
+    if meanwhile != "trains":
+        harness.cloud.training.complete(harness.job())
+    if meanwhile == "its end is recorded":
+        harness.deliver()
+    assert harness.emitted() == []
+    assert harness.arm() is (Launch.ADOPTED if meanwhile == "trains" else Launch.CONCLUDED)
+    assert [event["job"] for event in harness.cloud.events.of("Replica Launched")] == [harness.job()]
 
 
 @pytest.mark.parametrize("fault", [Fault("CreateTrainingJob", FunctionEndedError()), server_error("CreateTrainingJob")])
@@ -115,6 +135,7 @@ def test_a_client_that_tries_again_after_a_lost_answer_adopts_its_own_job() -> N
         harness.cloud.calls.inject(lost_answer("CreateTrainingJob"))
         assert harness.arm() is Launch.ADOPTED
         assert jobs_created(harness) == 2
+        assert harness.emitted() == ["Replica Launched"]
 
 
 def test_a_job_whose_creation_was_not_answered_is_found_although_the_next_try_is_refused() -> None:
@@ -303,6 +324,26 @@ def test_a_rerun_is_not_launched_before_its_delay_is_over(harness: ControlHarnes
     assert output["attempt"] == 2
     harness.cloud.clock.advance(output["delay_seconds"])
     assert harness.arm(attempt=2) is Launch.CREATED
+
+
+@pytest.mark.parametrize("left", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+def test_a_rerun_that_becomes_due_during_the_call_is_early_or_launched_and_never_refused(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, left: float
+) -> None:
+    """Time passes between any two looks at the clock."""
+    harness.plan(reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 100}})
+    rerun(harness)
+    request = harness.request(attempt=2)
+    due = harness.decided()["delay_seconds"]
+    clock = harness.cloud.clock
+    clock.advance(due - left)
+
+    def later() -> datetime:
+        clock.advance(1)
+        return clock.now()
+
+    monkeypatch.setattr(clock, "utc_now", later)
+    assert harness.attempt(request) is (Launch.CREATED if left <= 1 else Launch.EARLY)
 
 
 @pytest.mark.parametrize("attempt", [2, 3])

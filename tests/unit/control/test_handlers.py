@@ -5,12 +5,9 @@ A handler names the services whose clients are to be made before the first event
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,73 +15,28 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
+from muster.client.runs.dead_letters import replay
 from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
-from muster.control.aws.clients import TRIES, Clients, Service
+from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
-from muster.control.runtime.function import metrics
 from muster.control.stop import StopRequest
 from tests.memory import throttle
 from tests.memory.cloud import ACCOUNT, REGION
-from tests.memory.harness import LAUNCHER_ROLE, ROLE, RUN, SPEC, ControlHarness, MemoryClients
+from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
+from tests.support.handlers import Handler, loader
+from tests.support.memory_client import client_of
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 
-Handler = Callable[[dict[str, Any]], dict[str, Any]]
-ENVIRONMENT = {
-    "MUSTER_REPLICA_ROLE_ARN": ROLE,
-    "MUSTER_DEFAULTS": '{"tags": {"team": "a"}}',
-    "MUSTER_LAUNCHES_PER_SECOND": "10",
-    "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
-    "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
-    "MUSTER_STATE_MACHINE_ARN": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster",
-    "MUSTER_LAUNCHER_ROLE_ARN": LAUNCHER_ROLE,
-    "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
-}
-
-
-@dataclass(frozen=True)
-class Invocation:
-    """Lambda's context."""
-
-    function_name: str = "muster"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:muster"
-    aws_request_id: str = "request"
-
-    def get_remaining_time_in_millis(self) -> int:
-        """A function's whole time."""
-        return 900_000
-
 
 @pytest.fixture
 def load(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Handler]:
-    """Import a handler anew, with more variables in its environment."""
-
-    def opened(_: type[Clients], *services: Service) -> Clients:
-        return MemoryClients(harness.cloud, services)
-
-    monkeypatch.setattr(Clients, "opened", classmethod(opened))
-    # Powertools reads the namespace when it is imported.
-    monkeypatch.setattr(metrics.provider, "namespace", "Muster")
-    monkeypatch.setattr(metrics.provider, "service", "muster")
-
-    def load(name: str, **variables: str) -> Handler:
-        for variable, value in {**harness.environment, **ENVIRONMENT, **variables}.items():
-            monkeypatch.setenv(variable, value)
-        spec = importlib.util.find_spec(f"lambdas.{name}")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
-        return lambda event: dict(module.handler(event, Invocation()))
-
-    return load
+    return loader(harness, monkeypatch)
 
 
 def counted(capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -176,6 +128,32 @@ def test_plan_waits_for_admission_before_it_announces_the_run(
     assert harness.emitted() == ["Run Started"]
 
 
+def test_a_redriven_execution_of_a_run_that_was_cancelled_in_the_queue_ends_without_waiting(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan, admit, stop, attempt, settle = (
+        load(name, MUSTER_MAX_CONCURRENT_REPLICAS="4") for name in ("plan", "admit", "stop", "attempt", "settle")
+    )
+    other, event = harness.plan("other", replicas=4).plan, plan_event(harness)
+    admit({"run": other.run, "token": harness.cloud.workflow.token()})
+    assert plan(event)["queued"]
+    assert admit({"run": RUN, "token": harness.cloud.workflow.token(RUN)}) == {"admitted": False}
+    arn = harness.cloud.workflow.execution_arn(RUN)
+    harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+    detail = {"executionArn": arn, "name": RUN, "status": "ABORTED", "startDate": event["started_at"]}
+    assert stop({"detail": detail}) == {"stop": "verified"}
+    # The redrive repeats the wait, and continues from there.
+    token = harness.cloud.workflow.token()
+    admit({"run": RUN, "token": token})
+    assert harness.output(token) == {}
+    assert not plan(event)["queued"]
+    assert attempt({**attempt_event(harness), "token": harness.cloud.workflow.token()}) == {
+        "launch": "refused: the run is stopping"
+    }
+    assert settle({"run": RUN})["verdict"] == "stopped"
+    assert harness.cloud.training.names() == []
+
+
 @pytest.mark.parametrize(("function", "answer"), [("attempt", {"launch": "failed"}), ("admit", {"admitted": False})])
 def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     harness: ControlHarness, load: Callable[..., Handler], function: str, answer: dict[str, Any]
@@ -262,6 +240,114 @@ def test_notify_sends_people_a_message(harness: ControlHarness, load: Callable[.
     [message] = harness.cloud.sns.messages
     assert message.subject == "Muster: one failed"
     assert "Reason: replica 0 was lost" in message.text
+
+
+# --- dead letters ---------------------------------------------------------------------------------
+
+
+def job_failed(harness: ControlHarness) -> dict[str, Any]:
+    harness.plan(reruns={"infrastructure": {"max_reruns": 1}})
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), "InternalServerError: lost")
+    return harness.cloud.notifications.drain()[-1]
+
+
+def execution_stopped(harness: ControlHarness) -> dict[str, Any]:
+    harness.plan()
+    harness.arm()
+    harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(RUN))
+    return harness.cloud.notifications.drain()[-1]
+
+
+def sweep_due(harness: ControlHarness) -> dict[str, Any]:
+    execution_stopped(harness)
+    return {"detail-type": "Scheduled Event", "source": "aws.events", "detail": {}}
+
+
+def run_requested(_: ControlHarness) -> dict[str, Any]:
+    event = {"version": "0", "id": "request-1", "detail-type": "Run Requested", "source": "mine", "account": ACCOUNT}
+    return {**event, "time": "2026-01-01T00:00:00Z", "region": REGION, "resources": [], "detail": {"spec": SPEC}}
+
+
+def run_due(_: ControlHarness) -> dict[str, Any]:
+    return {"schedule": {"name": "nightly", "at": "2026-01-01T02:00:00Z", "spec": json.dumps(SPEC)}}
+
+
+def object_in_inbox(harness: ControlHarness) -> dict[str, Any]:
+    key = "inbox/bert.json"
+    stored = harness.cloud.client("s3").put_object(Bucket="bucket", Key=key, Body=json.dumps(SPEC).encode())
+    message = json.dumps({"Records": [{"s3": {"object": {"key": key, "eTag": stored["ETag"].strip('"')}}}]})
+    topic, url = f"arn:aws:sns:{REGION}:{ACCOUNT}:inbox", "https://sns.us-east-1.amazonaws.com/"
+    # What SNS itself gives up has the form of its notifications.
+    return {
+        "Type": "Notification",
+        "MessageId": "1",
+        "TopicArn": topic,
+        "Subject": "S3",
+        "Message": message,
+        "Timestamp": "2026-01-01T00:00:00.000Z",
+        "SignatureVersion": "1",
+        "Signature": "c2ln",
+        "SigningCertURL": url,
+        "UnsubscribeURL": f"{url}?Action=Unsubscribe&SubscriptionArn={topic}:1",
+    }
+
+
+def deadline_due(harness: ControlHarness) -> dict[str, Any]:
+    harness.plan(deadline_seconds=60)
+    harness.arm()
+    return {"run": RUN, "timer": Timer.DEADLINE.value}
+
+
+def run_failed(_: ControlHarness) -> dict[str, Any]:
+    detail = {"run": RUN, "reason": "lost", "result": "s3://bucket/control/one/result.json"}
+    return {"detail-type": "Run Failed", "source": "muster", "detail": detail}
+
+
+def state_of(harness: ControlHarness) -> Any:
+    """All that outlasts a call: objects, jobs, executions, events; not the messages to people."""
+    objects = harness.cloud.s3.objects(harness.cloud.bucket)
+    jobs = [harness.cloud.training.names(status) for status in ("InProgress", "Stopping", "Stopped", "Failed")]
+    return objects, jobs, harness.executions.live_runs(), harness.emitted()
+
+
+@pytest.mark.parametrize(
+    ("function", "letter"),
+    [
+        ("react", job_failed),
+        ("stop", execution_stopped),
+        ("sweep", sweep_due),
+        ("start", run_requested),
+        ("start", run_due),
+        ("start", object_in_inbox),
+        ("timer", deadline_due),
+        ("notify", run_failed),
+    ],
+)
+def test_a_dead_letter_that_is_replayed_twice_has_the_effect_of_one(
+    harness: ControlHarness,
+    load: Callable[..., Handler],
+    function: str,
+    letter: Callable[[ControlHarness], dict[str, Any]],
+) -> None:
+    body = json.dumps(letter(harness))
+    cloud = harness.cloud
+    cloud.functions.names = {f"{name}-physical" for name in ("react", "stop", "sweep", "start", "timer", "notify")}
+    # Two copies: SQS delivers at least once, and a deletion may fail after Lambda has accepted the event.
+    for _ in range(2):
+        cloud.client("sqs").send_message(QueueUrl="https://sqs/letters", MessageBody=body)
+    assert len(replay(client_of(cloud), None).replayed) == 2
+    handler, states = load(function), []
+    before = state_of(harness)
+    for called, event in cloud.functions.accepted:
+        assert called == f"{function}-physical"
+        handler(event)
+        cloud.clock.advance(300)
+        states.append(state_of(harness))
+    assert states[0] == states[1]
+    # People may be told twice; nothing else happens there.
+    assert (states[0] == before) == (function == "notify")
+    assert len(cloud.sns.messages) == (2 if function == "notify" else 0)
 
 
 # --- how they are made ----------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
 from muster.contract.run.result import Verdict
+from muster.control.attempt import Launch
 from muster.control.react import JobStateChange
-from tests.memory import Fault, server_error, throttle
+from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.harness import RUN, ControlHarness
 
 AGAIN = "InternalServerError: again"
@@ -136,6 +137,97 @@ def test_an_end_of_an_attempt_that_is_succeeded_while_it_is_recorded_is_dropped(
     assert harness.react(event).what == "dropped: a newer attempt is the current one"
     assert harness.record().current.attempt == 2
     assert harness.answer() is None
+
+
+# --- a job that SageMaker has created after it refused ---------------------------------------------
+
+
+def launch_late(harness: ControlHarness, **fields: Any) -> JobStateChange:
+    """Attempt 1 is refused and not found, and then its job is there: its first event. Attempt 2 may be launched."""
+    harness.plan(**{"reruns": {"quota": {"max_reruns": 1, "delay_seconds": 0}}, **fields})
+    accepted: list[dict[str, Any]] = []
+    refused = Fault(
+        "CreateTrainingJob",
+        AwsError("ResourceLimitExceeded", "no"),
+        when=lambda call: not accepted.append(dict(call.parameters)),
+    )
+    harness.cloud.calls.inject(refused)
+    assert harness.arm() is Launch.CONCLUDED
+    harness.cloud.client("sagemaker").create_training_job(**accepted[0])
+    return harness.last_event(harness.job())
+
+
+def test_a_job_that_appears_after_its_refusal_is_stopped_and_the_newer_attempt_trains_on(
+    harness: ControlHarness,
+) -> None:
+    late = launch_late(harness)
+    assert harness.arm(attempt=2) is Launch.CREATED
+    harness.deliver()
+    before = harness.record()
+    assert harness.react(late).what.endswith("stopped: its launch was recorded as refused")
+    assert harness.cloud.training.names("Stopping") == [harness.job()]
+    assert harness.cloud.training.names("InProgress") == [harness.job(attempt=2)]
+    assert harness.record() == before
+    harness.cloud.clock.advance(120)
+    assert "noted: Stopped, of a job whose launch was recorded as refused" in harness.deliver()
+    first, second = harness.record().attempts
+    assert (first.status, first.failure_class, first.reason) == (
+        "Stopped",
+        FailureClass.QUOTA,
+        "ResourceLimitExceeded: no",
+    )
+    assert (second, harness.record().decision) == (before.current, None)
+    assert harness.answer() is None
+
+
+def test_a_job_that_appears_after_its_refusal_is_stopped_before_the_next_attempt_is_launched(
+    harness: ControlHarness,
+) -> None:
+    late = launch_late(harness, reruns={"quota": {"max_reruns": 1, "delay_seconds": 100}})
+    decided = harness.record().decision
+    harness.react(late)
+    harness.cloud.clock.advance(130)
+    harness.deliver()
+    assert harness.cloud.training.names("Stopped") == [harness.job()]
+    assert harness.record().decision == decided
+    assert harness.arm(attempt=2) is Launch.CREATED
+
+
+def test_a_job_that_appears_after_its_replica_was_lost_is_stopped(harness: ControlHarness) -> None:
+    late = launch_late(harness, reruns={"quota": {"max_reruns": 0}})
+    harness.react(late)
+    assert harness.cloud.training.names("Stopping") == [harness.job()]
+
+
+def test_what_a_late_job_costs_counts_for_the_ceiling(harness: ControlHarness) -> None:
+    late = launch_late(harness, cost_ceiling_usd=100.0)
+    harness.arm(attempt=2)
+    spent = f"control/{RUN}/spent/"
+    before = len(harness.keys(spent))
+    harness.cloud.training.train(harness.job())
+    harness.react(late)
+    assert "0-1-on-ml.m5.large" in harness.keys(spent)
+    harness.cloud.clock.advance(120)
+    harness.deliver()
+    assert harness.record().attempts[0].billable_seconds == 120
+    assert len(harness.keys(spent)) == before + 2
+
+
+def test_a_stop_of_a_late_job_that_was_throttled_brings_the_event_back(harness: ControlHarness) -> None:
+    late = launch_late(harness)
+    harness.arm(attempt=2)
+    harness.cloud.calls.inject(throttle("StopTrainingJob"))
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        harness.react(late)
+    harness.react(late)
+    assert harness.cloud.training.names("Stopping") == [harness.job()]
+
+
+def test_a_foreign_job_under_the_name_of_a_refused_attempt_is_left_alone(harness: ControlHarness) -> None:
+    late = launch_late(harness)
+    tags = {"muster:run": RUN, "muster:rank": "0", "muster:attempt": "1", "muster:plan": "another"}
+    assert harness.react(late.model_copy(update={"Tags": tags})).what == "dropped: the job does not belong to this run"
+    assert harness.cloud.training.names("InProgress") == [harness.job()]
 
 
 @pytest.mark.parametrize("status", ["InProgress", "Failed"])

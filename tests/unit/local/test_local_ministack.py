@@ -52,8 +52,10 @@ RELIED_ON = {
     "ministack.services.lambda_svc": [
         "_acquire_execution_slot",
         "_execution_record_for_config",
+        "_functions",
         "_get_func_record_for_ref",
         "_release_execution_slot",
+        "_route_async_failure",
         "_update_code",
         "_update_config",
         "invoke_async_with_retry",
@@ -68,6 +70,7 @@ RELIED_ON = {
     ],
     "ministack.services.scheduler": ["_SCHEDULE_TICK_INTERVAL", "_create_schedule", "_error"],
     "ministack.services.sns": ["_lambda_svc"],
+    "ministack.services.sqs": ["_act_send_message", "_queue_by_arn"],
     "ministack.services.stepfunctions": [
         "_ExecutionError",
         "_call_lambda",

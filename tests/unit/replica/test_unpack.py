@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,99 @@ def test_damage_is_reported(tmp_path: Path, keep: int) -> None:
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ArchiveError, match="damaged"):
         unpack(path, tmp_path / "out")
+
+
+# --- archives that no packer of Muster makes ------------------------------------------------------
+
+
+def header(name: bytes, size: int = 0, kind: bytes = b"0", extra: dict[int, bytes] | None = None) -> bytes:
+    """A tar header with these bytes at further offsets, and a checksum that fits."""
+    block = bytearray(512)
+    block[0 : len(name)] = name
+    block[100:108] = b"0000644\0"
+    block[124:136] = f"{size:011o}\0".encode() if size >= 0 else b"\xff" * 4 + (size & 0xFFFFFFFFFFFFFFFF).to_bytes(8)
+    block[156:157] = kind
+    block[257:265] = b"ustar  \0"
+    for offset, data in (extra or {}).items():
+        block[offset : offset + len(data)] = data
+    block[148:156] = b" " * 8
+    block[148:156] = f"{sum(block):06o}\0 ".encode()
+    return bytes(block)
+
+
+def pax(records: dict[str, bytes], name: bytes = b"file", size: int = 0) -> bytes:
+    """A member whose extended header has these records."""
+    data = b""
+    for key, value in records.items():
+        record = f" {key}=".encode() + value + b"\n"
+        length = len(record)
+        while len(f"{length}") + len(record) != length:
+            length = len(f"{length}") + len(record)
+        data += f"{length}".encode() + record
+    padded = data + bytes(-len(data) % 512)
+    return header(b"pax", len(data), b"x") + padded + header(name, size)
+
+
+END = bytes(1_024)
+OCTAL = b"%011o\0"
+MAP = OCTAL % 0 + OCTAL % 0 + OCTAL % (600 << 20) + OCTAL % 0
+SPARSE = {
+    "old GNU": header(b"sparse", 0, b"S", {386: MAP, 483: OCTAL % (600 << 20)}),
+    "pax 0.0": pax({"GNU.sparse.size": b"%d" % (600 << 20), "GNU.sparse.numblocks": b"0"}),
+    "pax 0.1": pax({"GNU.sparse.size": b"%d" % (600 << 20), "GNU.sparse.map": b"0,0,629145600,0"}),
+    "pax 1.0": pax(
+        {"GNU.sparse.major": b"1", "GNU.sparse.minor": b"0", "GNU.sparse.realsize": b"%d" % (600 << 20)},
+        size=512,
+    )
+    + b"1\n629145600\n0\n".ljust(512, b"\0"),
+}
+
+
+@pytest.mark.parametrize("stream", SPARSE.values(), ids=SPARSE)
+def test_a_sparse_file_is_refused_before_a_byte_of_it_is_written(tmp_path: Path, stream: bytes) -> None:
+    path = archive(tmp_path, stream + END)
+    assert path.stat().st_size < 300
+    with pytest.raises(ArchiveError, match="is sparse"):
+        unpack(path, tmp_path / "out")
+    assert not any(file.is_file() for file in (tmp_path / "out").rglob("*"))
+
+
+STRANGE = {
+    "a name with a null character": pax({"path": b"a\0b"}),
+    "a map of no numbers": pax({"GNU.sparse.size": b"1", "GNU.sparse.map": b"a,b"}),
+    "a version of no numbers": pax({"GNU.sparse.major": b"1", "GNU.sparse.minor": b"0", "GNU.sparse.realsize": b"x"}),
+    "a map that ends early": pax({"GNU.sparse.major": b"1", "GNU.sparse.minor": b"0"}, size=512) + b"9".ljust(512),
+    "a negative size": header(b"file", -512),
+    "a negative size in the extension": pax({"size": b"-512"}),
+    "a size beyond every disk": header(b"file", 0, extra={124: b"\x80" + b"\xff" * 11}),
+    "an extended header of every disk's size": header(b"pax", 0, b"x", {124: b"\x80\0\0\0" + b"\xff" * 8}),
+    "a folder in the place of a file": header(b"a") + header(b"a/b"),
+    "a file in the place of a folder": header(b"a/b") + header(b"a"),
+    "a name that is too long": pax({"path": b"a" * 3_000}),
+    "a thousand folders in one name": pax({"path": b"a/" * 1_500 + b"b"}),
+    "a record without an end": header(b"pax", 5, b"x") + b"99 a=".ljust(512, b"\0") + header(b"file"),
+    "a record of length zero": header(b"pax", 5, b"x") + b"0 a=b".ljust(512, b"\0") + header(b"file"),
+    "no name": header(b""),
+    "only points": header(b"./."),
+}
+
+
+@pytest.mark.parametrize("stream", STRANGE.values(), ids=STRANGE)
+def test_whatever_an_archive_holds_the_error_is_one_sentence(tmp_path: Path, stream: bytes) -> None:
+    begin = time.process_time()
+    try:
+        unpack(archive(tmp_path, stream + END), tmp_path / "out")
+    except ArchiveError as error:
+        assert len(str(error)) < 300
+    assert time.process_time() - begin < 2
+    assert {path.name for path in tmp_path.iterdir()} == {"code.tar.gz", "out"}
+
+
+def test_names_make_no_more_folders_than_an_archive_may_have_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SOURCE_FILES_MAX", 20)
+    deep = tar_of(*((member(f"{n}/{'a/' * 10}b.py"), b"") for n in range(19)))
+    with pytest.raises(ArchiveError, match="more than 20 folders"):
+        unpack(archive(tmp_path, deep), tmp_path / "out")
+    assert sum(path.is_dir() for path in (tmp_path / "out").rglob("*")) <= 20

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,10 +148,51 @@ def test_links_lead_to_the_console_of_the_partition(partition: str, region: str,
     assert links.run_logs.endswith("TrainingJobs$3FlogStreamNameFilter$3Dmuster-run-r")
 
 
-def test_values_of_environments_are_not_in_the_page(small: PageInput) -> None:
-    body = render(make_page(small)).decode()
-    assert "API_KEY" in body
-    assert "swordfish" not in body
+SECRET = "swordfish"
+PRIVATE: dict[str, dict[str, Any]] = {
+    "environment": {"environment": {"TOKEN": SECRET}},
+    "overrides": {"overrides": {"0": {"environment": {"TOKEN": SECRET}}}},
+    "hyper_parameters": {"hyper_parameters": {"TOKEN": SECRET}},
+    "kwargs": {"kwargs": {"TOKEN": SECRET, "deep": {"TOKEN": [SECRET]}}},
+    "arguments": {"trainer": None, "entrypoint": ["TOKEN", SECRET], "arguments": ["TOKEN", SECRET]},
+    "rule_parameters": {
+        "debug_rule_configurations": [
+            {"rule_configuration_name": "r", "rule_evaluator_image": "i:1", "rule_parameters": {"TOKEN": SECRET}}
+        ]
+    },
+    "hook_parameters": {
+        "debug_hook_config": {"s3_output_path": "s3://bucket/debug", "hook_parameters": {"TOKEN": SECRET}}
+    },
+    "profiling_parameters": {"profiler_config": {"profiling_parameters": {"TOKEN": SECRET}}},
+}
+
+
+@pytest.mark.parametrize("fields", PRIVATE.values(), ids=PRIVATE)
+def test_names_and_types_but_no_values_that_may_be_secret_are_in_the_page(
+    small: PageInput, fields: dict[str, Any]
+) -> None:
+    given = {"replicas": 1, "trainer": "package.module:train", "image": "image:1", **fields}
+    spec = parse_spec({key: value for key, value in given.items() if value is not None})
+    page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
+    body = render(page).decode()
+    assert SECRET not in body
+    assert "not shown, because they may be secret" in body
+    assert "TOKEN" in json.dumps(page.plan) or "(a list of 2 values, not shown)" in json.dumps(page.plan)
+
+
+def test_of_a_private_mapping_each_name_has_its_type(small: PageInput) -> None:
+    kwargs = {"lr": 0.1, "steps": 7, "name": "a", "deep": {"a": 1}, "tags": [], "warm": True, "none": None}
+    spec = parse_spec({"replicas": 1, "trainer": "package.module:train", "kwargs": kwargs})
+    page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
+    assert page.plan["spec"]["kwargs"] == {  # type: ignore[index, call-overload]
+        "lr": "(a number, not shown)",
+        "steps": "(a whole number, not shown)",
+        "name": "(text, not shown)",
+        "deep": "(a mapping of 1 value, not shown)",
+        "tags": "(an empty list, not shown)",
+        "warm": "(true or false, not shown)",
+        "none": "(no value, not shown)",
+    }
 
 
 def test_nothing_of_a_run_can_end_the_data_block(small: PageInput) -> None:

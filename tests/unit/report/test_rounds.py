@@ -72,7 +72,7 @@ def test_a_metric_that_comes_later_has_no_value_before() -> None:
 
 def test_what_replicas_write_cannot_break_the_table() -> None:
     table = RoundTable(2, START)
-    table.add(commit(3, {0: {"loss": math.nan, "x": math.inf}, 7: {"loss": 1.0}}))
+    table.add(commit(3, {0: {"loss": 1e308, "x": -1e308}, 1: {"x": 1e308}, 7: {"loss": 1.0}}))
     table.add(commit(2, {0: {"loss": 1.0}}))  # out of order
     table.add(commit(4, {0: {"loss": 1e300}}).model_copy(update={"committed_at": "yesterday"}))
     for number in range(5, 9):

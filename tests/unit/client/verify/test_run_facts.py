@@ -8,6 +8,7 @@ import tarfile
 
 import pytest
 
+from muster.client.verify import run_gathering
 from muster.client.verify.run_checks import judge_run
 from muster.client.verify.run_facts import without_end
 from muster.client.verify.run_gathering import ArchiveError, archive_members
@@ -59,6 +60,13 @@ def test_the_members_of_an_archive_are_read() -> None:
 def test_what_is_no_archive_is_an_error_of_its_own(body: bytes) -> None:
     with pytest.raises(ArchiveError):
         archive_members(body)
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_has_is_refused_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    monkeypatch.setattr(run_gathering, "_UNPACKED_BYTES_MAX", 1_000_000)
+    with pytest.raises(ArchiveError, match="unpacks to more than 1,000,000 bytes"):
+        archive_members(bomb)
 
 
 def test_the_run_names_what_sagemaker_must_manage_without() -> None:

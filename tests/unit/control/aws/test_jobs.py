@@ -43,6 +43,22 @@ def test_a_refusal_has_a_class_and_the_words_of_aws(harness: ControlHarness) -> 
     assert caught.value.reason == "ResourceLimitExceeded: 0 instances"
 
 
+def test_a_refusal_does_not_repeat_values_that_may_be_secret(harness: ControlHarness) -> None:
+    harness.plan(environment={"TOKEN": "hunter2"})
+    message = (
+        "3 validation errors detected: Value 'ml.none.large' at 'resourceConfig.instanceType' failed to satisfy "
+        "constraint; Value '{TOKEN=hunter2, URL='http://u:hunter2@h'}' at 'environment' failed to satisfy constraint: "
+        "Map value must have length less than or equal to 512; "
+        "Value '[--token, hunter2]' at 'algorithmSpecification.containerArguments' failed to satisfy constraint"
+    )
+    harness.cloud.calls.inject(Fault("CreateTrainingJob", AwsError("ValidationException", message, 400)))
+    harness.arm()
+    reason = harness.record().current.reason
+    assert "hunter2" not in reason
+    assert "Value 'ml.none.large' at 'resourceConfig.instanceType'" in reason
+    assert "The value (not shown) at 'environment' failed to satisfy constraint: Map value must" in reason
+
+
 def test_a_stop_that_is_refused_for_a_job_that_runs_is_an_error(harness: ControlHarness) -> None:
     """A ValidationException is how Stop answers for a job that has ended; here it means something else."""
     harness.plan()

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.errors import ConflictError, DocumentError
+from muster.contract.errors import ConflictError, DocumentError, OversizedDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
 from muster.control.aws.store import Store
@@ -132,7 +132,10 @@ def test_a_lost_answer_to_a_creation_is_a_lost_race(store, harness):
     assert store.get("key").body == b"mine"
 
 
-def test_the_head_of_an_object_is_all_that_is_read(store):
+def test_an_object_is_read_within_its_bound_or_refused_by_its_size(store):
     store.create("key", bytes(100))
     store.create("empty", b"")
-    assert (len(store.head("key", 10)), store.head("empty", 10), store.head("nothing", 10)) == (10, None, None)
+    assert (len(store.read_bounded("key", 100)), store.read_bounded("empty", 10)) == (100, b"")
+    assert store.read_bounded("nothing", 10) is None
+    with pytest.raises(OversizedDocumentError, match="it has 100 bytes; at most 99 are read"):
+        store.read_bounded("key", 99)

@@ -135,6 +135,7 @@ def test_a_foreign_manifest_names_its_checkpoint_and_no_more() -> None:
     assert parse_manifest(b'{"checkpoint_s3_bucket": " s3://bucket/final ", "x": 1}', "uri") == (
         "s3://bucket/final",
         None,
+        None,
     )
 
 

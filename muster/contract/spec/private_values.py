@@ -1,0 +1,50 @@
+"""The fields of a spec whose values may be secret: errors, pages and events show their names and types only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+PROGRAM_FIELDS = frozenset({"arguments", "entrypoint", "environment", "hyper_parameters", "kwargs"})
+"""What the user's program reads."""
+_PRIVATE = PROGRAM_FIELDS | {
+    "collection_parameters",
+    "hook_parameters",
+    "profiling_parameters",
+    "rule_parameters",
+}
+_TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def is_private(location: Sequence[int | str]) -> bool:
+    """Whether the value at this place of a spec may be secret; `overrides` have environments of their own."""
+    return not _PRIVATE.isdisjoint(location)
+
+
+def kind_of(value: object) -> str:
+    """The type of a value in words, such as `a list of 3 values`."""
+    if value is None:
+        return "no value"
+    if isinstance(value, dict | list | tuple):
+        noun = "mapping" if isinstance(value, dict) else "list"
+        return f"a {noun} of {len(value):,} value{'s' if len(value) > 1 else ''}" if value else f"an empty {noun}"
+    return _TYPES.get(type(value), f"a {type(value).__name__}"[:40])
+
+
+def without_values(document: JsonValue) -> JsonValue:
+    """A document, such as a plan, without the values of its private fields: the names and types are left."""
+    if isinstance(document, dict):
+        return {
+            key: _hidden(item) if key in _PRIVATE and item is not None else without_values(item)
+            for key, item in document.items()
+        }
+    if isinstance(document, list):
+        return [without_values(item) for item in document]
+    return document
+
+
+def _hidden(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: f"({kind_of(item)}, not shown)" for key, item in value.items()}
+    return f"({kind_of(value)}, not shown)"

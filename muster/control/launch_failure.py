@@ -1,0 +1,61 @@
+"""An attempt that could neither be launched nor checked: its replica is lost, and the run continues where it can.
+
+The function attempt has failed for hours, or with an error that no repetition mends. The function stop does this work,
+because what keeps the one from working may not affect the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from muster.contract.errors import DocumentError
+from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
+from muster.contract.run.record import Decision, Next
+from muster.control.decide import REASON_MAX, Facts, give_up
+from muster.control.outcome import for_workflow, mark_loss
+from muster.control.runtime import clock
+
+if TYPE_CHECKING:
+    from muster.control.control_plane import ControlPlane
+
+
+class LaunchFailure(BaseModel):
+    """What the workflow sends when an attempt could neither be launched nor checked, after all retries."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
+    rank: Annotated[int, Field(ge=0, lt=REPLICAS_MAX)]
+    attempt: Annotated[int, Field(ge=1, le=ATTEMPT_MAX)]
+    # The workflow passes the cause of an error, which has up to 32,768 characters.
+    reason: Annotated[str, BeforeValidator(lambda value: str(value)[:REASON_MAX])]
+
+
+def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
+    """Record that a replica is lost because it could not be launched, and stop its job, if there is one. Idempotent.
+
+    Returns the decision for its workflow: how the attempt ended, if it has, and otherwise how the run continues.
+    """
+    run = plane.runs.require(failure.run)
+    replica = run.replica(failure.rank)
+    facts = Facts(replica.spec, run.is_stopping, None, clock.now())
+    decision = Decision(next=Next.FAIL, attempt=failure.attempt, lost=not facts.stopping, reason=failure.reason)
+    try:
+        record = replica.update(lambda record: give_up(record, failure.attempt, failure.reason, facts)).record
+    except DocumentError:
+        # The record is perhaps why the replica cannot be launched. The mark counts, and the run does without it.
+        record = None
+    if record is not None and record.decision is not None:
+        decision = record.decision
+    elif record is not None:
+        # The workflow has fallen behind: it continues with the current attempt.
+        return Decision(next=Next.RERUN, attempt=record.current.attempt, reason="superseded")
+    if decision.next is Next.FAIL:
+        # A call that failed may have created the job.
+        job = run.jobs.find(replica.job_name(failure.attempt))
+        if job is not None and job.end is None and replica.owns(run.jobs.tags(job.arn), failure.attempt):
+            run.jobs.stop(job.name)
+    mark_loss(replica, decision)
+    return for_workflow(run, decision)

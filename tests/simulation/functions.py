@@ -1,0 +1,438 @@
+"""The functions as Lambda runs them: environments, invocations, time-outs, retries, dead letters.
+
+The handlers are the real ones. Each environment imports its handler anew, as a process does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from types import CodeType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from unittest.mock import patch
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+import muster.control
+from muster.contract.errors import MusterError
+from muster.control.aws import patience, store
+from muster.control.aws.clients import Clients, Service
+from muster.control.runtime import clock as control_clock
+from muster.control.runtime import function, parallel
+from muster.control.runtime.parallel import OutOfTimeError
+from muster.control.stop import StillRunningError
+from tests.memory.cloud import ACCOUNT, REGION
+from tests.simulation.kernel import Activity, Killed
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BUS, PREFIX = "muster-bus", "muster"
+MACHINE_ARN = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster"
+TIMEOUTS = {
+    "plan": 60,
+    "admit": 60,
+    "attempt": 120,
+    "react": 300,
+    "settle": 900,
+    "stop": 900,
+    "sweep": 900,
+    "start": 60,
+    "notify": 30,
+    "timer": 900,
+}
+"""In seconds, as infra/functions/function_table.py has them; tests/infra compares the two."""
+RETRY_SECONDS = (60.0, 120.0)
+"""Lambda: the waits before the two retries of an asynchronous event."""
+_COLD_SECONDS = 0.4
+_PACE = 0.02
+_PACES = (_PACE, _PACE, _PACE, 0.004, 0.1, 0.6, 2.5)
+_SKEWS = (0.0, 0.0, 0.0, -0.7, 0.4, 2.0, -3.0)
+_ENVIRONMENT = {
+    "MUSTER_BUCKET": "bucket",
+    "MUSTER_JOB_PREFIX": PREFIX,
+    "MUSTER_BUS": BUS,
+    "MUSTER_REPLICA_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/replica",
+    "MUSTER_DEFAULTS": "{}",
+    "MUSTER_LAUNCHES_PER_SECOND": "10",
+    "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
+    "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
+    "MUSTER_STATE_MACHINE_ARN": MACHINE_ARN,
+    "MUSTER_LAUNCHER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/launcher",
+    "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
+}
+# What a function may raise or log when AWS fails; everything else is an error in Muster.
+_EXPECTED = (ClientError, BotoCoreError, MusterError, OutOfTimeError, StillRunningError, ConnectionError)
+
+
+class Cause(NamedTuple):
+    """Why an invocation failed, for Step Functions and for the judge."""
+
+    error: str
+    text: str
+    injected: bool
+    """Whether the simulation did it: a crash, a time-out, an S3 that fails."""
+
+
+class FunctionError(Exception):
+    """The invocation failed."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause.error)
+        self.cause = cause
+
+
+class Invocation:
+    """One call of a function. It lives on when its caller does not."""
+
+    can_crash = True
+    meets_faults = True
+
+    def __init__(self, fleet: Fleet, function_name: str, name: str, environment: Environment) -> None:
+        self.fleet = fleet
+        self.function_name = function_name
+        self.name = name
+        self.label = name.partition("(")[2].rpartition(")")[0]
+        self.environment = environment
+        self.pace = environment.pace
+        self.deadline = fleet.world.kernel.seconds + TIMEOUTS[function_name]
+        self.activities: list[Activity] = []
+        self.ended: Cause | None = None
+
+    def check(self) -> None:
+        """Raise where the invocation has ended."""
+        if self.ended is not None:
+            raise Killed
+
+    def crash(self) -> None:
+        """The process is gone, in the middle of what it does."""
+        self.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
+        raise Killed
+
+    def end(self, cause: Cause) -> None:
+        """End all that belongs to the invocation."""
+        if self.ended is None:
+            self.ended = cause
+            kernel = self.fleet.world.kernel
+            for activity in self.activities:
+                if activity is not kernel.current:
+                    kernel.kill(activity)
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Lambda's context."""
+        return max(0, int((self.deadline - self.fleet.world.kernel.seconds) * 1000))
+
+
+@dataclass
+class Environment:
+    """A process of a function: a module of its own, at most one invocation at a time."""
+
+    handler: Callable[[dict[str, Any], Any], Any]
+    generation: int
+    skew: float
+    pace: float
+    fresh: bool = True
+
+
+class Fleet:
+    """All functions of the stack."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.generation = 0
+        self.variables: dict[str, str] = {}
+        self.running: dict[str, int] = {}
+        self._idle: dict[str, list[Environment]] = {}
+        self.on_decode: Callable[[str, Any], Any] | None = None
+
+    def deploy(self, **variables: str) -> None:
+        """New code, and a new environment; what runs goes on, what is idle ends."""
+        self.generation += 1
+        self.variables |= variables
+        self._idle.clear()
+
+    def begin(self, name: str, event: Any, label: str, then: Callable[[Any, Cause | None], None]) -> Invocation:
+        """Invoke a function; `then` gets its answer, or why it failed."""
+        world = self.world
+        draws = world.draws
+        numbered = draws.number(f"{name}({label})")
+        environment = self._environment(name, numbered)
+        invocation = Invocation(self, name, numbered, environment)
+
+        def run() -> None:
+            answer, cause = self._run(invocation, event)
+            if cause is not None:
+                world.scenario.judge_.invocation_failed(invocation, cause)
+            if cause is None and environment.generation == self.generation:
+                self._idle.setdefault(name, []).append(environment)
+            world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
+            then(answer, cause)
+
+        invocation.activities.append(
+            world.kernel.spawn(numbered, run, _COLD_SECONDS if environment.fresh else 0.0, owner=invocation)
+        )
+        environment.fresh = False
+        world.kernel.at(invocation.deadline, lambda: self._time_out(invocation))
+        if draws.chance(f"{numbered}/crash at once", 0.004 if not world.faults.quiet else 0.0):
+            invocation.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
+        world.tell(numbered, f"begins: {_brief(event)}")
+        return invocation
+
+    def _time_out(self, invocation: Invocation) -> None:
+        main = invocation.activities[0]
+        if not main.ended:
+            invocation.end(Cause("Sandbox.Timedout", "Task timed out", injected=True))
+
+    def _run(self, invocation: Invocation, event: Any) -> tuple[Any, Cause | None]:
+        """In the invocation's own activity."""
+        world = self.world
+        try:
+            answer = invocation.environment.handler(json.loads(json.dumps(event)), invocation)
+            invocation.check()
+        except Killed:
+            return None, invocation.ended or Cause("Lambda.Unknown", "ended", injected=True)
+        except Exception as error:
+            self.saw(invocation, error)
+            return None, Cause(type(error).__name__, str(error), injected=_is_injected(error, world))
+        if invocation.ended is not None:
+            return None, invocation.ended
+        return json.loads(json.dumps(answer)), None
+
+    def saw(self, invocation: Invocation, error: BaseException | None) -> None:
+        """A function raised or logged an error: is it one of AWS's?"""
+        self.world.tell(invocation.name, f"raised {type(error).__name__}: {error}")
+        if error is not None and _is_injected(error, self.world):
+            cause = Cause(type(error).__name__, str(error), injected=True)
+            self.world.scenario.judge_.invocation_failed(invocation, cause)
+        if error is not None and not isinstance(error, (*_EXPECTED, Killed)):
+            self.world.violate("unexpected error", f"{invocation.name} raised {type(error).__name__}: {error}")
+
+    def _environment(self, name: str, numbered: str) -> Environment:
+        idle = self._idle.get(name)
+        if idle:
+            return idle.pop()
+        draws = self.world.draws
+        handler = _load(name, self.world, {**_ENVIRONMENT, **self.variables})
+        pace = draws.pick(f"{numbered}/pace", _PACES)
+        skew = draws.pick(f"{numbered}/skew", _SKEWS)
+        return Environment(handler, self.generation, skew, pace)
+
+
+def _is_injected(error: BaseException, world: World) -> bool:
+    """Whether the failure of S3 alone explains an error: no function works without its documents."""
+    if isinstance(error, ClientError):
+        return error.operation_name in {"GetObject", "PutObject", "HeadObject", "ListObjectsV2", "DeleteObject"}
+    return isinstance(error, BotoCoreError) and "s3" in str(error)
+
+
+def _brief(event: Any) -> str:
+    text = json.dumps(event, default=str)
+    if isinstance(event, dict) and "detail" in event:
+        detail = event["detail"]
+        keys = ("TrainingJobName", "TrainingJobStatus", "SecondaryStatus", "name", "status")
+        text = str({key: detail[key] for key in keys if key in detail})
+    return text[:200]
+
+
+# --- loading handlers -----------------------------------------------------------------------------
+
+
+@cache
+def _code(name: str) -> tuple[CodeType, str]:
+    spec = importlib.util.find_spec(f"lambdas.{name}")
+    assert spec is not None
+    assert spec.loader is not None
+    code = spec.loader.get_code(f"lambdas.{name}")  # type: ignore[attr-defined]
+    return code, str(spec.origin)
+
+
+_opening: list[World] = []
+
+
+def _load(name: str, world: World, variables: dict[str, str]) -> Callable[[dict[str, Any], Any], Any]:
+    """Import a handler as Lambda does: with its variables set, in a module of its own."""
+    code, origin = _code(name)
+    module = SimpleNamespace(__name__=f"lambdas.{name}", __file__=origin)
+    # A model of a handler's own finds its annotations by its module's name.
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module  # type: ignore[assignment]
+    saved = dict(os.environ)
+    _opening.append(world)
+    os.environ.update(variables)
+    try:
+        exec(code, vars(module))  # noqa: S102
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+        _opening.pop()
+        if before is None:
+            del sys.modules[module.__name__]
+        else:
+            sys.modules[module.__name__] = before
+    return vars(module)["handler"]  # type: ignore[no-any-return]
+
+
+class SimulatedClients:
+    """The clients that a function opened, and no others."""
+
+    def __init__(self, world: World, services: tuple[Service, ...]) -> None:
+        self._world = world
+        for service in services:
+            setattr(self, service, world.cloud.client(service))
+
+    def sagemaker_in(self, credentials: Any) -> Any:
+        """SageMaker in a session."""
+        return self._world.cloud.client("sagemaker", credentials["AccessKeyId"])
+
+
+# --- in place of the machine ------------------------------------------------------------------------
+
+
+class SimulatedClock:
+    """The control plane's clock: the kernel's time, and each process's own error."""
+
+    def __init__(self, world: World) -> None:
+        self._kernel = world.kernel
+
+    def utc_now(self) -> datetime:
+        now = self._kernel.now()
+        activity = self._kernel.current
+        owner = None if activity is None else activity.owner
+        skew = owner.environment.skew if isinstance(owner, Invocation) else 0.0
+        return now + timedelta(seconds=skew) if skew else now
+
+    def monotonic(self) -> float:
+        return self._kernel.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self._kernel.sleep(seconds)
+        activity = self._kernel.current
+        if activity is not None and isinstance(activity.owner, Invocation):
+            activity.owner.check()
+
+
+class SimulatedPool:
+    """In place of a pool of threads: activities of the same invocation."""
+
+    def __init__(self, world: World) -> None:
+        self._kernel = world.kernel
+        self._begun: list[Activity] = []
+
+    def __enter__(self) -> SimulatedPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for activity in self._begun:
+            self._kernel.join(activity)
+
+    def submit(self, work: Callable[[T], R], item: T) -> SimpleNamespace:
+        """Begin; the answer's `result()` is there once the pool is left."""
+        current = self._kernel.current
+        assert current is not None
+        owner = current.owner
+        activity = self._kernel.spawn(current.name, lambda: work(item), owner=owner)
+        if isinstance(owner, Invocation):
+            owner.activities.append(activity)
+        self._begun.append(activity)
+
+        def result() -> R:
+            if activity.error is not None:
+                raise activity.error
+            value: R = activity.value
+            return value
+
+        return SimpleNamespace(result=result)
+
+
+class SilentLogger:
+    """In place of Powertools' logger; what it is told belongs to the trace."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def inject_lambda_context(self, **_: object) -> Callable[[T], T]:
+        return lambda handler: handler
+
+    def append_keys(self, **_: object) -> None:
+        pass
+
+    def _log(self, message: str, **more: Any) -> None:
+        if self._world.tracing:
+            self._world.tell(self._world.current_name, f"{message} {more.get('extra', '')}")
+
+    info = warning = error = _log
+
+    def exception(self, message: str, **_: Any) -> None:
+        error = sys.exc_info()[1]
+        activity = self._world.kernel.current
+        if activity is not None and isinstance(activity.owner, Invocation):
+            self._world.fleet.saw(activity.owner, error)
+
+
+class SilentMetrics:
+    """In place of Powertools' metrics."""
+
+    def log_metrics(self, handler: T) -> T:
+        return handler
+
+    def add_metric(self, **_: object) -> None:
+        pass
+
+
+class SteadyRandom:
+    """In place of `random` for pauses: the same ones in every replay, others in every process."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def uniform(self, low: float, high: float) -> float:
+        return low + (high - low) * self._world.draws.share(f"{self._world.current_name}/jitter")
+
+
+@contextmanager
+def installed(world: World) -> Iterator[None]:
+    """The control plane with the simulation in place of boto3, threads, logs and time."""
+    real_logger, real_metrics = function.logger, function.metrics
+    logger, metrics = SilentLogger(world), SilentMetrics()
+    replaced: list[tuple[Any, str, Any]] = []
+
+    def put(module: Any, name: str, value: Any) -> None:
+        replaced.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
+
+    for module in _modules(real_logger, real_metrics):
+        for name, stand_in in (("logger", logger), ("metrics", metrics)):
+            if vars(module).get(name) in (real_logger, real_metrics):
+                put(module, name, stand_in)
+    put(function, "single_metric", lambda *_, **__: nullcontext())
+    put(parallel, "ThreadPoolExecutor", lambda max_workers: SimulatedPool(world))
+    put(patience, "random", SteadyRandom(world))
+    put(store, "random", SteadyRandom(world))
+    opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))
+    try:
+        with control_clock.replaced(SimulatedClock(world)), patch.object(Clients, "opened", opened):
+            yield
+    finally:
+        for module, name, value in reversed(replaced):
+            setattr(module, name, value)
+
+
+@cache
+def _modules(*_: object) -> tuple[Any, ...]:
+    """The modules of the control plane that log or count: all are imported now."""
+    for found in pkgutil.walk_packages(muster.control.__path__, "muster.control."):
+        importlib.import_module(found.name)
+    found = [module for name, module in list(sys.modules.items()) if name.startswith("muster.control")]
+    return tuple(module for module in found if "logger" in vars(module) or "metrics" in vars(module))

@@ -1,0 +1,323 @@
+"""The invariants: what holds in every schedule, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from muster.client.runs.observer import Observer
+from muster.client.runs.run_list import list_runs
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.layout import RunLayout
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.plan import Plan
+from muster.contract.run.record import Record
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
+from muster.contract.run.run_queue import QUEUE_KEY, Queue
+from tests.simulation.functions import Cause, Invocation
+from tests.simulation.lives import Life
+from tests.support.memory_client import client_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Execution, World
+
+_ALIVE_SECONDS = 15 * 60.0
+_ASYNC_SECONDS = 50 * 60.0
+"""Lambda: three tries of fifteen minutes each, and the waits between them."""
+_STOPS = {FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
+_WATCHED = {
+    "stepfunctions": ("DescribeExecution",),
+    "sagemaker": ("StopTrainingJob", "ListTrainingJobs", "DescribeTrainingJob", "ListTags"),
+    "s3": ("GetObject", "PutObject", "ListObjectsV2", "HeadObject"),
+}
+
+
+class Judge:
+    """Watches a schedule, and looks at everything at its end."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._injured: dict[str, list[tuple[float, str]]] = {}
+        self._first_fence: dict[str, float] = {}
+
+    # --- while things happen -------------------------------------------------------------------
+
+    def job_created(self, life: Life) -> None:
+        """Never two jobs of a replica, except where SageMaker's answers lied."""
+        world = self._world
+        others = [other for other in world.lives.living(life.run, life.rank) if other is not life]
+        if others:
+            world.reach("two jobs of a replica")
+            if not any(one.came_late for one in (*others, life)):
+                names = ", ".join(other.name for other in others)
+                world.violate("two jobs", f"{life.name} is created while {names} lives")
+        execution = world.executions.get(life.run)
+        if execution is not None and execution.ended is not None and not life.came_late:
+            world.reach("a job is created after its run's end")
+        self._check_cap()
+
+    def _check_cap(self) -> None:
+        world = self._world
+        if world.scenario.cap is None:
+            return
+        running = {life.run for life in world.lives.jobs.values() if life.ended is None}
+        plans = [plan for run in running if world.executions[run].ended is None and (plan := self.plan(run))]
+        used = sum(plan.spec.replicas for plan in plans)
+        if used > world.scenario.largest_cap and len(plans) > 1:
+            world.violate("cap", f"{used} replicas of {', '.join(plan.run for plan in plans)} run at once")
+
+    def job_stopped(self, job: str, caller: str) -> None:
+        """Muster stops no job of a run that goes on."""
+        world = self._world
+        life = world.lives.jobs.get(job)
+        if life is None or life.ended is not None:
+            return
+        life.stopped_by.append(caller)
+        execution = world.executions[life.run]
+        newer = any(other.attempt > life.attempt for other in world.lives.of(life.run, life.rank))
+        if execution.ended is None and self.fence(life.run) is None and not newer and not caller.startswith("settle"):
+            world.violate("stopped a living run's job", f"{caller} stops {job}")
+
+    def event_seen(self, job: str, status: str) -> None:
+        """React has seen an event: where the job has a successor, it is stopped."""
+        world = self._world
+        life = world.lives.jobs[job]
+        if status != "InProgress" or life.status != "InProgress":
+            return
+        if any(other.attempt > life.attempt for other in world.lives.of(life.run, life.rank)):
+            world.violate("the older of two jobs lives on", f"react has seen an event of {job}")
+
+    def invocation_failed(self, invocation: Invocation, cause: Cause) -> None:
+        """An invocation failed, or one of its calls."""
+        run = invocation.label.partition(" ")[0].partition("/")[0]
+        if cause.injected:
+            self._injured.setdefault(run, []).append((self._world.kernel.seconds, invocation.function_name))
+
+    def execution_ended(self, execution: Execution) -> None:
+        """Fifteen minutes later nothing of the run is alive."""
+        self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_dead(execution))
+
+    def _check_dead(self, execution: Execution) -> None:
+        world, name = self._world, execution.name
+        assert execution.ended is not None
+        living = [life for life in world.lives.living(name) if not life.came_late or life.began < execution.ended]
+        if not living:
+            return
+        status = world.workflow.status(name)
+        if f"{name} {status}" in world.lost_events or (status == "RUNNING"):
+            return
+        if any(life.came_late for life in living) and status == "SUCCEEDED":
+            return
+        now = world.kernel.seconds
+        again = execution.ended
+        for service, operations in _WATCHED.items():
+            for operation in operations:
+                until = world.faults.refused_until(service, operation, execution.ended)
+                patience = _ALIVE_SECONDS if service == "sagemaker" else _ASYNC_SECONDS
+                again = max(again, until + patience if until > execution.ended else again)
+        for at, function in self._injured.get(name, ()):
+            if function in {"stop", "settle", "attempt", "react", "timer"} and at > execution.ended - _ALIVE_SECONDS:
+                again = max(again, at + _ASYNC_SECONDS)
+        if any(event.startswith(life.name) for life in living for event in world.lost_events):
+            again = max(again, execution.ended + _ASYNC_SECONDS)
+        if again > now:
+            world.kernel.at(again, lambda: self._check_dead(execution))
+            return
+        if any(letter.startswith(name) for _, _, letter in world.dead_letters):
+            return
+        jobs = ", ".join(f"{life.name} ({life.status})" for life in living)
+        world.violate("alive after the end", f"{jobs}: {now - execution.ended:.0f} s after the end of {name}")
+
+    # --- at the end ------------------------------------------------------------------------------
+
+    def at_the_end(self) -> None:
+        """Nothing is due any more: every run has ended, and all who know of it agree."""
+        world = self._world
+        for name, execution in world.executions.items():
+            if execution.ended is None:
+                world.violate("endless run", f"{name} is still running")
+                return
+        for name, execution in list(world.executions.items()):
+            plan = self.plan(name)
+            status = world.workflow.status(name)
+            if plan is None:
+                world.reach("a run without a plan")
+                if world.lives.of(name):
+                    world.violate("no plan", f"{name} has jobs")
+                continue
+            result = self.result(name)
+            world.reach(f"execution {status}, result {result.verdict if result else None}")
+            if result is None:
+                world.violate("no result", f"{name} has ended as {status}")
+                continue
+            self._check_verdict(execution, status, plan, result)
+            for replica in result.replicas:
+                self._check_replica(execution, replica)
+            self._check_records(name)
+        self._check_continuations()
+        self._check_queue()
+        self._check_client()
+        for life in world.lives.jobs.values():
+            if life.ended is None:
+                world.violate("alive for ever", f"{life.name} is {life.status}")
+
+    def _check_verdict(self, execution: Execution, status: str, plan: Plan, result: Result) -> None:
+        world, name, spec = self._world, execution.name, plan.spec
+        fence = self.fence(name)
+        ends = [self._last(name, rank) for rank in range(spec.replicas)]
+        completed = sum(life is not None and life.end is not None and life.end.status == "Completed" for life in ends)
+        excused = any(one.injected for _, tries in execution.gave_up for one in tries)
+        if result.verdict is Verdict.SUCCEEDED and completed < spec.quorum:
+            world.violate("untrue success", f"{name}: {completed} of {spec.quorum} jobs completed")
+        if completed == spec.replicas and result.verdict is not Verdict.SUCCEEDED:
+            # Where the run was stopped before the last one completed, it may have been settled before.
+            early = execution.cancelled_at is not None or fence is not None or excused
+            if not early:
+                world.violate("lost success", f"{name}: all {completed} completed, but it is {result.verdict}")
+        if result.verdict is Verdict.STOPPED and execution.cancelled_at is None:
+            world.violate("untrue stop", f"{name} was not cancelled")
+        if execution.cancelled_at is not None and result.verdict is Verdict.FAILED:
+            raised = self._first_fence.get(name)
+            if fence is None or fence.cause is FenceCause.EXECUTION_FAILED:
+                world.violate("a cancel is a failure", f"{name}: fence {fence}, raised at {raised}")
+        if status == "SUCCEEDED" and result.verdict is not Verdict.SUCCEEDED:
+            world.violate("execution and result", f"{name}: {status}, {result.verdict}")
+        if status == "FAILED" and result.verdict is Verdict.SUCCEEDED and not excused:
+            world.violate("a success became a failure", f"{name}: {execution.gave_up}")
+        if result.verdict is Verdict.FAILED and fence is None and completed >= spec.quorum and not excused:
+            world.violate("untrue failure", f"{name}: {completed} completed, {spec.quorum} were needed")
+        if execution.gave_up and not excused:
+            world.violate("Muster failed", f"{name}: {execution.gave_up}")
+
+    def _last(self, run: str, rank: int) -> Life | None:
+        lives = self._world.lives.of(run, rank)
+        return max(lives, key=lambda life: life.attempt) if lives else None
+
+    def _check_replica(self, execution: Execution, replica: ReplicaResult) -> None:
+        world = self._world
+        name = execution.name
+        lives = {life.name: life for life in world.lives.of(name, replica.rank)}
+        if replica.outcome is ReplicaOutcome.NOT_LAUNCHED and any(not life.came_late for life in lives.values()):
+            created = min(life.began for life in lives.values())
+            world.violate("untrue outcome", f"{name}: {replica.rank} is not-launched; a job was created at {created}")
+        if replica.outcome is ReplicaOutcome.SUCCEEDED:
+            life = lives.get(replica.attempts[-1].job)
+            if life is None or life.end is None or life.end.status != "Completed":
+                world.violate("untrue outcome", f"{name}: replica {replica.rank} did not succeed")
+        for attempt in replica.attempts:
+            self._check_attempt(name, attempt, lives.get(attempt.job))
+
+    def _check_attempt(self, run: str, attempt: Attempt, life: Life | None) -> None:
+        world = self._world
+        if not attempt.was_created:
+            if life is not None and not life.came_late:
+                world.violate("untrue class", f"{attempt.job} is recorded as not created: {attempt.reason}")
+            return
+        if attempt.ended_at is None:
+            return
+        if life is None or life.end is None:
+            world.violate("untrue class", f"{attempt.job} has ended as {attempt.status}, but it has not")
+            return
+        wanted = {life.end.failure_class}
+        if life.end.failure_class in _STOPS:
+            wanted = {
+                *({FailureClass.STOPPED_BY_USER} if "a user" in life.stopped_by else ()),
+                *({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) or life.stopped_by != ["a user"] else ()),
+            }
+        if attempt.failure_class not in wanted:
+            found = f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
+            world.violate("untrue class", found)
+
+    def _check_records(self, run: str) -> None:
+        """The roll-up says what the records say, and each attempt's end is true there, too."""
+        world = self._world
+        entries = {
+            entry.rank: entry
+            for key, body in self._under(RunLayout(run).roll_up)
+            for entry in RollUpShard.from_json(body, key).replicas
+        }
+        for key, body in self._under(f"control/{run}/replicas/"):
+            record = Record.from_json(body, key)
+            for attempt in record.attempts:
+                life = world.lives.jobs.get(attempt.job)
+                self._check_attempt(run, attempt, life)
+            entry = entries.get(record.rank)
+            if entry is None or not entry.says_the_same(ReplicaEntry.of(record)):
+                if not self._injured.get(run):
+                    world.violate("roll-up", f"{run}: replica {record.rank} differs from its record")
+
+    def _check_continuations(self) -> None:
+        world = self._world
+        for name, execution in world.executions.items():
+            parent = execution.flow.context["Execution"]["Input"].get("resume_from")
+            if parent is None:
+                continue
+            world.reach("a continuation")
+            before = world.executions[parent]
+            if before.cancelled_at is not None and execution.began > before.cancelled_at:
+                world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
+
+    def _check_queue(self) -> None:
+        body = self._objects.get(QUEUE_KEY)
+        if body is None:
+            return
+        for queued in Queue.from_json(body, QUEUE_KEY).runs:
+            if not queued.admitted:
+                self._world.violate("queue", f"{queued.run} has ended and waits")
+            elif self.result(queued.run) is not None and not self._injured.get(queued.run):
+                self._world.violate("queue", f"{queued.run} has ended and keeps its place")
+
+    def _check_client(self) -> None:
+        """Status, list, page and result agree."""
+        world = self._world
+        client = client_of(world.cloud)
+        found: dict[str, tuple[str, str, str]] = {}
+
+        def look() -> None:
+            listed = {one.run: one.state.value for one in list_runs(client, None, 100)}
+            for name in world.executions:
+                if self.plan(name) is None:
+                    continue
+                status = Observer(client, name).look()
+                result = self.result(name)
+                verdict = "none" if result is None else result.verdict.value
+                found[name] = (verdict, status.state.value, listed[name])
+
+        world.look(look)
+        for name, seen in found.items():
+            excused = any(one.injected for _, tries in world.executions[name].gave_up for one in tries)
+            if len(set(seen)) > 1 and not excused:
+                world.violate("what clients see", f"{name}: result {seen[0]}, status {seen[1]}, list {seen[2]}")
+            page = self._objects.get(RunLayout(name).page)
+            if page is not None and seen[0].encode() not in page:
+                world.violate("what clients see", f"{name}: the page does not say {seen[0]}")
+
+    # --- what is in the bucket -------------------------------------------------------------------
+
+    @property
+    def _objects(self) -> Mapping[str, bytes]:
+        return {key: one.body for key, one in self._world.cloud.s3.objects("bucket").items()}
+
+    def _object(self, key: str) -> bytes | None:
+        found: Any = self._world.cloud.s3.peek("bucket", key)
+        return None if found is None else found.body
+
+    def _under(self, prefix: str) -> list[tuple[str, bytes]]:
+        return [(key, body) for key, body in self._objects.items() if key.startswith(prefix)]
+
+    def plan(self, run: str) -> Plan | None:
+        """The plan of a run."""
+        found = self._object(RunLayout(run).plan)
+        return None if found is None else Plan.from_json(found, "plan")
+
+    def result(self, run: str) -> Result | None:
+        """The result of a run."""
+        found = self._object(RunLayout(run).result)
+        return None if found is None else Result.from_json(found, "result")
+
+    def fence(self, run: str) -> Fence | None:
+        """The fence of a run."""
+        found = self._object(RunLayout(run).fence)
+        return None if found is None else Fence.from_json(found, "fence")

@@ -1,0 +1,183 @@
+"""The lives of training jobs: what their programs do, how they end, and what is true about them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.commit import Commit, Member
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_ENDS = {"Completed", "Failed", "Stopped"}
+
+
+@dataclass(frozen=True)
+class Fate:
+    """How a job ends, if it is left alone, and the class of that end."""
+
+    status: str
+    failure_class: FailureClass | None
+    reason: str = ""
+    secondary: str = "Failed"
+    trains: bool = True
+
+
+COMPLETES = Fate("Completed", None)
+FATES = {
+    "completes": COMPLETES,
+    "user code": Fate("Failed", FailureClass.USER_CODE, "AlgorithmError: broken, exit code: 1"),
+    "infrastructure": Fate("Failed", FailureClass.INFRASTRUCTURE, "InternalServerError: We encountered an error."),
+    "capacity": Fate("Failed", FailureClass.CAPACITY, "CapacityError: no capacity", trains=False),
+    "time-out": Fate("Stopped", FailureClass.TIMEOUT, secondary="MaxRuntimeExceeded"),
+    "spot": Fate("Stopped", FailureClass.SPOT, secondary="MaxWaitTimeExceeded"),
+    "client error": Fate("Failed", FailureClass.INVALID_REQUEST, "ClientError: no such image", trains=False),
+    "stopped by a user": Fate("Stopped", FailureClass.STOPPED_BY_USER, secondary="Stopped"),
+}
+_TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0)
+
+
+@dataclass
+class Life:
+    """One job."""
+
+    name: str
+    run: str
+    rank: int
+    attempt: int
+    began: float
+    fate: Fate
+    status: str = "InProgress"
+    ended: float | None = None
+    stopped_by: list[str] = field(default_factory=list)
+    """Who called StopTrainingJob while it ran."""
+    end: Fate | None = None
+    came_late: bool = False
+    """It was created after the answer to its creation was lost."""
+
+
+@cache
+def manifest_archive() -> bytes:
+    """A job's output.tar.gz."""
+    manifest = {
+        "version": 1,
+        "checkpoint_s3_bucket": "s3://bucket/checkpoints/one/r0/",
+        "round": 1,
+        "checksum": "0" * 32,
+        "metrics": {"loss": 1.0},
+    }
+    body = json.dumps(manifest).encode()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(body)
+        archive.addfile(member, io.BytesIO(body))
+    return gzip.compress(packed.getvalue(), mtime=0)
+
+
+@cache
+def commit(run: str) -> bytes:
+    """The commit of a run's first round."""
+    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8)
+    found = Commit(run=run, round=1, committed_at="2026-01-01T00:01:00Z", count=1, members=(member,), epochs=(1,))
+    return found.to_json()
+
+
+class Lives:
+    """All jobs of a schedule."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.jobs: dict[str, Life] = {}
+        self._late: set[str] = set()
+
+    def comes_late(self, operation: str, parameters: Mapping[str, Any]) -> None:
+        """A call takes effect now whose answer was lost before."""
+        if operation == "CreateTrainingJob":
+            self._world.reach("a job is created after its answer was lost")
+            self._late.add(parameters["TrainingJobName"])
+
+    def of(self, run: str, rank: int | None = None) -> list[Life]:
+        """The jobs of a run, or of one of its replicas."""
+        return [life for life in self.jobs.values() if life.run == run and rank in {None, life.rank}]
+
+    def living(self, run: str, rank: int | None = None) -> list[Life]:
+        """Those of them that have not ended."""
+        return [life for life in self.of(run, rank) if life.ended is None]
+
+    def changed(self, detail: dict[str, Any]) -> None:
+        """A job has changed its status; called before anybody learns of it."""
+        from tests.simulation.world import job_of  # noqa: PLC0415
+
+        world, name = self._world, detail["TrainingJobName"]
+        if name not in self.jobs:
+            parts = job_of(name)
+            fate = world.scenario.fate(name)
+            life = Life(name, parts.run, parts.rank, parts.attempt, world.kernel.seconds, fate)
+            life.came_late = name in self._late
+            self.jobs[name] = life
+            world.tell(name, "is created")
+            world.scenario.job_created(life)
+            world.kernel.spawn(name, lambda: self._live(life))
+            return
+        life = self.jobs[name]
+        status = detail["TrainingJobStatus"]
+        if status == life.status:
+            return
+        life.status = status
+        world.tell(name, f"is {status}/{detail['SecondaryStatus']}")
+        if status in _ENDS:
+            life.ended = world.kernel.seconds
+            if life.end is None:  # its stop came through
+                life.end = Fate("Stopped", FailureClass.STOPPED_BY_MUSTER, secondary="Stopped")
+            world.scenario.job_ended(life)
+
+    def _live(self, life: Life) -> None:
+        world = self._world
+        kernel, training, name = world.kernel, world.cloud.training, life.name
+        draws, fate = world.draws, life.fate
+        kernel.sleep(20.0)
+        if life.status == "InProgress" and not fate.trains:
+            life.end = fate
+            training.fail(name, fate.reason)
+        if life.status != "InProgress":
+            return
+        training.advance(name)
+        kernel.sleep(30.0)
+        if life.status != "InProgress":
+            return
+        training.train(name)
+        self._commit(life)
+        kernel.sleep(draws.pick(f"{name}/seconds", _TRAINING_SECONDS))
+        if life.status != "InProgress":
+            return
+        life.end = fate
+        if fate.status == "Completed":
+            self._put(f"output/{self._root(life)}/{name}/output/output.tar.gz", manifest_archive())
+            training.complete(name)
+        elif fate.failure_class is FailureClass.STOPPED_BY_USER:
+            world.reach("a user stops a job")
+            life.stopped_by.append("a user")
+            training.stop_by_user(name)
+        elif fate.status == "Stopped":
+            training.end_stopped(name, fate.secondary)
+        else:
+            training.fail(name, fate.reason)
+
+    def _root(self, life: Life) -> str:
+        return life.run
+
+    def _commit(self, life: Life) -> None:
+        root = life.run.partition("-x")[0]
+        self._put(f"rendezvous/{root}/commits/00000001.json", commit(root))
+
+    def _put(self, key: str, body: bytes) -> None:
+        self._world.cloud.s3.operations["PutObject"].effect({"Bucket": "bucket", "Key": key, "Body": body})

@@ -1,0 +1,268 @@
+"""The AWS in memory as the simulation calls it: every call takes time, may meet a fault, and lets others run.
+
+The services are those of tests.memory. What differs is the way in: calls wait in virtual time, a request of a form that
+was checked before is not checked again, and an effect may come after its answer was lost.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore import xform_name
+from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
+from botocore.hooks import HierarchicalEmitter
+from botocore.paginate import Paginator
+
+from tests.memory import models
+from tests.memory.calls import THROTTLED_BY, AwsError, Operation, is_passing, metadata
+from tests.memory.clock import VirtualClock
+from tests.memory.cloud import MemoryCloud
+from tests.simulation.kernel import START, Kernel
+
+if TYPE_CHECKING:
+    from tests.simulation.faults import Faults
+
+# As muster.control.aws.clients configures them.
+_TRIES = {"events": 2}
+_TRIES_DEFAULT = 6
+_LONGEST_PAUSE_SECONDS = 20.0
+
+_checked: set[tuple[Any, ...]] = set()
+_answered: set[tuple[Any, ...]] = set()
+
+
+class Caller(Protocol):
+    """Who makes a call: an invocation of a function, for instance."""
+
+    name: str
+    pace: float
+    """How long a call takes, in seconds."""
+
+    def check(self) -> None:
+        """Raise where the caller has ended."""
+
+
+class KernelClock(VirtualClock):
+    """The clock of the services: the kernel's time."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(START)
+        self._kernel = kernel
+
+    def now(self) -> datetime:
+        return self._kernel.now()
+
+    def utc_now(self) -> datetime:
+        return self._kernel.now()
+
+    def monotonic(self) -> float:
+        return self._kernel.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self._kernel.sleep(seconds)
+
+    def at(self, due: datetime, action: Callable[[], None]) -> None:
+        self._kernel.at((due - START).total_seconds(), action)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._kernel.after(seconds, action)
+
+
+class SimulatedCloud(MemoryCloud):
+    """The services, with a clock that the kernel keeps, and calls that meet the faults of a schedule."""
+
+    def __init__(self, kernel: Kernel, faults: Faults) -> None:
+        super().__init__(clock=KernelClock(kernel))
+        self.kernel = kernel
+        self.faults = faults
+        self.counts: Counter[str] = Counter()
+        self.on_call: Callable[[str, str, str, str], None] | None = None
+        """For the trace: who called what with what, and what came of it."""
+        self.on_stop: Callable[[str, str], None] = lambda *_: None
+        """A job's name and who calls StopTrainingJob."""
+        self.is_direct = False
+        """Whether calls take no time: those of a client that looks at the end, in threads of its own."""
+        self._clients: dict[str, SimulatedClient] = {}
+
+    def client(self, service: str, access_key: str | None = None) -> Any:
+        """A client of a service."""
+        if access_key is not None:
+            return SimulatedClient(self, service, self.operations_of(service, access_key))
+        if service not in self._clients:
+            self._clients[service] = SimulatedClient(self, service, self.operations_of(service))
+        return self._clients[service]
+
+    # --- a call --------------------------------------------------------------------------------
+
+    def call(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Make a call as an SDK does: passing errors are tried again."""
+        _check_once(service, name, parameters)
+        if self.is_direct:
+            return self._answer(service, name, parameters, operation, self._effect(service, name, operation, parameters))
+        tries, tried = _TRIES.get(service, _TRIES_DEFAULT), 0
+        while True:
+            try:
+                return self._once(service, name, operation, parameters)
+            except (ClientError, ConnectTimeoutError, ReadTimeoutError) as error:
+                tried += 1
+                if tried >= tries or not is_passing(error):
+                    raise
+            self.kernel.sleep(self.faults.pause(min(2.0 ** (tried - 1), _LONGEST_PAUSE_SECONDS)))
+
+    def _once(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
+        self.counts[name] += 1
+        activity = self.kernel.current
+        assert activity is not None
+        caller: Caller = activity.owner
+        caller.check()
+        fault = self.faults.of_call(caller, service, name, parameters)
+        if fault is None:
+            self.kernel.sleep(caller.pace)
+            caller.check()
+            answer = self._effect(service, name, operation, parameters)
+            self.kernel.sleep(caller.pace)
+            caller.check()
+            return self._answer(service, name, parameters, operation, answer)
+        self.kernel.sleep(caller.pace + fault.before_seconds)
+        caller.check()
+        if fault.crash == "before":
+            self._tell(service, name, parameters, "the function crashes before the effect")
+            fault.strike()
+        answer = None
+        if fault.late_seconds is not None:
+            self._tell(service, name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
+            self.kernel.after(fault.late_seconds, lambda: self._late(service, name, operation, parameters))
+        elif fault.error is None or fault.after_effect:
+            answer = self._effect(service, name, operation, parameters)
+        if fault.crash == "after":
+            self._tell(service, name, parameters, "the function crashes after the effect")
+            fault.strike()
+        self.kernel.sleep(caller.pace + fault.after_seconds)
+        caller.check()
+        if fault.error is not None:
+            when = "after the effect" if fault.after_effect else "instead of the effect"
+            self._tell(service, name, parameters, f"{fault.error} {when}")
+            if isinstance(fault.error, AwsError):
+                raise fault.error.as_client_error(name)
+            raise fault.error
+        assert answer is not None
+        return self._answer(service, name, parameters, operation, answer)
+
+    def _effect(
+        self, service: str, name: str, operation: Operation, parameters: dict[str, Any]
+    ) -> dict[str, Any] | AwsError:
+        if service != "s3" and (found := _limits_once(service, name, parameters)):
+            return AwsError("ValidationException", "; ".join(found))
+        try:
+            # A request is kept by one service only.
+            given = copy.deepcopy(parameters) if name == "CreateTrainingJob" else parameters
+            if name == "StopTrainingJob":
+                current = self.kernel.current
+                self.on_stop(parameters["TrainingJobName"], "late" if current is None else current.name)
+            return operation.effect(given)
+        except AwsError as refused:
+            return refused
+
+    def _late(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> None:
+        self.faults.comes_late(name, parameters)
+        answer = self._effect(service, name, operation, parameters)
+        if not isinstance(answer, AwsError):
+            self._tell(service, name, parameters, "done, late")
+
+    def _answer(
+        self,
+        service: str,
+        name: str,
+        parameters: dict[str, Any],
+        operation: Operation,
+        answer: dict[str, Any] | AwsError,
+    ) -> dict[str, Any]:
+        if isinstance(answer, AwsError):
+            self._tell(service, name, parameters, answer.code)
+            raise answer.as_client_error(name)
+        self._tell(service, name, parameters, "done")
+        _check_answer_once(service, name, answer)
+        status = 206 if "ContentRange" in answer else operation.status
+        return {**answer, "ResponseMetadata": metadata(status)}
+
+    def _tell(self, service: str, name: str, parameters: dict[str, Any], outcome: str) -> None:
+        if self.on_call is not None:
+            self.on_call(service, name, _shown(parameters), outcome)
+
+
+class SimulatedClient:
+    """A client of one service, shaped like boto3's."""
+
+    def __init__(self, cloud: SimulatedCloud, service: str, operations: dict[str, Operation]) -> None:
+        self._cloud, self._service = cloud, service
+        self._operations = {xform_name(name): (name, operation) for name, operation in operations.items()}
+        self.meta = SimpleNamespace(events=HierarchicalEmitter())
+
+    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
+        found = None if name.startswith("_") else self._operations.get(name)
+        if found is None:
+            message = f"the {self._service} in memory has no {name}"
+            raise AttributeError(message)
+        operation_name, operation = found
+        cloud, service = self._cloud, self._service
+
+        def method(**parameters: Any) -> dict[str, Any]:
+            return cloud.call(service, operation_name, operation, parameters)
+
+        vars(self)[name] = method
+        return method
+
+    def get_paginator(self, name: str) -> Any:
+        """botocore's own paginator over an operation."""
+        operation = self._operations[name][0]
+        pages = models.paginator_model(self._service).get_paginator(operation)
+        return Paginator(getattr(self, name), pages, models.operation_model(self._service, operation))
+
+
+def throttled(service: str) -> AwsError:
+    """The refusal of a call that comes too fast, as each service words it."""
+    return THROTTLED_BY.get(service, AwsError("ThrottlingException", "Rate exceeded"))
+
+
+def _form(service: str, name: str, parameters: dict[str, Any]) -> tuple[Any, ...]:
+    return (service, name, *((key, type(value)) for key, value in parameters.items()))
+
+
+def _check_once(service: str, name: str, parameters: dict[str, Any]) -> None:
+    """Check the first request of each form, and every CreateTrainingJob of another form."""
+    form = _form(service, name, parameters)
+    if form not in _checked:
+        models.check_parameters(service, name, parameters)
+        _checked.add(form)
+
+
+_limited: set[tuple[Any, ...]] = set()
+
+
+def _limits_once(service: str, name: str, parameters: dict[str, Any]) -> list[str]:
+    form = _form(service, name, parameters)
+    if form in _limited:
+        return []
+    found = models.broken_limits(service, name, parameters)
+    if not found:
+        _limited.add(form)
+    return found
+
+
+def _check_answer_once(service: str, name: str, answer: dict[str, Any]) -> None:
+    form = _form(service, name, answer)
+    if form not in _answered:
+        models.check_answer(service, name, answer)
+        _answered.add(form)
+
+
+def _shown(parameters: dict[str, Any]) -> str:
+    for name in ("Key", "TrainingJobName", "taskToken", "executionArn", "NameContains", "Prefix", "name", "ResourceArn"):
+        if name in parameters:
+            return str(parameters[name]).rpartition(":")[2][-60:]
+    return ""

@@ -1,0 +1,277 @@
+"""One schedule: a stack, its runs, their jobs and users, and what befalls them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from muster.contract.names import JobName
+from tests.memory.workflow import Workflow
+from tests.simulation.draws import Draws
+from tests.simulation.faults import Faults
+from tests.simulation.functions import MACHINE_ARN, PREFIX, RETRY_SECONDS, Cause, Fleet, Invocation
+from tests.simulation.kernel import Activity, Kernel
+from tests.simulation.lives import Lives
+from tests.simulation.scenario import Scenario
+from tests.simulation.simulated_aws import SimulatedCloud
+from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
+
+HORIZON_SECONDS = 30 * 86_400.0
+_MOST_STEPS = 60_000
+_DEFINITION = Path(__file__).parents[2] / "statemachine" / "run.asl.json"
+_EARLY_ENDS = {"ABORTED", "FAILED", "TIMED_OUT"}
+_ENDS = {"Completed", "Failed", "Stopped"}
+
+
+@cache
+def definition() -> dict[str, Any]:
+    """The state machine."""
+    found: dict[str, Any] = json.loads(_DEFINITION.read_text())
+    return found
+
+
+@dataclass
+class User:
+    """Somebody, or something, outside of the control plane that calls AWS; no fault befalls its calls."""
+
+    name: str
+    pace: float = 0.02
+    can_crash = False
+    meets_faults = False
+
+    def check(self) -> None:
+        """It does not end."""
+
+
+@dataclass
+class Execution:
+    """An execution, as the judge sees it."""
+
+    name: str
+    began: float
+    flow: Flow
+    activity: Activity
+    ended: float | None = None
+    cancelled_at: float | None = None
+    gave_up: list[tuple[str, list[StateError]]] = field(default_factory=list)
+    redriven: int = 0
+
+
+class World:
+    """The kernel, the services, the functions, and everything that happens, for one seed."""
+
+    def __init__(self, seed: int, only: Collection[str] | None = None, *, tracing: bool = False) -> None:
+        self.tracing = tracing
+        self.trace: list[str] = []
+        self.violations: list[tuple[str, str]] = []
+        self.reached: Counter[str] = Counter()
+        self.kernel = Kernel()
+        self.draws = Draws(seed, only)
+        self.faults = Faults(self.kernel, self.draws)
+        self.cloud = SimulatedCloud(self.kernel, self.faults)
+        self.fleet = Fleet(self)
+        self.executions: dict[str, Execution] = {}
+        self.dead_letters: list[tuple[str, Any, str]] = []
+        self.lost_events: list[str] = []
+        self.lives = Lives(self)
+        self.scenario = Scenario(self)
+        self.interpreter = Interpreter(self)
+        self._wire()
+
+    # --- what the parts need -------------------------------------------------------------------
+
+    @property
+    def workflow(self) -> Workflow:
+        """Step Functions."""
+        return self.cloud.workflow
+
+    @property
+    def tasks(self) -> World:
+        """What the interpreter's tasks call."""
+        return self
+
+    @property
+    def current_name(self) -> str:
+        """Who acts."""
+        activity = self.kernel.current
+        return "nobody" if activity is None else activity.name
+
+    def tell(self, who: str, what: str) -> None:
+        """Add a line to the trace."""
+        if self.tracing:
+            self.trace.append(f"{self.kernel.seconds:12.2f}  {who}: {what}")
+
+    def violate(self, invariant: str, what: str) -> None:
+        """An invariant is broken."""
+        self.violations.append((invariant, what))
+        self.tell("VIOLATION", f"{invariant}: {what}")
+
+    def reach(self, transition: str) -> None:
+        """A transition was reached."""
+        self.reached[transition] += 1
+
+    # --- wiring --------------------------------------------------------------------------------
+
+    def _wire(self) -> None:
+        cloud = self.cloud
+        if self.tracing:
+            cloud.on_call = lambda service, name, shown, outcome: self.tell(
+                self.current_name, f"{name}({shown}) {outcome}"
+            )
+        cloud.notifications.on_send = self._sent
+        cloud.on_stop = self.scenario.judge_.job_stopped
+        self.faults.on_late = self.lives.comes_late
+        cloud.workflow.on_start = self._started
+        cloud.workflow.on_end = self._ended
+        cloud.scheduler.on_firing = lambda firing: self.call_later("timer", json.loads(firing.input), "timer")
+
+    def run(self) -> None:
+        """Let everything happen."""
+        try:
+            self.scenario.begin()
+            if not self.kernel.run(HORIZON_SECONDS, _MOST_STEPS):
+                self.violate("endless", f"more than {_MOST_STEPS} steps")
+            self.scenario.judge()
+        finally:
+            self.kernel.close()
+
+    def look(self, work: Callable[[], None]) -> None:
+        """Let a client look, after everything."""
+        self.cloud.is_direct = True
+        try:
+            work()
+        except Exception as error:
+            self.violate("client", f"{type(error).__name__}: {error}")
+        finally:
+            self.cloud.is_direct = False
+
+    # --- functions -----------------------------------------------------------------------------
+
+    def begin(self, resource: str, parameters: Any, label: str, then: Callable[[Any, Failed | None], None]) -> None:
+        """A task of the workflow: it invokes a function and waits for its answer."""
+        assert resource == "arn:aws:states:::lambda:invoke", resource
+        name = parameters["FunctionName"].removeprefix("${").removesuffix("FunctionArn}").lower()
+        draws = self.draws
+        choice = draws.number(f"invoke {name}({label})")
+        share = 1.0 if self.faults.quiet else draws.share(choice)
+        if share < self.scenario.invoke_faults and draws.is_free(choice):
+            draws.note(choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost")
+            if share < self.scenario.invoke_faults / 2:
+                then(None, Failed("Lambda.TooManyRequestsException", "Rate exceeded", injected=True))
+                return
+            self.reach("an invocation's answer is lost")
+            self.kernel.after(5.0, lambda: then(None, Failed("Lambda.SdkClientException", "timed out", injected=True)))
+
+        def ended(answer: Any, cause: Cause | None) -> None:
+            then({"Payload": answer}, None if cause is None else Failed(cause.error, cause.text, cause.injected))
+
+        self.fleet.begin(name, parameters["Payload"], label, ended)
+
+    def call_later(self, function: str, event: Any, label: str, tried: int = 0) -> None:
+        """Invoke a function for an event: Lambda tries it again twice, then it is a dead letter."""
+
+        def ended(_: Any, cause: Cause | None) -> None:
+            if cause is None:
+                if tried:
+                    self.reach("an asynchronous retry succeeds")
+                if function == "react":
+                    detail = event["detail"]
+                    self.scenario.judge_.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])
+                return
+            if tried < len(RETRY_SECONDS) - self.scenario.fewer_retries:
+                self.kernel.after(RETRY_SECONDS[tried], lambda: self.call_later(function, event, label, tried + 1))
+                return
+            self.reach("a dead letter")
+            self.tell("Lambda", f"{function}({label}) is a dead letter")
+            self.dead_letters.append((function, event, label))
+
+        self.fleet.begin(function, event, label, ended)
+
+    # --- events --------------------------------------------------------------------------------
+
+    def _sent(self, event: dict[str, Any]) -> None:
+        detail = event["detail"]
+        if event["source"] == "aws.sagemaker":
+            self.lives.changed(detail)
+            if detail["TrainingJobStatus"] not in _ENDS and detail["SecondaryStatus"] == "Starting":
+                return
+            self._deliver("react", event, f"{detail['TrainingJobName']} {detail['SecondaryStatus']}")
+        elif event["source"] == "aws.states" and detail["status"] in _EARLY_ENDS:
+            self._deliver("stop", event, f"{detail['name']} {detail['status']}")
+
+    def _deliver(self, function: str, event: Any, label: str) -> None:
+        for delay in self.scenario.deliveries(label):
+            self.kernel.after(delay, lambda: self.call_later(function, event, label))
+
+    # --- executions ----------------------------------------------------------------------------
+
+    def _started(self, name: str, document: str) -> None:
+        shown = {
+            "Name": name,
+            "Id": self.workflow.execution_arn(name),
+            "StartTime": f"{self.kernel.now():%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z",
+        }
+        flow = self.interpreter.flow(shown, definition(), json.loads(document))
+        activity = self.kernel.spawn(name, lambda: self._execute(name, flow), owner=User(name))
+        self.executions[name] = Execution(name, self.kernel.seconds, flow, activity)
+        self.tell(name, "execution starts")
+
+    def _execute(self, name: str, flow: Flow) -> None:
+        try:
+            output = self.interpreter.run(flow)
+        except StateError as error:
+            self.workflow.fail(name, error.error, error.cause)
+        else:
+            self.workflow.succeed(name, output)
+
+    def _ended(self, name: str) -> None:
+        execution = self.executions[name]
+        execution.ended = self.kernel.seconds
+        self.tell(name, "execution ends")
+        if execution.activity is not self.kernel.current:
+            execution.cancelled_at = self.kernel.seconds
+            self.kernel.kill(execution.activity)
+        self.scenario.execution_ended(execution)
+
+    # --- what the interpreter asks ---------------------------------------------------------------
+
+    def jitter(self, label: str) -> float:
+        """For pauses and launch slots."""
+        return self.draws.share(self.draws.number(label))
+
+    def abort_lag(self, label: str) -> float:
+        """How much longer than its parent a child execution lives."""
+        return self.draws.pick(f"{label}/abort lag", (0.0, 0.0, 1.0, 15.0, 60.0))
+
+    def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
+        """A state of an execution, or of a child of it, failed after its retries."""
+        execution = self.executions[who.partition("/")[0]]
+        execution.gave_up.append((state, tries))
+        self.tell(who, f"gives up in {state!r} after {len(tries)} tries")
+
+
+def job_of(name: str) -> JobName:
+    """The parts of a job's name."""
+    found = JobName.parse(name, PREFIX)
+    assert found is not None
+    return found
+
+
+def machine() -> str:
+    """The state machine's ARN."""
+    return MACHINE_ARN
+
+
+def as_invocation(owner: Any) -> Invocation | None:
+    """The invocation that an activity belongs to."""
+    return owner if isinstance(owner, Invocation) else None
+
+
+def shown(mapping: Mapping[str, Any]) -> str:
+    """One line."""
+    return ", ".join(f"{key}={value}" for key, value in mapping.items())

@@ -1,0 +1,70 @@
+"""The processes of an embedded cloud, found by their environment, so that a test can kill them with SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from muster.local import LocalCloud
+
+_PROC = Path("/proc")
+
+
+def of_job(cloud: LocalCloud, job: str) -> list[int]:
+    """The processes of a training job's container."""
+    return _with_variable(cloud, f"TRAINING_JOB_NAME={job}")
+
+
+def of_function(cloud: LocalCloud, physical_name: str) -> list[int]:
+    """The processes that serve a function; those that wait for an event, too."""
+    return _with_variable(cloud, f"AWS_LAMBDA_FUNCTION_NAME={physical_name}")
+
+
+def of_keeper(cloud: LocalCloud) -> list[int]:
+    """The process below which the cloud runs all training jobs."""
+    return [pid for pid in _descendants(cloud) if b"/processes/keeper.py" in _read(pid, "cmdline")]
+
+
+def kill(pids: list[int]) -> int:
+    """Kill them with SIGKILL; how many were there."""
+    killed = 0
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        killed += 1
+    return killed
+
+
+def _with_variable(cloud: LocalCloud, variable: str) -> list[int]:
+    wanted = variable.encode()
+    return [pid for pid in _descendants(cloud) if wanted in _read(pid, "environ").split(b"\0")]
+
+
+def _descendants(cloud: LocalCloud) -> Iterator[int]:
+    """The processes that the service has started, at any depth."""
+    parents = {int(entry.name): _parent(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdecimal()}
+    for pid, parent in parents.items():
+        above, seen = parent, {pid}
+        while above and above not in seen:
+            if above == cloud.state.pid:
+                yield pid
+                break
+            seen.add(above)
+            above = parents.get(above, 0)
+
+
+def _parent(pid: int) -> int:
+    # The name, in parentheses, may contain anything.
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return (_PROC / str(pid) / name).read_bytes()
+    except OSError:
+        return b""

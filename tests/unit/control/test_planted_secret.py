@@ -1,0 +1,207 @@
+"""A secret in a refused spec is in none of the places that show the refusal. One is planted in each private field."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from muster.client.cli import program
+from muster.client.runs.observer import Observer
+from muster.client.sdk import Muster
+from muster.contract.errors import MusterError
+from muster.control.aws.inbox import Inbox
+from muster.control.reporting.notifications import notification
+from muster.control.runtime.function import logger
+from muster.control.start import Started, Starter
+from muster.executor import MusterExecutor
+from muster.torchx.application_spec import Application, spec_of
+from tests.memory.harness import RUN, SPEC, ControlHarness
+from tests.support.handlers import loader
+from tests.support.memory_client import client_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
+
+TEXT, NUMBER = "hunter2canary", 7_391_826_450_917
+LONG = f"{TEXT} " * 500
+RULE = {"rule_configuration_name": "r", "rule_evaluator_image": "i"}
+HOOK = {"s3_output_path": "s3://bucket/debug"}
+
+# Mistakes that a user can make in fields of a spec; each holds the secret.
+MISTAKES: dict[str, dict[str, Any]] = {
+    "environment: number": {"environment": {"TOKEN": NUMBER}},
+    "environment: list": {"environment": {"TOKEN": [TEXT]}},
+    "environment: mapping": {"environment": {"TOKEN": {TEXT: None}}},
+    "environment: too long": {"environment": {"TOKEN": LONG}},
+    "environment: pairs": {"environment": [f"TOKEN={TEXT}"]},
+    "environment: text": {"environment": f"TOKEN={TEXT}"},
+    "environment: surrogate": {"environment": {"TOKEN": f"{TEXT}\ud800"}},
+    "environment: misspelled": {"enviroment": {"TOKEN": TEXT}},
+    "environment: not indented": {"environment": None, "TOKEN": TEXT},
+    "overrides": {"overrides": {"0": {"environment": {"TOKEN": NUMBER}}}},
+    "overrides: too long": {"overrides": {"0": {"environment": {"TOKEN": LONG}}}},
+    "overrides: list": {"overrides": [{"ranks": "0", "environment": {"TOKEN": TEXT}}]},
+    "overrides: no such rank": {"overrides": {"7": {"environment": {"TOKEN": TEXT}}}},
+    "hyper_parameters: number": {"hyper_parameters": {"token": NUMBER}},
+    "hyper_parameters: line break": {"hyper_parameters": {"token": f"{TEXT}\n"}},
+    "hyper_parameters: text": {"hyper_parameters": f"token={TEXT}"},
+    "hyper_parameters: too long": {"hyper_parameters": {"token": LONG * 4}},
+    "kwargs: list": {"kwargs": [TEXT, NUMBER]},
+    "kwargs: text": {"kwargs": TEXT},
+    "kwargs: surrogate": {"kwargs": {"token": [f"{TEXT}\ud800"]}},
+    "kwargs: not a number": {"kwargs": {"token": TEXT, "loss": float("nan")}},
+    "kwargs: without a trainer": {"kwargs": {"token": TEXT}, "trainer": None, "entrypoint": ["python"]},
+    "arguments: text": {"arguments": TEXT},
+    "arguments: too long": {"arguments": ["--token", LONG]},
+    "arguments: line break": {"arguments": [f"--token={TEXT}\n"]},
+    "arguments: number": {"arguments": ["--token", NUMBER]},
+    "arguments: without an entrypoint": {"arguments": ["--token", TEXT]},
+    "entrypoint: text": {"trainer": None, "entrypoint": f"python train.py --token {TEXT}"},
+    "entrypoint: too long": {"trainer": None, "entrypoint": ["sh", "-c", LONG]},
+    "entrypoint: with a trainer": {"entrypoint": ["sh", "-c", TEXT]},
+    "hook_parameters": {"debug_hook_config": {**HOOK, "hook_parameters": {"token": NUMBER}}},
+    "collection_parameters": {
+        "debug_hook_config": {**HOOK, "collection_configurations": [{"collection_parameters": {"token": LONG}}]}
+    },
+    "rule_parameters": {"debug_rule_configurations": [{**RULE, "rule_parameters": {"token": f"{TEXT}\n"}}]},
+    "profiling_parameters": {"profiler_config": {"profiling_parameters": {"token": LONG}}},
+    "another mistake": {"environment": {"TOKEN": TEXT}, "kwargs": {"token": NUMBER}, "replicas": 0},
+    "a wrong name beside it": {"environment": {"TOKEN": TEXT, "9": "a"}, "hyper_parameters": {"a": TEXT, "b\n": "a"}},
+}
+# Mistakes that only text has.
+TEXTS = {
+    "number of two kinds": "environment: {PIN: 07391826450917}",
+    "underscores": "environment: {PIN: 7_391_826_450_917}",
+    "many digits": f"environment: {{PIN: {str(NUMBER) * 40}}}",
+    "tag": f"environment: {{TOKEN: !{TEXT} a}}",
+    "tag alone": f"environment: {{TOKEN: !{TEXT}}}",
+    "verbatim tag": f"environment: {{TOKEN: !<{TEXT}> a}}",
+    "alias": f"environment: {{TOKEN: *{TEXT}}}",
+    "anchor": f"environment: {{TOKEN: &{TEXT}}}",
+    "colon": f"environment:\n  TOKEN: {TEXT}: more",
+    "quote": f'environment:\n  TOKEN: "{TEXT}\n',
+    "escape": f'environment:\n  TOKEN: "{TEXT}\\q"',
+    "bracket": f"environment: [{TEXT}",
+    "tab": f"environment:\n\tTOKEN: {TEXT}",
+    "directive": f"%{TEXT}\n---\na: b",
+    "tag directive": f"%TAG !x! {TEXT}\n%TAG !x! {TEXT}\n---\na: b",
+    "block": f"environment:\n  TOKEN: |{TEXT}\n",
+    "key": f"environment: {{? {{{TEXT}: 1}} : 2}}",
+    "two documents": f"a: 1\n---\nTOKEN: {TEXT}",
+    "a list": f"- environment: {{TOKEN: {TEXT}}}",
+    "only text": TEXT,
+}
+
+
+def spec_with(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**SPEC, **fields}.items() if value is not None or fields.get(key) is None}
+
+
+def clean(*shown: object) -> str:
+    """All that was shown, if it does not hold the secret."""
+    text = "\n".join(map(str, shown))
+    assert TEXT not in text
+    assert TEXT[:7] not in text
+    assert str(NUMBER)[:7] not in re.sub("[_,]", "", text)
+    return text
+
+
+def all_of(error: BaseException) -> str:
+    """What a program that does not catch the error shows of it, and what it carries."""
+    return "".join(traceback.format_exception(error)) + repr(vars(error))
+
+
+@pytest.fixture
+def sdk(harness: ControlHarness) -> Muster:
+    stack = Muster(session=boto3.Session(region_name="eu-west-1"))
+    vars(stack)["_cloud"] = client_of(harness.cloud)
+    return stack
+
+
+def command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: str, text: str, folder: Path
+) -> str:
+    """What the command line prints about a spec with this text; it must refuse it."""
+    path = folder / "run.yaml"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    monkeypatch.setattr(sys, "argv", ["muster", *arguments, str(path)])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 2
+    out, err = capfd.readouterr()
+    return f"{out}{err}"
+
+
+def inbox(harness: ControlHarness, text: str) -> str:
+    """What the refusal of a spec in the inbox leaves: the file beside it, and the event."""
+    starter = Starter(harness.executions, Inbox(harness.plane.store), harness.plane.bus)
+    body = text.encode(errors="surrogatepass")
+    etag = harness.plane.store.s3.put_object(Bucket="bucket", Key="inbox/a.yaml", Body=body)["ETag"]
+    assert starter.from_inbox("inbox/a.yaml", etag.strip('"')) is Started.REFUSED
+    complaint = harness.cloud.s3.objects("bucket")["inbox/a.yaml.error.txt"].body.decode()
+    [event] = harness.cloud.events.of("Run Refused")
+    return clean(complaint, event, notification("Run Refused", event).text)
+
+
+@pytest.mark.parametrize("fields", MISTAKES.values(), ids=MISTAKES)
+def test_no_face_shows_a_secret_of_a_refused_document(
+    harness: ControlHarness,
+    sdk: Muster,
+    fields: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    document = spec_with(fields)
+    for launch in (sdk.launch, sdk.plan):
+        with pytest.raises(MusterError) as refused:
+            launch(document)
+        clean(all_of(refused.value))
+    # The function, its log, the cause of the execution, and what a client shows of it.
+    monkeypatch.setattr(logger, "_logger", logger._logger)
+    plan = loader(harness, monkeypatch)("plan")
+    harness.executions.start(RUN, "{}")
+    answer = plan({**harness.plan_request().model_dump(), "input": document})
+    harness.cloud.workflow.fail(RUN, answer["error"], answer["cause"])
+    observer = Observer(client_of(harness.cloud), RUN)
+    status = observer.look()
+    assert status.reason.startswith("Muster.SpecError")
+    events = harness.cloud.events.of("Run Refused")
+    assert len(events) == 1
+    clean(capfd.readouterr(), answer, status.to_line(), observer.event_log(), events)
+
+
+@pytest.mark.parametrize("fields", MISTAKES.values(), ids=MISTAKES)
+def test_no_interface_of_others_shows_a_secret_of_a_refused_document(sdk: Muster, fields: dict[str, Any]) -> None:
+    document = spec_with(fields)
+    executor = MusterExecutor(region="eu-west-1", spec=document)
+    executor._muster = sdk
+    with pytest.raises(MusterError) as refused:
+        executor.launch_replicas(0, "", {"trainer_module": "package", "trainer_kwargs": document.get("kwargs")})
+    clean(all_of(refused.value))
+    with pytest.raises(MusterError) as refused:
+        spec_of("app-1", Application("app", "node", "", ("true",), 0), {}, document)
+    clean(all_of(refused.value))
+
+
+SPELLED = {name: json.dumps(spec_with(fields)).replace("NaN", ".nan") for name, fields in MISTAKES.items()}
+
+
+@pytest.mark.parametrize("text", [*SPELLED.values(), *TEXTS.values()], ids=[*SPELLED, *TEXTS])
+def test_neither_the_command_line_nor_the_inbox_shows_a_secret_of_a_refused_text(
+    harness: ControlHarness,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    inbox(harness, text)
+    run: Callable[..., str] = command
+    for arguments in (["plan"], ["plan", "--json"], ["launch"]):
+        assert "muster: The spec has " in clean(run(monkeypatch, capfd, *arguments, text=text, folder=tmp_path))

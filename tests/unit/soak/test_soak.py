@@ -1,0 +1,134 @@
+"""The soak: a seed decides the night, and no lie about a run passes its judgement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from muster.contract import timestamps
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.attempt import NOT_CREATED, Attempt
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.spec.spec_reader import parse_spec
+from tests.soak.judgement import Morning, SeenJob, different_parameters, is_explained, violations
+from tests.soak.night_plan import _KINDS, ROUNDS, Blow, PlannedRun, TimedBlow, plan_night
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+CANCELLED = [TimedBlow(Blow.CANCEL, 1.0)]
+
+
+def test_a_seed_decides_the_night() -> None:
+    first, again, other = (plan_night(seed, 50, 4, "muster") for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    kinds = {fault.kind for run in first for fault in run.faults} | {blow.blow for run in first for blow in run.blows}
+    assert kinds >= {*Blow, "call-error", "spot-interruption", "lost-instance", "crash", "event", "capacity-error"}
+    assert any(run.fatal for run in first)
+    assert any(not run.faults and not run.blows for run in first)
+    for run in first:
+        assert parse_spec(run.spec).replicas == 4
+    assert len(_KINDS) == 12
+
+
+def attempt(number: int, status: str = "Completed", **fields: object) -> Attempt:
+    return Attempt.model_validate({"attempt": number, "job": f"j{number}", "status": status, **fields}, strict=False)
+
+
+def replica(rank: int, *attempts: Attempt, **fields: object) -> ReplicaResult:
+    values = {"outcome": ReplicaOutcome.SUCCEEDED, "round": ROUNDS, "checksum": "c", **fields}
+    return ReplicaResult.model_validate({"rank": rank, "attempts": attempts, **values})
+
+
+def job(rank: int, number: int, status: str = "Completed", *, begin: int = 0, end: int | None = 10) -> SeenJob:
+    ended = None if end is None else BEGAN + timedelta(seconds=end)
+    return SeenJob(rank, number, status, BEGAN + timedelta(seconds=begin), ended)
+
+
+def result(*replicas: ReplicaResult, verdict: Verdict = Verdict.SUCCEEDED, identical: bool | None = True) -> Result:
+    return Result(
+        run="night-1",
+        verdict=verdict,
+        reason="",
+        settled_at=timestamps.text(BEGAN),
+        replicas=replicas,
+        reruns=1,
+        parameters_identical=identical,
+    )
+
+
+FAILED = attempt(1, "Failed", failure_class=FailureClass.INFRASTRUCTURE)
+REFUSED = attempt(2, "Failed", secondary=NOT_CREATED, failure_class=FailureClass.QUOTA)
+GOOD = Morning(
+    PlannedRun("night-1", 2),
+    "SUCCEEDED",
+    result(replica(0, attempt(1)), replica(1, FAILED, REFUSED, attempt(3))),
+    "succeeded",
+    cancelled=False,
+    jobs=[job(0, 1), job(1, 1, "Failed", end=4), job(1, 3, begin=4)],
+)
+
+
+def test_a_true_success_passes() -> None:
+    assert list(violations(GOOD)) == []
+
+
+def test_a_true_failure_and_a_true_stop_pass() -> None:
+    lost = replica(0, attempt(1, "Failed"), outcome=ReplicaOutcome.FAILED, round=None, checksum=None)
+    failed = result(lost, verdict=Verdict.FAILED, identical=None)
+    fatal = PlannedRun("night-1", 1, fatal=True)
+    assert (
+        list(violations(Morning(fatal, "FAILED", failed, "failed", cancelled=False, jobs=[job(0, 1, "Failed")]))) == []
+    )
+    stopped = result(replica(0, outcome=ReplicaOutcome.NOT_LAUNCHED), verdict=Verdict.STOPPED, identical=None)
+    planned = PlannedRun("night-1", 1, blows=CANCELLED)
+    assert list(violations(Morning(planned, "ABORTED", stopped, "stopped", cancelled=True, jobs=[]))) == []
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (replace(GOOD, result=None), "no result"),
+        (replace(GOOD, planned=PlannedRun("night-1", 2, fatal=True)), "succeeded instead of failed"),
+        (
+            replace(GOOD, result=GOOD.result and GOOD.result.model_copy(update={"verdict": Verdict.STOPPED})),
+            "was not cancelled",
+        ),
+        (replace(GOOD, execution="FAILED"), "its execution is FAILED"),
+        (replace(GOOD, shown="failed"), "clients show failed"),
+        (replace(GOOD, jobs=GOOD.jobs[1:]), "rank 0, attempt 1 has no job"),
+        (replace(GOOD, jobs=[*GOOD.jobs, job(0, 2, begin=11)]), "attempt 2 had a job that the result does not name"),
+        (replace(GOOD, jobs=[job(0, 1, "Stopped"), *GOOD.jobs[1:]]), "ended as Stopped, and the result says Completed"),
+        (replace(GOOD, jobs=[job(0, 1, "InProgress", end=None), *GOOD.jobs[1:]]), "is InProgress"),
+        (replace(GOOD, jobs=[*GOOD.jobs[:2], job(1, 3, begin=3)]), "rank 1 had two live jobs: attempts 1 and 3"),
+        (replace(GOOD, result=result(replica(0, attempt(1), round=1), replica(1, FAILED, attempt(3)))), "in round 1"),
+        (
+            replace(GOOD, result=result(replica(0, attempt(1)), replica(1, FAILED, attempt(3)), identical=False)),
+            "different parameters",
+        ),
+        (
+            replace(
+                GOOD,
+                planned=PlannedRun("night-1", 2, fatal=True),
+                execution="FAILED",
+                shown="failed",
+                result=GOOD.result and GOOD.result.model_copy(update={"verdict": Verdict.FAILED}),
+            ),
+            "no replica has failed",
+        ),
+    ],
+)
+def test_a_lie_is_found(lie: Morning, words: str) -> None:
+    assert any(words in found for found in violations(lie)), list(violations(lie))
+
+
+def test_a_run_with_other_parameters_than_the_rest_is_found() -> None:
+    other = replace(GOOD, planned=PlannedRun("night-2", 1), result=result(replica(0, attempt(1), checksum="another")))
+    assert list(different_parameters([GOOD, GOOD])) == []
+    assert list(different_parameters([GOOD, other])) == ["night-2: its parameters are not those of the other runs"]
+
+
+def test_a_dead_letter_is_explained_only_by_what_a_night_does() -> None:
+    assert is_explained("An error occurred (SlowDown) when calling the PutObject operation")
+    assert not is_explained("KeyError: 'rank'")
