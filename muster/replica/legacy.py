@@ -92,7 +92,7 @@ def read_legacy(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple
         grace_seconds=_GRACE_SECONDS,
         timeout_seconds=_TIMEOUT_SECONDS,
     )
-    # Nobody tells apart two uses of the same rendezvous, so a finish of the first would be taken for one of the second:
+    # Two uses of the same rendezvous look the same, so a finish of the first would be taken for one of the second:
     # these replicas report none (`on_early_finish` of the document is not set).
     return Environment("", run, rank, 1, base_dir), document
 

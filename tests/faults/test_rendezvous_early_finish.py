@@ -47,7 +47,7 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_of(root: Path, rule: OnEarlyFinish, **fields: Any) -> Run:
-    return replace(Run(root, on_early_finish=rule), **fields)
+    return replace(Run(root, on_early_finish=rule, timeout_seconds=30), **fields)
 
 
 def members(run: Run, round_: int) -> list[int]:
@@ -270,6 +270,22 @@ def test_a_continuation_calls_the_trainers_again_and_waits_for_all(tmp_path: Pat
         assert [ended_in(peer) for peer in late] == [5, 5, 5]
     assert members(second, 4) == [0, 1, 2]
     assert second.commit(4).finished == ()
+
+
+def test_a_continuation_of_a_run_that_all_had_finished_does_not_begin_with_one_replica(tmp_path: Path) -> None:
+    first = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=3)
+    peers = first.start_all()
+    with all_ended(peers):
+        assert [ended_in(peer) for peer in peers] == [3, 3, 3]
+    second = replace(first, name="second", rounds=4)
+    read: list[str] = []
+    peers = [second.start(0, attempt=2, faults=Faults(before_read=read.append))]
+    with all_ended(peers):
+        # The finish of each other replica is its second claim. Its look for the third ones is over.
+        wait_until("a look for newer claims", lambda: {keys.claim(1, 3), keys.claim(2, 3)} <= set(read))
+        peers += [second.start(rank, attempt=2) for rank in (1, 2)]
+        assert [ended_in(peer) for peer in peers] == [4, 4, 4]
+    assert members(second, 4) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

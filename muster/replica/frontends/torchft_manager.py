@@ -139,7 +139,7 @@ class Manager(FrontEnd):
             self._start_exchange()
         if self._rendezvous.has_ended and not self._sync.pending:
             self.shutdown()
-            self._rendezvous.check_goes_on()
+            self._rendezvous.check_not_ended()
 
     def allow_state_dict_read(self) -> None:
         """An inner step has ended: nothing to do."""

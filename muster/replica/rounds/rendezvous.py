@@ -105,7 +105,7 @@ class Rendezvous:
         """This process's current claim of its rank."""
         return self._claim
 
-    def check_goes_on(self) -> None:
+    def check_not_ended(self) -> None:
         """Return if the run has another round.
 
         Raises:
@@ -117,7 +117,7 @@ class Rendezvous:
 
     @property
     def has_ended(self) -> bool:
-        """Whether `check_goes_on` raises."""
+        """Whether `check_not_ended` raises."""
         return self._last is not None
 
     def finish(self, how: str) -> None:

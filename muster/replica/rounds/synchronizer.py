@@ -65,7 +65,7 @@ class Synchronizer:
         """
         if self._rendezvous.has_ended:
             self.finish()
-            self._rendezvous.check_goes_on()
+            self._rendezvous.check_not_ended()
         self._samples += checked_samples(samples)
         self.steps += 1
         action = self._algorithm.action_after(self.steps)

@@ -128,7 +128,12 @@ def test_a_replica_with_less_data_ends_alone_and_the_others_as_the_run_says(
     containers: Containers, rule: OnEarlyFinish, last: int
 ) -> None:
     containers.write_document(
-        "train_unequally", replicas=2, min_participants=2, kwargs={"rounds": [5, 2]}, on_early_finish=rule
+        "train_unequally",
+        replicas=2,
+        min_participants=2,
+        kwargs={"rounds": [5, 2]},
+        on_early_finish=rule,
+        timeout_seconds=30.0,
     )
     longer, shorter = [ended(process) for process in [containers.start(rank) for rank in range(2)]]
     assert (shorter[0], longer[0]) == (ReplicaExit.DONE, ReplicaExit.DONE), longer[2]
