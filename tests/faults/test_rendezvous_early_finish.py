@@ -130,14 +130,13 @@ def test_with_stop_all_others_end_with_the_next_round(tmp_path: Path) -> None:
 
 
 def test_with_stop_a_replica_that_joins_later_ends_with_the_same_round(tmp_path: Path) -> None:
-    for snapshot_rounds in (10, 3):  # by replay, and from a snapshot of the last round
-        run = run_of(tmp_path / str(snapshot_rounds), OnEarlyFinish.STOP, rounds=9, snapshot_rounds=snapshot_rounds)
-        peers = [run.start(2, before_step=returns_before(3)), run.start(0), run.start(1)]
-        with all_ended(peers):
-            finals = {peer.parameters() for peer in peers[1:]}
-        joiner = run.start(1, attempt=2)
-        assert {joiner.parameters()} == finals
-        assert joiner.outcomes == []
+    run = run_of(tmp_path, OnEarlyFinish.STOP, rounds=9)
+    peers = [run.start(2, before_step=returns_before(3)), run.start(0), run.start(1)]
+    with all_ended(peers):
+        finals = {peer.parameters() for peer in peers[1:]}
+    joiner = run.start(1, attempt=2)
+    assert {joiner.parameters()} == finals
+    assert joiner.outcomes == []
 
 
 def test_the_error_of_a_trainer_that_is_called_on_says_why_the_run_ended() -> None:

@@ -290,7 +290,7 @@ def test_a_replica_that_is_killed_comes_back_with_the_outer_optimizer_of_the_oth
 
 
 def test_a_run_that_ends_by_its_rule_leaves_the_model_of_the_last_round(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=2, min_participants=2, on_early_finish=OnEarlyFinish.STOP)
+    run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=30, on_early_finish=OnEarlyFinish.STOP)
 
     def replica(rendezvous: Rendezvous) -> tuple[int, bytes]:
         model: Any = None
@@ -307,4 +307,6 @@ def test_a_run_that_ends_by_its_rule_leaves_the_model_of_the_last_round(tmp_path
     (longer, ours), (shorter, theirs) = together(run, replica)
     assert (longer, shorter) == (4, 3)
     assert ours != theirs
+    # A rerun loads the state of the last round, and does not replay it.
+    assert replica(Rendezvous.open(run.context(), 0, 2, Metrics())) == (4, ours)
     assert [member.rank for member in run.commit(4).members] == [0]
