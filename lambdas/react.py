@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from muster.contract.run.record import Next
 from muster.control.control_plane import ControlPlane
 from muster.control.react import JobStateChange, react
-from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, logger, metrics, read_event, time_left
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
-
-# Reruns have a metric that several functions count (muster.control.reporting.announcements).
-_METRICS = {
-    Next.DONE: "ReplicaSucceeded",
-    Next.FAIL: "ReplicaLost",
-    Next.STOP: "QuorumLost",
-}
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -29,6 +21,4 @@ def handler(event: dict[str, object], context: Context) -> dict[str, str]:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)
     decision = reaction.decision
     logger.info(reaction.what, extra={"decision": decision.model_dump(mode="json") if decision else None})
-    if decision is not None and decision.next in _METRICS:
-        count(_METRICS[decision.next])
     return {"reaction": reaction.what}

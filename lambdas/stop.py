@@ -27,8 +27,9 @@ def handler(event: dict[str, object], context: Context) -> dict[str, str] | dict
         return _give_up(read_event(LaunchFailure, event), context)
     request = read_event(StopRequest, event)
     logger.append_keys(run_id=request.run)
-    _plane.allow(time_left(context))
-    stop_run(_plane, request)
+    if not stop_run(_plane, request, _plane.allow(time_left(context))):
+        logger.info("another call stops the run", extra={"reason": request.reason})
+        return {"stop": "another call stops the run"}
     logger.info("stopping", extra={"reason": request.reason})
     count("RunStopping")
     return {"stop": "asked"}

@@ -14,9 +14,9 @@ _plane = ControlPlane.from_environment("s3", "sagemaker")
 def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     """The result. Lambda retries after an error."""
     request = read_event(TimerRequest, event)
-    _plane.allow(time_left(context))
+    budget = _plane.allow(time_left(context))
     logger.append_keys(run_id=request.run)
-    fired = fire(_plane.runs.find(request.run), request.timer)
+    fired = fire(_plane.runs.find(request.run), request.timer, budget)
     logger.info("timer", extra={"timer": request.timer.value, "fired": fired.value})
     if fired is Fired.STOPPED:
         count("RunStopping")

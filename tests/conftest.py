@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import signal
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.path))
 
 
+@cache
 def _place(path: Path) -> int:
     return next(
         (place for place, name in enumerate(LONGEST_FIRST) if path.is_relative_to(HERE / name)), len(LONGEST_FIRST)

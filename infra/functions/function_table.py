@@ -64,23 +64,23 @@ _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resour
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
 # Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
-_WRITE_RECORDS = (
-    read_and_write("control/*/replicas/*", "control/*/rollup/*"),
-    write("control/*/lost/*", "control/*/spent/*"),
-)
+_CHANGE_RECORDS = read_and_write("control/*/replicas/*", "control/*/rollup/*")
 _KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
-    *_WRITE_RECORDS,
+    _CHANGE_RECORDS,
+    write("control/*/lost/*", "control/*/spent/*"),
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
+
+_MARKS_OF_THE_END = ("control/*/announced.json", "control/*/finished.json")
 
 
 def _settle_run(*written: str) -> tuple[Statement, ...]:
     """End a run: read its records and manifests, write the objects `written` and the page, stop its jobs."""
     return (
-        read(*_READ_RUN, "output/*"),
-        write(*written),
+        read(*_READ_RUN, *_MARKS_OF_THE_END, "output/*"),
+        write(*written, *_MARKS_OF_THE_END),
         list_under("control/*", "queue/*", "rendezvous/*/commits/*"),
         read("rendezvous/*/commits/*"),  # for the page
         write("control/*/report.html"),
@@ -186,7 +186,8 @@ FUNCTIONS = (
         statements=(
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             # For a replica that cannot be launched.
-            *_WRITE_RECORDS,
+            _CHANGE_RECORDS,
+            write("control/*/lost/*"),
         ),
     ),
     FunctionRow(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from infra.settings.scheduled_runs import schedule_problems
 from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
-from muster.contract.errors import PROBLEMS_SHOWN, ConfigurationError, Problem, SettingsError, SpecError, StatedProblem
+from muster.contract.errors import PROBLEMS_SHOWN, Problem, SettingsError, SpecError, StatedProblem
 from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
@@ -35,6 +35,8 @@ _OF_SPEC = {
     "role_arn": "role_arn",
     "tags": "tags",
 }
+# How like a key of another table an unknown key must be, of at most 1, to be taken for it.
+_LIKE = 0.75
 _LINE_MAX = 1_000  # a longer line sets no key that a person looks for
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
 _PART = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)"""
@@ -45,17 +47,16 @@ def read_settings_file(path: Path) -> str:
     """The text of a settings file.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        SettingsError: it cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        message = f"The settings file {path} cannot be read: {reason}. Name another with --settings."
-        raise ConfigurationError(message) from None
+        problem = StatedProblem("the file", f"it cannot be read: {reason}", "name another with --settings")
     except UnicodeDecodeError:
-        message = f"The settings file {path} is not UTF-8 text: save it as UTF-8."
-        raise ConfigurationError(message) from None
+        problem = StatedProblem("the file", "it is not UTF-8 text", "save it as UTF-8")
+    raise SettingsError(str(path), [problem])
 
 
 def parse_tables(text: str, name: str = SETTINGS_FILE) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def _with_nearest(problem: Problem) -> Problem:
         return problem
     name = problem.field.rpartition(".")[2]
     keys = {key: f"{table}.{key}" for table, model in fixed_tables().items() for key in model.model_fields}
-    near = difflib.get_close_matches(name, keys, n=1)
+    near = difflib.get_close_matches(name, keys, n=1, cutoff=_LIKE)
     return replace(problem, remedy=f"did you mean {keys[near[0]]}?") if near else problem
 
 

@@ -211,7 +211,8 @@ class UnreachableError(OutageError):
     def __init__(self, detail: str) -> None:
         super().__init__(
             f"{detail.rstrip('.')}. If this is the embedded cloud, start it with `muster local up` "
-            'and point this shell at it: eval "$(muster local env)"; otherwise check the network and AWS_ENDPOINT_URL.'
+            'and point this shell at it: eval "$(muster local env)"; otherwise check the region, the network and '
+            "AWS_ENDPOINT_URL."
         )
 
 

@@ -61,6 +61,16 @@ class RunLayout:
         return f"control/{self.run}/result.json"
 
     @property
+    def announced(self) -> str:
+        """The mark of a run whose end was announced: so it is announced once, however often it is completed."""
+        return f"control/{self.run}/announced.json"
+
+    @property
+    def finished(self) -> str:
+        """The mark of a run whose end is complete: nothing is left to announce, to continue or to stop."""
+        return f"control/{self.run}/finished.json"
+
+    @property
     def page(self) -> str:
         """The page of the ended run (`muster.report`): written once, after the settlement."""
         return f"control/{self.run}/report.html"

@@ -66,12 +66,13 @@ class ActiveRun:
     def _is_own(self, job: ActiveJob) -> bool:
         name = job.name
         if name not in self._own:
-            if not self._is_recorded(name) and not self.owns(self.jobs.tags(job.arn), name.rank, name.attempt):
+            if not self.has_recorded(name) and not self.owns(self.jobs.tags(job.arn), name.rank, name.attempt):
                 return False
             self._own.add(name)
         return True
 
-    def _is_recorded(self, name: JobName) -> bool:
+    def has_recorded(self, name: JobName) -> bool:
+        """Whether the replica's record shows that the job of this name is its own."""
         try:
             record = self.documents.record(name.rank).record
         except DocumentError:

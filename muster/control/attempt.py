@@ -76,6 +76,9 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     record = armed.record
     if record is None or _is_settled(request, record):
         return _answer(plane, replica, request, armed)
+    # Once more, now that the record exists: a run that was settled in between found none, so its result says that this
+    # attempt was not launched, and it must not be.
+    stopping = stopping or replica.run.is_stopping
     launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed)

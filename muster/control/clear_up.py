@@ -23,6 +23,10 @@ from muster.control.stop import stop_jobs, verify_stopped
 _SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
 
 
+class UnfinishedError(Exception):
+    """A step after the settlement of a run failed; the function will be called again."""
+
+
 class ExecutionEnded(BaseModel):
     """The fields of `Step Functions Execution Status Change` that Muster reads."""
 
@@ -59,12 +63,23 @@ class ExecutionEnded(BaseModel):
         return Fence(verdict=verdict, cause=cause, reason=reason, at=clock.now())
 
 
+def fence_ended(run: ActiveRun, ended: ExecutionEnded) -> bool:
+    """Raise the fence of a run whose execution has ended. True: the run is settled, so its jobs were stopped before."""
+    result = run.documents.result()
+    if ended.is_cancelled and (result is None or result.verdict is Verdict.FAILED):
+        run.documents.cancel(ended.fence)
+    elif result is None:
+        run.documents.raise_fence(ended.fence)
+    return result is not None
+
+
 def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, budget: TimeBudget) -> bool:
     """Stop the jobs of an ended execution, verify that they have ended, and finish its run. False: it had no run.
 
     Raises:
         StillRunningError: jobs are still active at the end of the budget; the run is settled nevertheless.
         OutOfTimeError: the rest of the budget was too short to settle the run; a later call does.
+        UnfinishedError: the run is settled, and a step after that failed.
         Exception: a replica could not be asked to stop, although all jobs may have ended by now.
     """
     # An execution that was refused because its name was taken must not stop the run that owns the name.
@@ -72,13 +87,8 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         return False
     stopping = plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))
     failure: Exception | None = None
-    result = run.documents.result()
     # Before all else: a run that is settled without its fence gets another verdict, and perhaps a continuation.
-    if ended.is_cancelled and (result is None or result.verdict is Verdict.FAILED):
-        run.documents.cancel(ended.fence)
-    elif result is None:
-        run.documents.raise_fence(ended.fence)
-    if result is None:
+    if not fence_ended(run, ended):
         try:
             stop_jobs(run, stopping)
         except Exception as error:
@@ -88,10 +98,9 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         verify_stopped(run, stopping)
     except Exception as error:
         failure = error
-    finished = finish_run(plane, run, budget, may_continue=failure is None)
-    if ended.is_cancelled:
-        # The workflow's last task may have started the continuation during the cancellation.
-        plane.rerun_policy.stop_next(run, finished.result)
+    finished = finish_run(plane, run, budget, verified=failure is None, cancelled=ended.is_cancelled)
     if failure is not None:
         raise failure
+    if finished.left:
+        raise UnfinishedError("; ".join(finished.left))
     return True

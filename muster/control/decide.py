@@ -15,6 +15,7 @@ from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.retry_budget import JITTER
 from muster.contract.spec.spec import Spec
+from muster.contract.timestamps import Timestamp
 
 _HOUR = timedelta(hours=1)
 REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
@@ -30,7 +31,7 @@ class Facts:
     """Whether the run's fence is raised."""
     ceiling: str | None
     """The reason against reruns, where the run's cost ceiling is reached; None where it is not."""
-    now: str
+    now: Timestamp
 
 
 def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | None:

@@ -86,6 +86,22 @@ class RunDocuments:
         found = self.store.get(self.layout.result)
         return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
 
+    def is_announced(self) -> bool:
+        """Whether the run's end was announced."""
+        return self.store.get(self.layout.announced) is not None
+
+    def mark_announced(self) -> None:
+        """Write that the run's end was announced."""
+        self.store.create(self.layout.announced, b"{}")
+
+    def is_finished(self) -> bool:
+        """Whether the run's end is complete: settled, announced, continued where its policy says so."""
+        return self.store.get(self.layout.finished) is not None
+
+    def mark_finished(self) -> None:
+        """Write that the run's end is complete."""
+        self.store.create(self.layout.finished, b"{}")
+
     def name_continuation(self, continued_by: Continuation) -> Continuation:
         """Write which run continues this one. The first one written is valid and is returned."""
         if self.store.create(self.layout.continued_by, continued_by.to_json()):

@@ -1,16 +1,23 @@
-"""The end of a run: one function for the workflow's last task, for an aborted execution and for the sweep."""
+"""The end of a run: one function for the workflow's last task, for an ended execution and for the sweep."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
+from muster.control.aws.patience import patiently
 from muster.control.control_plane import ControlPlane
 from muster.control.reporting.announcements import announce_run_ended
-from muster.control.reporting.report_page import page_of, publish_page
+from muster.control.reporting.report_page import PAGE_SECONDS, page_of, publish_page
+from muster.control.runtime.function import count, logger
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settle import settle
+from muster.control.stop import stop_remaining
+
+R = TypeVar("R")
 
 _SHARE_FOR_JOBS = 0.5  # of the time budget
 
@@ -22,21 +29,70 @@ class Finished:
     result: Result
     page_uri: str | None
     continued_by: str | None
+    left: tuple[str, ...] = ()
+    """What could not be done, each with its error. The result stands; a later call does the rest."""
 
 
-def finish_run(plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, may_continue: bool = True) -> Finished:
-    """Settle the run, free its place in the queue, announce its end, start its continuation, publish its page.
+@dataclass
+class _Steps:
+    """The steps after the result, each tried until the time is spent. None of them may change how the run ended."""
 
-    Every step is idempotent. The page is written last: where it exists, the end was announced. With `may_continue`
-    false, jobs of the run may still be active, so no continuation is started, which would share their rendezvous.
+    budget: TimeBudget
+    left: list[str] = field(default_factory=list)
+
+    def answer(self, what: str, step: Callable[[], R]) -> R | None:
+        """The answer of a step; None where it failed."""
+        try:
+            return patiently(step, self.budget)
+        except Exception as error:
+            logger.exception("a step after the result failed", extra={"step": what})
+            count("RunEndIncomplete")
+            self.left.append(f"{what}: {error}")
+            return None
+
+    def do(self, what: str, step: Callable[[], object]) -> bool:
+        """Whether a step succeeded."""
+        before = len(self.left)
+        self.answer(what, step)
+        return len(self.left) == before
+
+
+def finish_run(
+    plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verified: bool | None = None, cancelled: bool = False
+) -> Finished:
+    """Settle the run, free its place in the queue, announce its end, stop what is left, continue it, write its page.
+
+    The result is written first, and nothing that fails after it changes or hides it: the error is in `left`. Every step
+    is idempotent. When nothing is left to do, the run is marked as finished; until then the sweep finds it again.
+
+    `verified` says whether no job of the run is active, where the caller has checked that; otherwise jobs that are left
+    are stopped here. No continuation is started while jobs may be active, because it would share their rendezvous.
+    `cancelled`: a user has stopped the execution, so a continuation that was started meanwhile is stopped.
+
+    Raises:
+        Exception: what `settle` raises. No result was written.
     """
     # Throttled calls of SageMaker must not use up the time for reading the manifests.
     plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_JOBS))
     result = settle(run, budget)
-    if plane.queue is not None:
-        plane.queue.leave(run.plan.execution_arn)
+    steps = _Steps(plane.allow(TimeBudget.of(budget.remaining - PAGE_SECONDS)))
+    queue = plane.queue
+    if queue is not None:
+        steps.do("leave the run queue", lambda: queue.leave(run.plan.execution_arn))
     page_uri = page_of(run)
-    if page_uri is None:
+    # Versions before the mark wrote the page after the announcement.
+    if page_uri is None and not steps.answer("see whether its end was announced", run.documents.is_announced):
         announce_run_ended(plane.bus, run, result)
-    continued_by = plane.rerun_policy.start_next(run, result) if may_continue else None
-    return Finished(result, page_uri or publish_page(run, result, budget), continued_by)
+        steps.do("mark its end as announced", run.documents.mark_announced)
+    if verified is None:
+        verified = steps.do("stop the jobs that are left", lambda: stop_remaining(run, steps.budget))
+    continued_by = None
+    if verified:
+        continued_by = steps.answer("continue the run", lambda: plane.rerun_policy.start_next(run, result))
+    if cancelled:
+        # The workflow's last task may have started it during the cancellation.
+        steps.do("stop its continuation", lambda: plane.rerun_policy.stop_next(run, result))
+    page_uri = page_uri or steps.answer("write its page", lambda: publish_page(run, result, budget))
+    if verified and not steps.left:
+        steps.do("mark its end as complete", run.documents.mark_finished)
+    return Finished(result, page_uri, continued_by, tuple(steps.left))

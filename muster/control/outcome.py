@@ -18,9 +18,13 @@ from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen
 from muster.control.reporting.announcements import announce_rerun
 from muster.control.runtime import clock
+from muster.control.runtime.function import count
 
 if TYPE_CHECKING:
     from muster.control.control_plane import ControlPlane
+
+# Reruns have a metric that several functions count (muster.control.reporting.announcements).
+_METRICS = {Next.DONE: "ReplicaSucceeded", Next.FAIL: "ReplicaLost"}
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,12 @@ def end_attempt(
     record, written = documents.update_record(replica.rank, lambda record: decide_end(record, ended, facts), seen)
     if record is None:
         return None
-    if written and record.decision is not None and record.decision.next is Next.RERUN:
-        # Before all that may fail: a later call finds the decision, and does not announce the rerun.
-        announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
+    if written and record.decision is not None:
+        # Before all that may fail: a later call finds the decision, and neither counts nor announces it.
+        if record.decision.next in _METRICS:
+            count(_METRICS[record.decision.next])
+        if record.decision.next is Next.RERUN:
+            announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
     replica.write_entry(record)
     if record.current.attempt != ended.attempt or record.decision is None:
         return None

@@ -9,7 +9,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.fence import Fence
+from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec import Spec
@@ -49,7 +49,6 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     existing = run.documents.result()
     if existing is not None:
         return existing
-    stop_orphans(run)
     fence = run.documents.fence()
     may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not _is_overdue(fence)
     search = _Search(budget, may_wait)
@@ -77,17 +76,13 @@ def _is_overdue(fence: Fence | None) -> bool:
     return fence is not None and clock.seconds_since(fence.at) > _OVERDUE_SECONDS
 
 
-def stop_orphans(run: ActiveRun) -> None:
-    """Stop the jobs of a run that is being settled, because its replicas have ended or it was stopped."""
-    in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS))
-
-
 def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) -> tuple[Verdict, str]:
     """The verdict and its reason. Pure."""
     succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in replicas)
     count = f"{succeeded} of {spec.replicas} replicas succeeded"
-    # A late stop changes nothing where all replicas succeeded.
-    if fence is not None and succeeded < spec.replicas:
+    # A late stop changes nothing where all replicas succeeded; nor does a failure of Muster after all had ended.
+    late = succeeded == spec.replicas or _came_after_the_ends(fence, replicas)
+    if fence is not None and not late:
         return fence.verdict, fence.reason
     if succeeded >= spec.quorum:
         return Verdict.SUCCEEDED, count
@@ -96,6 +91,13 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
     if first is None or not first.attempts:
         return Verdict.FAILED, needed
     return Verdict.FAILED, f"{needed}; replica {first.rank}: {first.attempts[-1].reason}"
+
+
+def _came_after_the_ends(fence: Fence | None, replicas: Sequence[ReplicaResult]) -> bool:
+    """Whether Muster failed when every replica had ended by itself: what they achieved is the verdict."""
+    by_themselves = {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.FAILED}
+    failed = fence is not None and fence.cause is FenceCause.EXECUTION_FAILED
+    return failed and all(replica.outcome in by_themselves for replica in replicas)
 
 
 def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> ReplicaResult:

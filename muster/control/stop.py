@@ -15,6 +15,7 @@ from muster.contract.run.run_events import QuorumLost
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
+from muster.control.runtime.function import count
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -39,35 +40,45 @@ class StopRequest(BaseModel):
     reason: Annotated[str, BeforeValidator(lambda value: str(value)[:_REASON_MAX])]
 
 
-def stop_run(plane: ControlPlane, request: StopRequest) -> None:
-    """Stop a run that has lost its quorum. Each lost replica causes a call; the one that raises the fence announces it.
+def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> bool:
+    """Stop a run that has lost its quorum. False: another call raised the fence, and stops the jobs.
+
+    Each lost replica causes a call. The one that raises the fence announces it and stops the jobs; so do its retries,
+    whose reason is the fence's, because it names the replica. So the jobs are stopped once, however many are lost.
 
     Raises:
+        OutOfTimeError: some jobs were not asked to stop because the budget was spent.
         Exception: the first error of a replica, after all of them have been asked to stop.
     """
     run = plane.runs.require(request.run)
-    reason, at = request.reason, clock.now()
-    fence = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason=reason, at=at)
-    if run.documents.raise_fence(fence) is fence:
-        plane.bus.emit(QuorumLost(at=at, run=request.run, reason=reason))
-    stop_jobs(run)
+    fence = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason=request.reason, at=clock.now())
+    standing = run.documents.raise_fence(fence)
+    if (standing.cause, standing.reason) != (fence.cause, fence.reason):
+        return False
+    # Equal, not identical: where the answer to the write was lost, the fence was read.
+    if standing == fence:
+        count("QuorumLost")
+        plane.bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
+    stop_jobs(run, budget)
+    return True
 
 
 class StillRunningError(Exception):
     """Jobs of the run were still active when the time budget was spent; the function will be called again."""
 
 
-def raise_fence_and_stop(run: ActiveRun, fence: Fence) -> None:
+def raise_fence_and_stop(run: ActiveRun, fence: Fence, budget: TimeBudget) -> None:
     """Raise the fence, so that no job starts any more, and ask every job of the run to stop.
 
     Raises:
+        OutOfTimeError: some were not asked because the budget was spent.
         Exception: the first error of a replica, after all of them have been asked.
     """
     run.documents.raise_fence(fence)
-    stop_jobs(run)
+    stop_jobs(run, budget)
 
 
-def stop_jobs(run: ActiveRun, budget: TimeBudget | None = None) -> None:
+def stop_jobs(run: ActiveRun, budget: TimeBudget) -> None:
     """Ask every job of a run whose fence is raised to stop, or those for which the budget suffices.
 
     Raises:
@@ -82,8 +93,21 @@ def _stop_replica(replica: ActiveReplica) -> None:
     if record is None or record.decision is not None:
         return
     current = record.current
+    # SageMaker has reported that the job is stopping. To ask again would use up the rate that the other jobs need.
+    if current.status == JobStatus.STOPPING:
+        return
     if current.has_proven_job or replica.own_job(current) is not None:
         replica.run.jobs.stop(current.job)
+
+
+def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
+    """Stop the jobs that are left of a run whose replicas have ended: jobs that were created late.
+
+    Raises:
+        OutOfTimeError: some were not asked because the budget was spent.
+        Exception: the first error, after all of them have been asked.
+    """
+    in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS), budget)
 
 
 def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:

@@ -1,4 +1,4 @@
-"""Sweep: settle unsettled runs and stop orphans, in case an event was lost.
+"""Sweep: stop orphans and complete the ends of runs, in case an event was lost or a function could not finish.
 
 AWS delivers the events of executions on a best-effort basis, so the event of an execution's end may be lost; and a job
 may be created after the last check of its run. The sweep keeps no state: it compares the actual and the expected state.
@@ -6,22 +6,28 @@ may be created after the last check of its run. The sweep keeps no state: it com
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Annotated
+from datetime import datetime, timedelta
+from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.contract.errors import DocumentError
-from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS, ActiveJob, is_own, suspects
+from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
-from muster.control.aws.jobs import Jobs
-from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
 from muster.control.control_plane import ControlPlane
+from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
-from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.parallel import each_that_succeeds
 from muster.control.runtime.time_budget import TimeBudget
+
+R = TypeVar("R")
+
+# Of the time budget, where there are also runs to complete.
+_SHARE_FOR_ORPHANS = 0.5
 
 
 class SweepRequest(BaseModel):
@@ -37,75 +43,86 @@ class Swept:
     """The result of a sweep."""
 
     settled: tuple[str, ...]
-    """Runs whose execution had ended without a result."""
+    """Runs whose execution had ended before their end was complete."""
     stopped: tuple[str, ...]
-    """Orphans: jobs that Muster created and whose run has no running execution."""
+    """Orphans: jobs that Muster created and whose run has no running execution, or is being stopped."""
     foreign: tuple[str, ...]
     """Jobs with names of Muster's form that Muster did not create; they are not touched."""
     errors: tuple[str, ...]
     """Errors; the next sweep tries again."""
+    left: tuple[str, ...] = ()
+    """Orphans that were not stopped because the time was spent."""
+
+
+class _Missed(NamedTuple):
+    """A run whose execution has ended and whose own end is not complete."""
+
+    run: ActiveRun
+    ended: ExecutionEnded
 
 
 def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, budget: TimeBudget) -> Swept:
-    """Settle runs whose end was missed, and stop orphans."""
-    now, prefix = clock.utc_now(), plane.settings.job_prefix
+    """Stop orphans, then complete the ends of runs that were missed. A step that fails keeps no other from its turn."""
+    now = clock.utc_now()
     errors: list[str] = []
-    # Runs before jobs: the end of a job that is stopped before its run's fence is raised would be misclassified.
-    ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
-    settled = _settle(plane, ended, budget, errors)
-    # Jobs before executions: a run that starts in between has no job in the list.
-    active = plane.jobs.active(prefix)
-    orphans = suspects(active, executions.live_runs(), now, request.young_seconds)
-    owned = in_parallel(lambda job: is_own(job.name, plane.jobs.tags(job.arn)), orphans)
-    own = [job for job, ours in zip(orphans, owned, strict=True) if ours]
-    foreign = [job for job, ours in zip(orphans, owned, strict=True) if not ours]
-    stopped = _stop(plane.jobs, own, errors)
-    return Swept(settled, stopped, tuple(str(job.name) for job in foreign), tuple(errors))
+    missed: list[_Missed] = _tried(lambda: _missed_runs(plane, executions, now, errors), [], errors)
+    # Orphans cost money while they run, so they come before what may take long. Fences come before orphans: the end of
+    # a job that is stopped before its run's fence is raised would be misclassified.
+    _fence(missed, errors)
+    share = plane.allow(TimeBudget.of(budget.remaining * (_SHARE_FOR_ORPHANS if missed else 1.0)))
+    jobs = OrphanJobs(plane, executions, errors)
+    orphans = _tried(lambda: jobs.stop(now, request.young_seconds, share), StoppedOrphans(), errors)
+    settled = _complete(plane, missed, budget, errors)
+    return Swept(settled, orphans.stopped, orphans.foreign, tuple(errors), orphans.left)
 
 
-def _stop(jobs: Jobs, own: list[ActiveJob], errors: list[str]) -> tuple[str, ...]:
-    def stop(job: ActiveJob) -> str | None:
-        try:
-            jobs.stop(str(job.name))
-        except Exception as error:  # one job must not keep the others from being stopped
-            errors.append(f"{job.name}: {error}")
-            return None
-        return str(job.name)
-
-    return tuple(name for name in in_parallel(stop, own) if name is not None)
-
-
-def _settle(plane: ControlPlane, ended: list[Execution], budget: TimeBudget, errors: list[str]) -> tuple[str, ...]:
-    settled = []
-    missed = [(execution, run) for execution in ended if (run := _unsettled(plane, execution, errors))]
-    for left, (execution, run) in zip(range(len(missed), 0, -1), missed, strict=True):
-        try:
-            # A run whose jobs stop slowly, or whose calls are throttled, must not use up the time for the others.
-            if clear_up(plane, run, _end_of(execution), TimeBudget.of(budget.remaining / left)):
-                settled.append(run.plan.run)
-        except Exception as error:
-            errors.append(f"{run.plan.run}: {error}")
-    plane.allow(budget)
-    return tuple(settled)
-
-
-def _unsettled(plane: ControlPlane, execution: Execution, errors: list[str]) -> ActiveRun | None:
-    """The run of an ended execution, if it has one that is not settled."""
+def _tried(step: Callable[[], R], otherwise: R, errors: list[str]) -> R:
     try:
-        end = _end_of(execution)
-        run = plane.runs.find(end.run)
-        if run is None or not end.is_of(run.plan) or run.documents.result() is not None:
-            return None
-    except DocumentError as error:
+        return step()
+    except Exception as error:
         errors.append(str(error))
-        return None
-    return run
+        return otherwise
 
 
-def _end_of(execution: Execution) -> ExecutionEnded:
-    return ExecutionEnded(
+def _missed_runs(plane: ControlPlane, executions: Executions, now: datetime, errors: list[str]) -> list[_Missed]:
+    ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
+    found = each_that_succeeds(lambda execution: _missed(plane, execution), ended, errors, lambda one: one.name)
+    return [one for one in found if one is not None]
+
+
+def _missed(plane: ControlPlane, execution: Execution) -> _Missed | None:
+    """The run of an ended execution, if it has one whose end is not complete."""
+    ended = ExecutionEnded(
         execution_arn=execution.arn,
         name=execution.name,
         status=execution.status,
         started_at=execution.started_at,
     )
+    run = plane.runs.find(ended.run)
+    if run is None or not ended.is_of(run.plan) or run.documents.is_finished():
+        return None
+    return _Missed(run, ended)
+
+
+def _fence(missed: Sequence[_Missed], errors: list[str]) -> None:
+    each_that_succeeds(lambda one: fence_ended(one.run, one.ended), missed, errors, _name)
+
+
+def _complete(plane: ControlPlane, missed: Sequence[_Missed], budget: TimeBudget, errors: list[str]) -> tuple[str, ...]:
+    """Complete the ends of runs, one after another. Returns those for which that succeeded."""
+    completed = []
+    # In another order each time: a run that ends this function, by its memory for instance, must not keep the runs
+    # behind it from their turn for ever.
+    for count, one in enumerate(sorted(missed, key=lambda _: random.uniform(0, 1))):  # noqa: S311 - any order
+        # A run whose jobs stop slowly, or whose calls are throttled, must not use up the time for the others.
+        share = TimeBudget.of(budget.remaining / (len(missed) - count))
+        try:
+            if clear_up(plane, one.run, one.ended, share):
+                completed.append(_name(one))
+        except Exception as error:
+            errors.append(f"{_name(one)}: {error}")
+    return tuple(completed)
+
+
+def _name(missed: _Missed) -> str:
+    return missed.run.plan.run

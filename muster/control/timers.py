@@ -16,6 +16,7 @@ from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.time_budget import TimeBudget
 from muster.control.stop import raise_fence_and_stop
 
 # Secondary statuses of a job whose program runs or has run; before them the job may still wait for an instance.
@@ -39,10 +40,11 @@ class Fired(StrEnum):
     STOPPED = "the run is stopped"
 
 
-def fire(run: ActiveRun | None, timer: Timer) -> Fired:
+def fire(run: ActiveRun | None, timer: Timer, budget: TimeBudget) -> Fired:
     """Stop the run if it missed the limit of `timer`. A retry completes a call that failed after it raised the fence.
 
     Raises:
+        OutOfTimeError: some jobs were not asked to stop because the budget was spent; the fence stays.
         Exception: the first error of a replica, after all of them have been asked to stop; the fence stays.
     """
     if run is None or run.documents.result() is not None:
@@ -56,7 +58,7 @@ def fire(run: ActiveRun | None, timer: Timer) -> Fired:
         fence = Fence(verdict=Verdict.FAILED, cause=cause, reason=reason, at=clock.now())
     elif fence.cause is not cause:
         return Fired.OVER
-    raise_fence_and_stop(run, fence)
+    raise_fence_and_stop(run, fence, budget)
     return Fired.STOPPED
 
 

@@ -120,11 +120,17 @@ def test_the_gpt_demo_comes_near_to_data_parallel(tmp_path: Path) -> None:
     assert "4 replicas with DiLoCo, 20 exchanges" in picture
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "seen"),
+    [
+        pytest.param(signal.SIGINT, "replica 0 attempt 1", id="while replicas train"),
+        pytest.param(signal.SIGTERM, "embedded cloud", id="while the stack is deployed"),
+    ],
+)
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, how: signal.Signals, seen: str) -> None:
     demo = start_demo(tmp_path)
     assert demo.stdout is not None
-    lines = read_until(demo.stdout, lambda line: "replica 0 attempt 1" in line)
+    lines = read_until(demo.stdout, lambda line: seen in line)
     service = json.loads((tmp_path / "cloud" / "local.json").read_text())["pid"]
     assert is_alive(service), lines
     demo.send_signal(how)

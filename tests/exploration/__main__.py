@@ -1,50 +1,159 @@
-"""`python -m tests.exploration [--schedules N] [--from SEED] [--delays]`: more schedules than a test has time for."""
+"""`python -m tests.exploration`: more schedules of the rendezvous than a test has time for.
+
+python -m tests.exploration 100000 --seed 0      # random schedules, a tenth of them with torchft's front end
+python -m tests.exploration 5000 --delays        # every pair of delays, close to the fair order
+python -m tests.exploration defects              # puts seeded defects back, one at a time: each must be found
+python -m tests.exploration --show SEED          # one schedule, shrunk if it breaks an invariant
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import combinations, islice
 
-from tests.exploration.schedules import Delayed, explore, explore_randomly, small_shards
-from tests.exploration.world import Setting, World
+from tests.exploration import transitions
+from tests.exploration.defects import DEFECTS, SCHEDULES_MAX, find
+from tests.exploration.draws import front_end_of, run_seed
+from tests.exploration.schedules import Delayed, explore
+from tests.exploration.shrink import shrunk
+from tests.exploration.simulated import simulated
+from tests.exploration.world import Setting
 
-SETTING = Setting(rounds=2, snapshot_rounds=1, grace_seconds=0.5)
+DELAYED = Setting(rounds=2, snapshot_rounds=1, grace_seconds=0.5)
 PAUSE = 150
+CHUNK = 50  # schedules per task of a worker
+SHOWN = 3  # violations that are shrunk
+
+
+@dataclass
+class Tally:
+    """What some schedules came to."""
+
+    schedules: int = 0
+    requests: int = 0
+    broken: list[tuple[int, str]] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        self.schedules += other.schedules
+        self.requests += other.requests
+        self.broken += other.broken
+        self.seen += other.seen
 
 
 def main() -> int:
-    """0 if no schedule broke an invariant; the first that do are named."""
-    parser = argparse.ArgumentParser(prog="python -m tests.exploration", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=10_000, help="how many, at most")
-    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
+    """0 if no schedule broke an invariant and every rare transition was reached."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.exploration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("schedules", nargs="?", default="10000", help="how many; or `defects`")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no schedule after so many seconds")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
     parser.add_argument("--delays", action="store_true", help="every pair of delays, instead of random schedules")
+    parser.add_argument("--show", type=int, metavar="SEED", help="show one schedule")
     options = parser.parse_args()
-    began, ran, steps, broken = time.monotonic(), 0, 0, 0
-    with small_shards():
-        for name, world in _pairs() if options.delays else _random(options.first):
-            ran, steps = ran + 1, steps + sum(process.steps for process in world.processes)
-            if world.problems:
-                broken += 1
-                print(f"{name}: {world.problems[0]}", flush=True)
-            if ran == options.schedules:
+    if options.show is not None:
+        return _show(options.show)
+    if options.schedules == "defects":
+        return _defects()
+    number = int(options.schedules)
+    if options.delays:
+        return _delays(number)
+    return _explore(range(options.seed, options.seed + number), options.workers, options.seconds)
+
+
+def _explore(seeds: range, workers: int, seconds: float) -> int:
+    began, tally = time.monotonic(), Tally()
+    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+    with ProcessPoolExecutor(workers) as pool:
+        ends = began + seconds
+        for found in pool.map(_chunk, chunks, [ends] * len(chunks)):
+            tally.add(found)
+    took = time.monotonic() - began
+    for seed, problem in tally.broken:
+        print(f"seed {seed}: {problem}")
+    for seed, _ in tally.broken[:SHOWN]:
+        _show(seed)
+    print("Transitions, and how often they were reached:")
+    print(transitions.table(tally.seen))
+    missed = transitions.unreached(tally.seen)
+    print(
+        f"{tally.schedules:,} schedules, {tally.requests:,} requests, {len(tally.broken)} broken, "
+        f"{took:,.0f} s with {workers} processes ({tally.schedules / took:,.0f} schedules per second)"
+    )
+    for name in missed:
+        print(f"never reached: {name}")
+    return 1 if tally.broken or missed else 0
+
+
+def _chunk(seeds: range, ends: float) -> Tally:
+    tally = Tally()
+    with simulated():
+        for seed in seeds:
+            # The clock is the machine's, the same in every process.
+            if time.monotonic() > ends:
                 break
-    print(f"{ran} schedules, {steps} steps, {broken} broken, {time.monotonic() - began:.0f} s")
-    return 1 if broken else 0
+            world = run_seed(seed, front_end_of(seed))[1]
+            tally.schedules += 1
+            tally.requests += world.steps
+            tally.seen += world.seen
+            if world.problems:
+                tally.broken.append((seed, world.problems[0]))
+    return tally
 
 
-def _random(first: int) -> Iterator[tuple[str, World]]:
-    for seed in range(first, sys.maxsize):
-        yield f"seed {seed}", explore_randomly(seed)
+def _show(seed: int) -> int:
+    """Print a seed's schedule, shrunk if it breaks an invariant."""
+    with simulated():
+        plan, world = run_seed(seed, front_end_of(seed))
+        print(f"seed {seed}: {plan}")
+        if not world.problems:
+            print("no invariant is broken")
+            return 0
+        smallest, trace = shrunk(seed, front_end_of(seed))
+    print(f"shrunk: {smallest.plan}")
+    print("\n".join(trace), flush=True)
+    return 1
 
 
-def _pairs() -> Iterator[tuple[str, World]]:
+def _defects() -> int:
+    missed = 0
+    for defect in DEFECTS:
+        with simulated():
+            found = find(defect, range(SCHEDULES_MAX))
+        missed += found is None
+        print(f"{defect.name:48s} {f'schedule {found[0] + 1}: {found[1]}' if found else 'NOT FOUND'}", flush=True)
+    print(f"{len(DEFECTS) - missed} of {len(DEFECTS)} defects found within {SCHEDULES_MAX} schedules each")
+    return 1 if missed else 0
+
+
+def _delays(number: int) -> int:
+    began, tally = time.monotonic(), Tally()
+    with simulated():
+        for pair in islice(_pairs(), number):
+            world = explore(DELAYED, Delayed(pair, PAUSE))
+            tally.schedules += 1
+            tally.requests += world.steps
+            if world.problems:
+                tally.broken.append((tally.schedules, world.problems[0]))
+                print(f"delays {pair}: {world.problems[0]}", flush=True)
+    took = time.monotonic() - began
+    print(f"{tally.schedules:,} schedules, {tally.requests:,} requests, {len(tally.broken)} broken, {took:,.0f} s")
+    return 1 if tally.broken else 0
+
+
+def _pairs() -> Iterator[tuple[int, int]]:
     plain = Delayed((), PAUSE)
-    explore(SETTING, plain)
-    for pair in combinations(range(1, plain.steps + 1), 2):
-        yield f"delays {pair}", explore(SETTING, Delayed(pair, PAUSE))
+    explore(DELAYED, plain)
+    return combinations(range(1, plain.steps + 1), 2)
 
 
 if __name__ == "__main__":

@@ -2,53 +2,75 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import numpy as np
 
 from muster.contract.run.commit import Commit
-from muster.replica.errors import FencedError
+from muster.replica.errors import DivergedError, FencedError, RendezvousError, StoppedError
+from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_blocks
-from muster.replica.wire.blocks import Blocks
-from tests.exploration.world import Killed, World
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats
+from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
+from tests.exploration.activities import Killed
+from tests.exploration.world import FOR_EVER, Process, World, ended_well
 
-DECIDING = ("commits/", "amendments/", "manifests/", "claims/", "initial_state")
+DECIDING = ("commits/", "amendments/", "manifests/", "claims/", "initial_state", "options")
+SEEN = re.compile(r"round \d+ has (\d+) of at least (\d+) participants")
 
 
 def problems(world: World) -> list[str]:
     """Everything that went wrong; empty if nothing did."""
+    commits = {round_: _last_commit(world, round_) for round_ in _committed(world)}
     return [
         *world.problems,
         *_written_twice(world),
-        *_wrong_means(world),
+        *_wrong_rounds(world, commits),
+        *_excluded_without_reason(world, commits),
         *_failures(world),
-        *([] if world.living == [] else [f"{len(world.living)} processes wait for ever"]),
+        *_unfinished(world),
     ]
 
 
+def _committed(world: World) -> Iterator[int]:
+    round_ = 1
+    while world.store.exists(keys.commit(round_)):
+        yield round_
+        round_ += 1
+
+
 def _written_twice(world: World) -> list[str]:
-    """At most one commit per round, and one of everything else that decides, deleted or not."""
-    found = [key for key, times in world.store.creates.items() if key.startswith(DECIDING) and times > 1]
+    """At most one commit per round, and one of everything else that decides; none of it is deleted."""
+    found = [key for key, times in world.store.creates.items() if times > 1 and key.startswith(DECIDING)]
     return [f"{key} was written twice" for key in found] + [
         f"{key} was deleted" for key in world.store.deleted if key.startswith(DECIDING)
     ]
 
 
-def _wrong_means(world: World) -> list[str]:
-    """What was applied is the mean of what the commit names, each counted once."""
-    found = []
-    for round_, applied in world.means.items():
-        commit = _last_commit(world, round_)
+def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
+    """What was applied is the mean of what the commit names, each counted once, in one round only."""
+    found: list[str] = []
+    counted: set[bytes] = set()
+    for round_, commit in commits.items():
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
+        given = [_given(world, keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        for values in given:
+            if (marks := values[:8].tobytes()) in counted:
+                found.append(f"a contribution to round {round_} was counted before")
+            counted.add(marks)
+        applied = world.means.get(round_)
+        if applied is None:
+            continue
         average = sum(member.weight for member in commit.members) / len(commit.members)
         first, *others = (
-            _given(world, keys.contribution(round_, member.rank, member.epoch)) * np.float32(member.weight / average)
-            for member in commit.members
+            values * np.float32(member.weight / average) for member, values in zip(commit.members, given, strict=True)
         )
-        mean = sum(others, first) * np.float32(1 / len(commit.members))
-        if mean.tobytes() != applied:
+        if (sum(others, first) * np.float32(1 / len(commit.members))).tobytes() != applied:
             found.append(f"round {round_} is not the mean of what its commit names")
+    found += [f"round {round_} was applied and never committed" for round_ in world.means.keys() - commits.keys()]
     return found
 
 
@@ -62,17 +84,97 @@ def _last_commit(world: World, round_: int) -> Commit:
 
 def _given(world: World, key: str) -> Floats:
     blocks = Blocks(world.setting.count)
-    return decode_blocks(key, memoryview(world.sound[key])[HEADER_BYTES:], blocks, range(blocks.number))
+    records = np.frombuffer(world.sound[key], np.uint8)[HEADER_BYTES:].reshape(blocks.number, blocks.record_bytes)
+    return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[: world.setting.count]
+
+
+def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[str]:
+    """Only damaged or declined contributions are excluded."""
+    found = []
+    for round_, commit in commits.items():
+        for item in commit.excluded:
+            pattern = f"{keys.contributions_of(item.rank)}{round_:08d}-"
+            given = [key for key in world.sound if key.startswith(pattern)]
+            if not any(len(world.sound[key]) == HEADER_BYTES or _is_damaged(world, key) for key in given):
+                found.append(f"round {round_} excludes rank {item.rank}, whose data are sound: {item.reason}")
+    return found
+
+
+def _is_damaged(world: World, key: str) -> bool:
+    return world.store.written.get(key, world.sound[key]) != world.sound[key]
 
 
 def _failures(world: World) -> list[str]:
-    """Processes end well, by being killed, or by being superseded; nothing else."""
+    """Processes end well, or for a reason that the schedule gave them."""
     found = []
     for process in world.processes:
-        superseded = any(other.rank == process.rank and other is not process for other in world.processes)
-        expected = (Killed, FencedError) if superseded else Killed
-        if process.error is not None and not isinstance(process.error, expected):
-            found.append(f"rank {process.rank}, attempt {process.attempt}: {process.error!r}")
+        if process.error is not None and not _is_explained(world, process, process.error):
+            found.append(f"{process.name}: {process.error!r}")
         elif process.ended and process.error is None and process.round < world.setting.rounds:
-            found.append(f"rank {process.rank} ended in round {process.round}")
+            found.append(f"{process.name} ended in round {process.round}")
+    return found
+
+
+def _is_explained(world: World, process: Process, error: BaseException) -> bool:
+    if isinstance(error, Killed):
+        return process.killed
+    if isinstance(error, FencedError):
+        return any(other.rank == process.rank and other is not process for other in world.processes)
+    if isinstance(error, StoppedError):
+        return process.was_stopped
+    if isinstance(error, StoreUnavailableError):
+        return process.was_cut_off
+    if isinstance(error, DivergedError):
+        return _lacks_quorum(world, process)
+    return isinstance(error, RendezvousError) and _is_explained_failure(world, process, str(error))
+
+
+def _is_explained_failure(world: World, process: Process, message: str) -> bool:
+    setting = world.setting
+    if "have not stored the state" in message:
+        # Its members may take longer than this process waits.
+        return setting.timeout_seconds < FOR_EVER
+    if message.startswith("Timed out"):
+        quorum = SEEN.search(message)
+        # A replica that sees a quorum commits; one that sees a commit computes what is missing itself.
+        return quorum is not None and int(quorum[1]) < int(quorum[2]) and setting.timeout_seconds < FOR_EVER
+    if "can no longer reach" in message:
+        return _lacks_quorum(world, process)
+    if "is damaged" in message:
+        # The only complete snapshot is damaged in the bucket: it cannot be loaded until a newer one is complete.
+        return any(key.startswith((keys.SNAPSHOTS, keys.REDUCED)) for key in setting.poisoned)
+    return False
+
+
+def _lacks_quorum(world: World, process: Process) -> bool:
+    """Whether one unusable contribution leaves less than a quorum."""
+    setting = world.setting
+    harmed = setting.declines is not None or any(key.startswith(keys.CONTRIBUTIONS) for key in setting.poisoned)
+    return harmed and setting.min_participants == setting.replicas
+
+
+def lost_state(world: World) -> bool:
+    """Whether the state of torchft's algorithms after the last round was never stored: a known limit of the front end.
+
+    Its members hold it alone until the next inner step. If all of them end before, or the keeper of the run's last
+    round does, a process that joins waits for a state that nobody makes any more.
+    """
+    last = max(_committed(world), default=0)
+    return world.setting.front_end == "torchft" and not world.store.exists(keys.torchft_state(last))
+
+
+def _unfinished(world: World) -> list[str]:
+    """No process waits for ever, and every rank that was not lost for good trains to the end.
+
+    Except where the only complete snapshot is damaged in the bucket: a rank that has to load it is lost. And except for
+    the known limits of torchft's front end.
+    """
+    if world.seen["ended: damaged"] or lost_state(world):
+        return []
+    found = [] if world.living == [] else [f"{len(world.living)} processes wait for ever"]
+    for rank in range(world.setting.replicas):
+        last = next((process for process in reversed(world.processes) if process.rank == rank), None)
+        lost = last is None or last.killed or not last.ended or ended_well(world.processes, rank)
+        if not lost and world.setting.reruns:
+            found.append(f"rank {rank} never ends well: {last.error!r}" if last is not None else "")
     return found

@@ -1,55 +1,66 @@
-"""Which process takes the next step: at random, or in all orders close to a fair one; and the faults."""
+"""Which process takes the next step: at random, in all orders close to a fair one, or as recorded; and the faults."""
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from muster.replica.rounds import snapshots
-from muster.replica.wire import blocks, keys
 from tests.exploration.judge import problems
-from tests.exploration.world import Process, Setting, World
+from tests.exploration.simulated import scaled
+from tests.exploration.trainers import train_arrays
+from tests.exploration.world import Choices, Process, Setting, Trainer, World
 
-STEPS_MAX = 20_000  # many times what any schedule needs that ends
+STEPS_MAX = 30_000  # many times what any schedule needs that ends
 
 Choice = Callable[[World, Sequence[Process]], Process]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Once the processes of `rank` have taken `step` steps together, or ended: they are killed, another one starts, or
-    both. A start without a kill makes a duplicate. The steps may be those of another rank (`counted`).
+    """Once the processes of `rank` have taken `step` steps together, or ended, something happens to them.
+
+    They are killed, another one starts, or both; a start without a kill makes a duplicate. The new process belongs to
+    the next attempt (`reruns`), or is a restart in the same one, and starts `after_seconds`. Or they are told to stop
+    (SIGTERM), stall, or cannot reach S3 for some seconds. The steps may be those of another rank (`counted`).
     """
 
     step: int
     rank: int
-    kills: bool
-    starts: bool
-    attempt: int = 1
+    kills: bool = False
+    starts: bool = False
+    reruns: bool = False
+    after_seconds: float = 0.0
     counted: int | None = None
+    stops: bool = False
+    stalls: float = 0.0
+    cuts_off: float = 0.0
 
 
-@contextmanager
-def small_shards() -> Iterator[None]:
-    """Models of a few blocks have as many shards as large ones, and nothing is logged."""
-    before = blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX
-    blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX = 1, 1, 1024
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        blocks.BLOCK_ELEMENTS_MIN, blocks.SHARD_BYTES_MIN, snapshots.SHARD_BYTES_MAX = before
-        logging.disable(logging.NOTSET)
+def world_of(setting: Setting, choices: Choices | None = None) -> World:
+    """A world whose processes run the setting's front end."""
+    return World(setting, _trainer(setting.front_end), choices)
+
+
+def _trainer(front_end: str) -> Trainer:
+    if front_end == "arrays":
+        return train_arrays
+    # Imports PyTorch.
+    from tests.exploration.torchft_trainer import train_torchft  # noqa: PLC0415
+
+    return train_torchft
 
 
 def explore(
-    setting: Setting, choose: Choice, events: Sequence[Event] = (), loses_answer: Callable[[], bool] = lambda: False
+    setting: Setting,
+    choose: Choice,
+    events: Sequence[Event] = (),
+    choices: Choices | None = None,
+    trace: list[str] | None = None,
 ) -> World:
-    """Run one schedule to its end; returns its problems."""
-    world = World(setting, loses_answer)
+    """Run one schedule to its end; the world has its problems."""
+    world = world_of(setting, choices)
+    world.trace = trace
     try:
         for rank in range(setting.replicas):
             world.start(rank)
@@ -60,18 +71,34 @@ def explore(
 
 
 def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
-    """Run until all processes have ended; returns the problems."""
+    """Run until all processes have ended, and judge."""
     waiting = sorted(events, key=lambda event: event.step)
-    for _ in range(STEPS_MAX):
-        due = next((event for event in waiting if _is_due(world, event)), None)
-        if due is not None:
-            waiting.remove(due)
-            _happen(world, due)
-        elif world.living:
-            choose(world, world.living).run()
-        else:
-            break
+    with scaled(world.setting):
+        for _ in range(STEPS_MAX):
+            if world.timers or world.lates:
+                world.happen()
+            due = next((event for event in waiting if _is_due(world, event)), None) if waiting else None
+            if due is not None:
+                waiting.remove(due)
+                _happen(world, due)
+                continue
+            able = _able(world)
+            if able:
+                world.take_step(choose(world, able))
+            elif world.timers:
+                world.seconds = max(world.seconds, min(timer[0] for timer in world.timers))
+            else:
+                break
+    for late in world.lates:
+        world.execute(late)
     world.problems[:] = problems(world)
+
+
+def _able(world: World) -> list[Process]:
+    able = [process for process in world.living if not process.is_stuck]
+    if any(process.stalls_until for process in able):
+        return [process for process in able if process.stalls_until <= world.seconds] or able
+    return able
 
 
 def _is_due(world: World, event: Event) -> bool:
@@ -81,12 +108,22 @@ def _is_due(world: World, event: Event) -> bool:
 
 
 def _happen(world: World, event: Event) -> None:
-    if event.kills:
-        for process in world.living:
-            if process.rank == event.rank:
-                process.kill()
-    if event.starts:
-        world.start(event.rank, event.attempt)
+    for process in [process for process in world.living if process.rank == event.rank]:
+        if event.kills:
+            world.kill(process)
+        if event.stops:
+            process.sigterm()
+            world.seen["told to stop"] += 1
+        if event.stalls:
+            process.stall(event.stalls)
+            world.seen["stalled"] += 1
+        if event.cuts_off:
+            process.cut_off_until = world.seconds + event.cuts_off
+            world.seen["cut off from S3"] += 1
+    if event.starts and event.after_seconds:
+        world.timers.append((world.seconds + event.after_seconds, event.rank))
+    elif event.starts:
+        world.start(event.rank, reruns=event.reruns)
 
 
 def fair(world: World, living: Sequence[Process]) -> Process:
@@ -127,6 +164,7 @@ class Randomly:
             # A waiting process may wake while others sleep: machines differ in speed without bound.
             ready = list(living)
         self._last = self._pick(ready)
+        world.choices.orders.append(world.processes.index(self._last) + 1)
         return self._last
 
     def _pick(self, ready: list[Process]) -> Process:
@@ -140,37 +178,14 @@ class Randomly:
         return max(ready, key=lambda process: self._priorities.setdefault(process, self._rng.random()))
 
 
-def explore_randomly(seed: int) -> World:
-    """One schedule: the run, the order and what goes wrong in it are drawn from the seed."""
-    rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
-    replicas = rng.choice([3, 3, 4])
-    setting = Setting(
-        replicas=replicas,
-        min_participants=rng.randrange(1, replicas),
-        rounds=rng.randrange(2, 6),
-        snapshot_rounds=rng.choice([1, 1, 2, 3]),
-        grace_seconds=rng.choice([0.0, 0.5, 2.0]),
-    )
-    if setting.min_participants > 1 and rng.random() < 0.2:
-        damaged = keys.contribution(rng.randrange(1, setting.rounds + 1), rng.randrange(replicas), 1)
-        setting = replace(setting, poisoned=damaged)
-    lost = rng.choice([0.0, 0.0, 0.1])
-    return explore(setting, Randomly(rng), _faults(rng, setting), lambda: rng.random() < lost)
+class Recorded:
+    """The order of a record; fair where it is silent, or names a process that cannot go on."""
 
+    def __init__(self, orders: Sequence[int]) -> None:
+        self._orders = iter(orders)
 
-def _faults(rng: random.Random, setting: Setting) -> list[Event]:
-    """Up to three; so many ranks stay alive, or are replaced, that a quorum lives."""
-    events: list[Event] = []
-    attempts = dict.fromkeys(range(setting.replicas), 1)
-    dead: set[int] = set()
-    for step in sorted(rng.randrange(0, 120) for _ in range(rng.choice([0, 1, 1, 2, 3]))):
-        rank = rng.randrange(setting.replicas)
-        kind = rng.choice(["rerun", "restart", "duplicate", "death"])
-        if rank in dead or (kind == "death" and setting.replicas - len(dead) - 1 < setting.min_participants):
-            continue
-        if kind == "death":
-            dead.add(rank)
-        elif kind != "restart":
-            attempts[rank] += 1
-        events.append(Event(step, rank, kind != "duplicate", kind != "death", attempts[rank]))
-    return events
+    def __call__(self, world: World, living: Sequence[Process]) -> Process:
+        number = next(self._orders, 0)
+        if 0 < number <= len(world.processes) and world.processes[number - 1] in living:
+            return world.processes[number - 1]
+        return fair(world, living)

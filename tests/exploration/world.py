@@ -1,46 +1,40 @@
-"""Replicas as threads of which one runs at a time, from one call of the store to the next, as a schedule says.
+"""Replicas of which one activity runs at a time, from one request to S3 to the next, as a schedule says.
 
 Time is virtual: it passes only when a process that waits is chosen, and then just as far as that one waits.
 """
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
+from greenlet import getcurrent
 
-from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
-from muster.replica.frontends.array_packing import ArrayPacking
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.exchange import LocalUpdate
+from muster.contract.run.commit import Commit
+from muster.replica.algorithms.outer_optimizer import GlobalState
+from muster.replica.errors import DivergedError, FencedError, StoppedError
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.store.transport import ObjectExistsError, Part, Store
+from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
-from tests.exploration.memory_store import MemoryStore
-from tests.support.rendezvous_keys import is_like, of_round, round_of
+from tests.exploration.activities import Activity, Killed, Serial, Workers, current
+from tests.exploration.simulated_s3 import Bucket
+from tests.support.rendezvous_keys import is_like, round_of
 
 RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
+LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect comes
 
-
-def _closed() -> threading.Lock:
-    """A gate that lets one thread pass per release; a lock is several times as fast as a semaphore."""
-    gate = threading.Lock()
-    gate.acquire()
-    return gate
-
-
-class Killed(BaseException):
-    """The process is gone."""
+# A front end's loop in one process: trains to the last round.
+Trainer = Callable[["Process", RoundContext], None]
 
 
 @dataclass(frozen=True)
@@ -52,21 +46,60 @@ class Setting:
     rounds: int = 4
     snapshot_rounds: int = 2
     grace_seconds: float = 2.0
+    timeout_seconds: float = FOR_EVER
     count: int = 1024  # four blocks: a shard for each of up to four members
-    poisoned: str | None = None  # what is created below this key is damaged
+    connections: int = 1  # requests of a process at a time; 1: in a fixed order
+    shard_bytes: int = 64 * 2**20  # smaller: several shards for each member
+    poisoned: tuple[str, ...] = ()  # what is created below these keys is damaged
+    poisoned_at: int = 5000  # the byte that is damaged
+    declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
     skew_seconds: float = 0.0  # how much the clock of rank 0's machine is ahead of the others'
+    hides_missing: bool = False  # S3 answers 403 for a missing object: the role may not list the bucket
+    fault_rate: float = 0.0  # the share of requests that fail once
+    reruns: int = 0  # how many processes of a rank the control plane starts again after they failed
+    front_end: str = "arrays"
 
 
-class Serial(Executor):
-    """Requests one after the other: an order of them is part of the schedule."""
+@dataclass
+class Choices:
+    """What a schedule decides beside the order of processes: recorded, or repeated from a record (0: the default)."""
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+    rng: random.Random | None = None
+    orders: list[int] = field(default_factory=list)
+    faults: list[int] = field(default_factory=list)
+    activities: list[int] = field(default_factory=list)
+    _fault: int = 0
+    _activity: int = 0
+
+    def fault(self, rate: float, kinds: int) -> int:
+        """0 for none, or the number of the fault."""
+        self._fault += 1
+        if self.rng is None:
+            return self.faults[self._fault - 1] if self._fault <= len(self.faults) else 0
+        found = self.rng.randrange(kinds) + 1 if self.rng.random() < rate else 0
+        self.faults.append(found)
+        return found
+
+    def activity(self, number: int) -> int:
+        """Which of a process's activities continues."""
+        self._activity += 1
+        if self.rng is None:
+            found = self.activities[self._activity - 1] if self._activity <= len(self.activities) else 0
+            return min(found, number - 1)
+        found = self.rng.randrange(number)
+        self.activities.append(found)
+        return found
+
+
+@dataclass(frozen=True)
+class Late:
+    """A PUT whose client has given up before S3 executes it."""
+
+    step: int
+    process: Process
+    key: str
+    body: bytes
+    checked: int
 
 
 class Process:
@@ -74,208 +107,321 @@ class Process:
 
     def __init__(self, world: World, rank: int, attempt: int) -> None:
         self.world, self.rank, self.attempt = world, rank, attempt
-        self.wakes_at: float | None = None
-        self.label = "start"
+        self.name = f"r{rank}a{attempt}.{1 + sum(other.rank == rank for other in world.processes)}"
+        self.activities: list[Activity] = []
         self.steps = 0
-        self.ended = False
+        self.killed = self.ended = self.was_stopped = self.was_cut_off = False
         self.error: BaseException | None = None
         self.round = 0
         self.left_out = 0
-        self._killed = False
-        self._turn = _closed()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._live, daemon=True)
-        self._thread.start()
+        self.checked_claims = 0  # the step of its last look at its own claim
+        self.stalls_until = self.cut_off_until = 0.0
+        self.stop = threading.Event()
+        Activity(self, self._live, "start")
+        self._look()
 
-    # What its store and its clock call, in its own thread.
+    # What its store and its clock call.
 
-    def at(self, label: str, wakes_at: float | None = None) -> None:
-        """Hand the baton back, and continue when it returns."""
-        self.label, self.wakes_at = label, wakes_at
-        self.world.baton.release()
-        self._turn.acquire()
-        if self._killed:
-            raise Killed
-        self.steps += 1
+    def asked(self, label: str) -> None:
+        world = self.world
+        world.steps += 1
+        if label.startswith(f"exists claims/{self.rank:05d}/"):
+            self.checked_claims = world.steps
+        if world.trace is not None:
+            world.trace.append(f"{world.steps:6d} {world.seconds:9.2f}s {self.name:8s} {label}")
+
+    @property
+    def is_cut_off(self) -> bool:
+        if self.world.seconds >= self.cut_off_until:
+            return False
+        self.was_cut_off = True
+        return True
 
     def monotonic(self) -> float:
         return self.world.seconds + (0.0 if self.rank else self.world.setting.skew_seconds)
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
-        self.at("wait", self.world.seconds + seconds)
-        return False
+        if not stop.is_set():
+            current().pause("wait", self.world.seconds + seconds)
+            self.steps += 1
+        return stop.is_set()
 
     # What the world calls.
 
     def run(self) -> None:
-        """Let it run up to its next call."""
+        """Let one of its activities run up to its next request."""
+        world = self.world
         if self.wakes_at is not None:
-            self.world.seconds = max(self.world.seconds, self.wakes_at)
-        self.wakes_at = None
-        self._turn.release()
-        self.world.baton.acquire()
+            world.seconds = max(world.seconds, self.wakes_at)
+        ready = [activity for activity in self.activities if not activity.is_blocked]
+        awake = [activity for activity in ready if activity.wakes_at is None]
+        if not awake:
+            awake = [min(ready, key=lambda activity: activity.wakes_at or 0.0)]
+        activity = awake[world.choices.activity(len(awake))] if len(awake) > 1 else awake[0]
+        activity.wakes_at = None
+        activity.switch()
+        if activity.dead:
+            self.activities.remove(activity)
+        self._look()
 
     def kill(self) -> None:
-        """End it before its next call."""
-        self._killed, self.wakes_at = True, None
-        self.run()
+        """End it before its next request."""
+        if self.ended:
+            return
+        self.killed, label = True, self.label
+        for activity in reversed(self.activities):
+            if activity:
+                activity.throw(Killed)
+        self.activities.clear()
+        self.ended, self.error = True, Killed()
+        self._look()
+        self.label = label  # what it was about to do
+
+    def sigterm(self) -> None:
+        self.was_stopped = True
+        self.stop.set()
+        for activity in self.activities:
+            if activity.label == "wait":
+                activity.wakes_at = None
+        self._look()
+
+    def stall(self, seconds: float) -> None:
+        self.stalls_until = self.world.seconds + seconds
+        self._look()
+
+    def _look(self) -> None:
+        """What it does next, when, and whether it can do anything at all."""
+        ready = [activity for activity in self.activities if not activity.is_blocked]
+        self.is_stuck = not ready
+        self.label = ready[0].label if ready else "nothing"
+        times = [0.0 if activity.wakes_at is None else activity.wakes_at for activity in ready]
+        wakes_at = max(min(times, default=inf), self.stalls_until if self.stalls_until > self.world.seconds else 0.0)
+        self.wakes_at = wakes_at or None
 
     def _live(self) -> None:
+        setting = self.world.setting
+        pool: Any = Serial() if setting.connections == 1 else Workers(self, setting.connections)
+        quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
         try:
-            self._turn.acquire()
-            if self._killed:
-                raise Killed
-            self._train()
+            store = S3ObjectStore("bucket", "")
+            context = RoundContext(store, RUN, quorum, setting.timeout_seconds, self.stop, pool, self)
+            self.world.trainer(self, replace(context, snapshot_rounds=setting.snapshot_rounds))
         except BaseException as error:
+            # The judge decides whether this was to be expected.
             self.error = error
         self.ended = True
-        self.world.baton.release()
-
-    def _train(self) -> None:
-        setting = self.world.setting
-        quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
-        context = RoundContext(SteppedStore(self), RUN, quorum, FOR_EVER, self._stop, Serial(), self)
-        context = replace(context, snapshot_rounds=setting.snapshot_rounds)
-        rendezvous = Rendezvous.open(context, self.rank, self.attempt, Metrics())
-        start = np.full(setting.count, self.rank, np.float32)
-        state = ReplicatedState.join(rendezvous, ArrayPacking(start), Witnessed(self))
-        while (done := state.state.round) < setting.rounds:
-            self.round = done
-            gradient = self.world.work(self.rank, done + 1)
-            exchange = state.advance(LocalUpdate(gradient, float(self.rank + 1)))
-            if exchange is None or not exchange.took_part:
-                self.left_out += 1
-        self.round = state.state.round
-        self.world.saw_state(state.state)
-
-
-class Witnessed(Algorithm):
-    """DiLoCo that reports every applied mean to the world."""
-
-    def __init__(self, process: Process) -> None:
-        super().__init__()
-        object.__setattr__(self, "_process", process)
-
-    @property
-    def outer(self) -> Outer:
-        return WitnessedOuter(self._process)  # type: ignore[attr-defined]
-
-
-class WitnessedOuter(Outer):
-    """The outer optimizer of one process."""
-
-    def __init__(self, process: Process) -> None:
-        super().__init__()
-        object.__setattr__(self, "_process", process)
-
-    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
-        world = self._process.world  # type: ignore[attr-defined]
-        world.saw_state(state)
-        super().apply(state, mean, optimized)
-        world.saw_mean(state.round, mean)
-        world.saw_state(state)
-
-
-class SteppedStore(Store):
-    """The world's store as one process reaches it: every call is a step."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._inner = process.world.store
-
-    def create(self, key: str, body: bytes | bytearray) -> None:
-        self._process.at(f"create {key}")
-        self._inner.create(key, self._process.world.spoils(key, bytes(body)))
-        if self._process.world.loses_answer():
-            # The client tries again and finds what it wrote itself.
-            raise ObjectExistsError(key)
-
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
-        self._process.at(f"read {key}")
-        return self._inner.read(key, start, stop)
-
-    def exists(self, key: str) -> bool:
-        self._process.at(f"exists {key}")
-        return self._inner.exists(key)
-
-    def keys(self, folder: str, stop: str) -> list[str]:
-        self._process.at(f"keys {folder}")
-        return self._inner.keys(folder, stop)
-
-    def delete(self, keys: Sequence[str]) -> None:
-        # Not atomic: the process may die in between.
-        for key in keys:
-            self._process.at(f"delete {key}")
-            self._process.world.deletes(key)
-            self._inner.delete([key])
-
-    def uri(self, key: str) -> str:
-        return self._inner.uri(key)
 
 
 class World:
     """The bucket, the time, the processes, and what was observed."""
 
-    def __init__(self, setting: Setting, loses_answer: Callable[[], bool] = lambda: False) -> None:
-        self.setting = setting
+    def __init__(self, setting: Setting, trainer: Trainer, choices: Choices | None = None) -> None:
+        self.setting, self.trainer = setting, trainer
+        self.choices = choices or Choices()
+        self.scheduler = getcurrent()
         self.seconds = 0.0
-        self.store = MemoryStore(lambda: self.seconds)
-        self.baton = _closed()
-        self.loses_answer = loses_answer
+        self.steps = 0
+        self.store = Bucket(lambda: self.seconds)
         self.processes: list[Process] = []
+        self.living: list[Process] = []
+        self.timers: list[tuple[float, int]] = []  # when the control plane starts a process of which rank
+        self.lates: list[Late] = []
         self.means: dict[int, bytes] = {}
         self.states: dict[int, bytes] = {}
         self.problems: list[str] = []
         self.sound: dict[str, bytes] = {}
+        self.seen: Counter[str] = Counter()
+        self.trace: list[str] | None = None
+        self._created: dict[str, int] = {}
+        self._shards: dict[int, list[str]] = {}
         self._works = 0
+        self._declined = False
 
-    def start(self, rank: int, attempt: int = 1) -> Process:
-        """A new process of `rank`, beside existing ones."""
-        process = Process(self, rank, attempt)
+    def start(self, rank: int, *, reruns: bool = False) -> Process:
+        """A new process of `rank`, beside existing ones: in its last attempt (a restart), or in the next one."""
+        attempt = max((process.attempt for process in self.processes if process.rank == rank), default=0)
+        process = Process(self, rank, attempt + 1 if reruns or not attempt else attempt)
         self.processes.append(process)
+        self.living.append(process)
         return process
 
-    @property
-    def living(self) -> list[Process]:
-        return [process for process in self.processes if not process.ended]
+    def take_step(self, process: Process) -> None:
+        process.run()
+        if process.ended:
+            self.bury(process)
+
+    def kill(self, process: Process) -> None:
+        process.kill()
+        self.seen["killed"] += 1
+        self.bury(process)
+
+    def bury(self, process: Process) -> None:
+        """Note a process's end; one that failed is started again, as the control plane does."""
+        if process in self.living:
+            self.living.remove(process)
+        if self.trace is not None:
+            self.trace.append(f"{self.steps:6d} {self.seconds:9.2f}s {process.name:8s} ended: {process.error!r}")
+        self.seen[f"ended: {_end_of(process.error)}"] += 1
+        alone = not any(other.rank == process.rank for other in self.living)
+        tries = sum(other.rank == process.rank for other in self.processes)
+        if alone and tries <= self.setting.reruns and process.error is not None and not process.killed:
+            self.seen["rerun after a failure"] += 1
+            self.timers.append((self.seconds, process.rank))
+
+    def happen(self) -> None:
+        """What is due by now: starts, and the effects of late requests."""
+        for timer in [timer for timer in self.timers if timer[0] <= self.seconds]:
+            self.timers.remove(timer)
+            self.start(timer[1], reruns=True)
+        for late in [late for late in self.lates if late.step <= self.steps]:
+            self.lates.remove(late)
+            self.execute(late)
+
+    def execute(self, late: Late) -> None:
+        created = self.store.put(late.key, late.body)
+        kind = late.key.split("/", maxsplit=1)[0]
+        if self.trace is not None:
+            outcome = "takes effect" if created else "finds an object"
+            self.trace.append(f"{self.steps:6d} {self.seconds:9.2f}s {late.process.name:8s} late {late.key} {outcome}")
+        if created:
+            self.seen[f"late effect: {kind}"] += 1
+            if late.process.ended:
+                self.seen["late effect of a process that has ended"] += 1
+            if any(other.rank == late.process.rank and other is not late.process for other in self.living):
+                self.seen["late effect after a successor took the rank"] += 1
+            self.created(late.process, late.key, late.checked)
+        else:
+            self.seen["late effect finds an object"] += 1
 
     def end(self) -> None:
-        """No thread outlives its world."""
-        for process in self.living:
+        """No activity outlives its world."""
+        for process in list(self.living):
             process.kill()
+
+    def fault(self, process: Process, kinds: tuple[str, ...]) -> str | None:
+        """How the request that is made now fails; None if it does not."""
+        if not self.setting.fault_rate:
+            return None
+        number = self.choices.fault(self.setting.fault_rate, len(kinds))
+        if not 0 < number <= len(kinds):
+            return None
+        self.seen[f"fault: {kinds[number - 1]}"] += 1
+        if self.trace is not None:
+            self.trace[-1] += f"  [{kinds[number - 1]}]"
+        return kinds[number - 1]
+
+    def expect_late(self, process: Process, key: str, body: bytes) -> None:
+        steps = LATE_STEPS[self.steps % len(LATE_STEPS)]
+        self.lates.append(Late(self.steps + steps, process, key, body, process.checked_claims))
 
     def work(self, rank: int, round_: int) -> Floats:
         """The pseudo-gradient of one inner phase: never the same twice."""
         self._works += 1
-        return np.random.default_rng((rank, round_, self._works)).standard_normal(self.setting.count).astype(np.float32)
+        gradient = _noise(self.setting.count, self._works)
+        if self.setting.declines == (rank, round_) and not self._declined:
+            self._declined, gradient[0] = True, np.nan
+        return gradient
 
     def spoils(self, key: str, body: bytes) -> bytes:
         """What is stored when `body` is created."""
-        self.sound[key] = body
-        if self.setting.poisoned is None or not is_like(key, self.setting.poisoned):
+        self.sound.setdefault(key, body)
+        at = self.setting.poisoned_at
+        if len(body) <= at or not any(is_like(key, pattern) for pattern in self.setting.poisoned):
             return body
-        return body[:5000] + bytes([body[5000] ^ 1]) + body[5001:]
+        self.seen[f"damaged in the bucket: {key.split('/', maxsplit=1)[0]}"] += 1
+        return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+
+    def created(self, process: Process, key: str, checked: int | None = None) -> None:
+        """Called once an object is stored."""
+        self._created[key] = self.steps
+        if key.startswith("amendments/"):
+            self.seen["an amendment is created"] += 1
+        if key.startswith(keys.SNAPSHOTS):
+            self._shards.setdefault(round_of(key), []).append(key)
+        if key.startswith(keys.COMMITS):
+            self._judge_commit(Commit.from_json(self.store.written[key], key), checked or process.checked_claims)
+
+    def _judge_commit(self, commit: Commit, checked: int) -> None:
+        round_ = commit.round
+        if commit.absent:
+            self.seen["a round is committed without an expected rank"] += 1
+        if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
+            self.problems.append(f"round {round_} is committed before round {round_ - 1}")
+        if len(commit.members) < self.setting.min_participants:
+            self.problems.append(f"round {round_} is committed with {len(commit.members)} members")
+        for member in commit.members:
+            if keys.contribution(round_, member.rank, member.epoch) not in self.store.written:
+                self.problems.append(f"round {round_} names rank {member.rank}, which has not contributed")
+            newer = self._created.get(keys.claim(member.rank, member.epoch + 1))
+            if newer is not None and newer < checked:
+                self.problems.append(f"round {round_} counts a superseded process of rank {member.rank}")
 
     def saw_mean(self, round_: int, mean: Floats) -> None:
-        if self.means.setdefault(round_, mean.tobytes()) != mean.tobytes():
+        if self.means.setdefault(round_, found := mean.tobytes()) != found:
             self.problems.append(f"two means of round {round_} were applied")
 
     def saw_state(self, state: GlobalState) -> None:
-        found = state.parameters.tobytes() + state.momentum.tobytes()
-        if self.states.setdefault(state.round, found) != found:
-            self.problems.append(f"two states after round {state.round}")
+        self.saw(state.round, state.parameters.tobytes() + state.momentum.tobytes())
+
+    def saw(self, round_: int, found: bytes) -> None:
+        """The state of some replica after a round."""
+        if self.states.setdefault(round_, found) != found:
+            self.problems.append(f"two states after round {round_}")
 
     def deletes(self, key: str) -> None:
         """Called before `key` is deleted: a later state must cover it."""
         folder, round_ = key.split("/", maxsplit=1)[0], round_of(key)
-        least = round_ + 1 if folder == "snapshots" else round_
-        if folder not in {"contributions", "reduced", "snapshots"} or not any(
+        least = round_ + 1 if folder in {"snapshots", "torchft"} else round_
+        if folder not in {"contributions", "reduced", "snapshots", "torchft"} or not any(
             self._is_whole(at) for at in range(least, self.setting.rounds + 1)
         ):
-            self.problems.append(f"{key} is deleted although no snapshot covers it")
+            self.problems.append(f"{key} is deleted although no state covers it")
 
     def _is_whole(self, round_: int) -> bool:
-        """Whether a snapshot has its manifest and every shard that was ever written of it."""
-        manifest = f"manifests/{round_:08d}.json"
-        shards = [key for key in self.store.written if is_like(key, of_round(keys.SNAPSHOTS, round_))]
-        return self.store.exists(manifest) and all(self.store.exists(key) for key in shards)
+        """Whether there is a torchft state, or a snapshot with its manifest and every shard that was ever written."""
+        if self.store.exists(keys.torchft_state(round_)):
+            return True
+        manifest = keys.manifest(round_)
+        if not self.store.exists(manifest):
+            return False
+        return all(self.store.exists(key) for key in self._shards.get(round_, ()))
+
+
+def _end_of(error: BaseException | None) -> str:
+    """A process's end, as it is counted."""
+    if error is None:
+        return "well"
+    message = str(error)
+    for part, name in _ENDS.items():
+        if part in message and not isinstance(error, DivergedError):
+            return name
+    return _KINDS.get(type(error), type(error).__name__)
+
+
+_ENDS = {
+    "participants; missing": "no quorum in time",
+    "can no longer reach": "no quorum possible",
+    "have not stored the state": "no state in time",
+    "is damaged": "damaged",
+}
+_KINDS = {
+    Killed: "killed",
+    FencedError: "fenced",
+    StoppedError: "stopped",
+    StoreUnavailableError: "S3 unavailable",
+    DivergedError: "diverged",
+}
+
+
+def ended_well(processes: Iterable[Process], rank: int) -> bool:
+    """Whether a process of `rank` has trained to the end."""
+    return any(process.rank == rank and process.ended and process.error is None for process in processes)
+
+
+_NOISE = np.random.default_rng(7).standard_normal(1 << 16).astype(np.float32)
+
+
+def _noise(count: int, number: int) -> Floats:
+    """Values that differ for every number; a slice of a fixed sequence, scaled, because generators are slow to make."""
+    start = (number * 127) % (_NOISE.size - count)
+    return _NOISE[start : start + count] * np.float32(1 + number / 1024)

@@ -43,10 +43,10 @@ def test_poisoned_commits_are_left_out_of_the_page_and_the_run_ends_as_it_did(st
 
 
 def test_a_page_that_is_there_stays_and_one_that_cannot_be_written_changes_nothing(stack: Deployed) -> None:
-    kept = stack.start(stack.gated("kept"), "kept")
+    kept = stack.start(stack.gated("page-kept"), "page-kept")
     kept.wait_for_status(0, 1, "Training")
     stack.s3.put_object(Bucket=stack.bucket, Key=kept.layout.page, Body=b"somebody's", IfNoneMatch="*")
-    stack.open_gate("kept")
+    stack.open_gate("page-kept")
     assert json.loads(kept.wait()["output"])["verdict"] == "succeeded"
     assert kept.document(kept.layout.page) == b"somebody's"
     # Settling again, as a repeated call does, finds the settlement and the page.

@@ -11,20 +11,22 @@ import pytest
 from muster.contract.run.commit import Commit
 from muster.replica.errors import FencedError
 from muster.replica.wire import keys
-from tests.exploration.schedules import explore, fair, finish, small_shards
-from tests.exploration.world import Killed, Process, Setting, World
+from tests.exploration.activities import Killed
+from tests.exploration.schedules import explore, fair, finish, world_of
+from tests.exploration.simulated import simulated
+from tests.exploration.world import Process, Setting, World
 from tests.support.rendezvous_keys import is_like, of_round, round_of
 
 
 @pytest.fixture(autouse=True)
 def _small() -> Iterator[None]:
-    with small_shards():
+    with simulated():
         yield
 
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    world = World(getattr(request, "param", Setting(rounds=3, snapshot_rounds=2)))
+    world = world_of(getattr(request, "param", Setting(rounds=3, snapshot_rounds=2)))
     try:
         yield world
     finally:
@@ -38,7 +40,7 @@ def go_on(world: World, until: Callable[[], bool], holding: tuple[Process, ...] 
             return
         living = [process for process in world.living if process not in holding]
         assert living, "no process is left that could make it true"
-        fair(world, living).run()
+        world.take_step(fair(world, living))
     pytest.fail("it never came")
 
 
@@ -55,14 +57,14 @@ def commit_of(world: World, round_: int) -> Commit:
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_commit_race_between_all_members(order: tuple[int, ...]) -> None:
     # No member sees another's commit before it tries its own: all contribute, then each checks the quorum alone.
-    world = World(Setting(rounds=1, min_participants=3))
+    world = world_of(Setting(rounds=1, min_participants=3))
     try:
         processes = [world.start(rank) for rank in range(3)]
         for process in processes:
             while not process.label.startswith("read contributions"):
                 process.run()
                 if process.wakes_at is not None:
-                    fair(world, world.living).run()
+                    world.take_step(fair(world, world.living))
         for process in processes:
             while not process.label.startswith(f"create {keys.commit(1)}"):
                 process.run()
@@ -79,7 +81,7 @@ def test_commit_race_between_all_members(order: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("first_attempt_first", [True, False])
 def test_two_replicas_claiming_one_rank(world: World, first_attempt_first: bool) -> None:
-    twins = [world.start(0, 1), world.start(0, 2)]
+    twins = [world.start(0), world.start(0, reruns=True)]
     others = (world.start(1), world.start(2))
     for twin in twins:
         while twin.label != f"create {keys.claim(0, 1)}":
@@ -119,8 +121,8 @@ def test_owner_dies_after_half_its_snapshot_shards(world: World) -> None:
         return len(own) == 6
 
     go_on(world, half)
-    owner.kill()
-    successor = world.start(0, 2)
+    world.kill(owner)
+    successor = world.start(0, reruns=True)
     finish(world, fair)
     assert world.problems == []
     assert successor.error is None
@@ -134,7 +136,7 @@ def test_owner_dies_before_its_reduced_shard_and_no_rerun_comes(world: World) ->
     owner, *others = [world.start(rank) for rank in range(3)]
     bring_before(world, owner, f"create {of_round(keys.REDUCED, 3)}")
     taken_over = owner.label.removeprefix("create ")
-    owner.kill()
+    world.kill(owner)
     finish(world, fair)
     assert world.problems == []
     assert isinstance(owner.error, Killed)
@@ -147,8 +149,8 @@ def test_rerun_during_a_snapshot(world: World) -> None:
     first, second, _ = [world.start(rank) for rank in range(3)]
     bring_before(world, first, f"create {of_round(keys.SNAPSHOTS, 2)}")
     # The rerun of rank 1 joins while the snapshot has some of its shards and no manifest.
-    second.kill()
-    rerun = world.start(1, 2)
+    world.kill(second)
+    rerun = world.start(1, reruns=True)
     go_on(world, lambda: rerun.label.startswith("create contributions"), holding=(first,))
     finish(world, fair)
     assert world.problems == []
@@ -195,7 +197,7 @@ def test_deletion_against_a_joiner_that_reads_the_snapshot(world: World) -> None
 def test_corrupted_objects_reach_no_parameters(kind: str) -> None:
     # The first: every reader computes the shard anew. The second: the sender's values are left out by an amendment.
     damaged = of_round(kind, 2) if kind == keys.REDUCED else f"{keys.contributions_of(1)}00000002"
-    world = explore(Setting(rounds=4, snapshot_rounds=2, poisoned=damaged), fair)
+    world = explore(Setting(rounds=4, snapshot_rounds=2, poisoned=(damaged,)), fair)
     assert world.problems == []
     assert any(world.store.written[key] != body for key, body in world.sound.items())
     assert commit_of(world, 3).excluded_total == (kind == keys.CONTRIBUTIONS)
@@ -227,11 +229,11 @@ def test_what_is_retained_when_all_are_in_step() -> None:
 
 def test_a_dead_rank_holds_one_interval_longer_and_no_more() -> None:
     setting = Setting(rounds=10, snapshot_rounds=2)
-    world = World(setting)
+    world = world_of(setting)
     try:
         victim, *_ = [world.start(rank) for rank in range(3)]
         bring_before(world, victim, f"create {of_round(keys.CONTRIBUTIONS, 3)}")
-        victim.kill()
+        world.kill(victim)
         finish(world, fair)
         assert world.problems == []
         left = [key for key in world.store.written if world.store.exists(key) and key.startswith(keys.REDUCED)]

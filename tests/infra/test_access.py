@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.contract.run.source_delivery import package_key
 from tests.infra.access_table import BEGIN, END, PAGE, access_table
-from tests.support.template import FUNCTIONS, Template, synthesized
+from tests.infra.variants import KEY, ROLE, Variant
+from tests.support.template import FUNCTIONS, Template
 
 BUCKET = "arn:aws:s3:::BUCKET"
-KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
 JOBS = "arn:aws:sagemaker:REGION:ACCOUNT:training-job"
 ROLES = (*FUNCTIONS, "Workflow", "Replica", "TimerScheduler", "Launcher")
 SAGEMAKER = {"iam:PassedToService": "sagemaker.amazonaws.com"}
@@ -257,13 +256,8 @@ def test_the_workflow_calls_what_it_names_and_starts_only_itself(template: Templ
 
 
 @pytest.fixture(scope="module")
-def with_defaults(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    """The stack of a deployment with a VPC, a key and a bucket's name of its own."""
-    return synthesized(
-        tmp_path_factory.mktemp("defaults"),
-        replicas={"vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, "kms_key_arn": KEY},
-        bucket={"name": "team-rendezvous"},
-    )
+def with_defaults(variant: Variant) -> Template:
+    return variant("network")
 
 
 def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(
@@ -302,9 +296,8 @@ def test_network_and_key_are_allowed_where_a_deployment_has_them_and_only_there(
     assert bucket["Properties"]["BucketName"] == "team-rendezvous"
 
 
-def test_a_role_of_the_deployments_own_is_the_only_one_that_a_job_can_get(tmp_path: Path) -> None:
-    role = "arn:aws:iam::123456789012:role/team/training"
-    template = synthesized(tmp_path, replicas={"role_arn": role})
+def test_a_role_of_the_deployments_own_is_the_only_one_that_a_job_can_get(variant: Variant) -> None:
+    template, role = variant("own role"), ROLE
     assert not [item for item in template.statements if item.role == "Replica"]
     passing = [item for item in template.statements if "iam:PassRole" in item.actions]
     assert [(item.role, item.resources) for item in passing if item.role != "Plan"] == [("Launcher", (role,))]
@@ -337,8 +330,8 @@ def test_the_documents_for_a_role_of_ones_own_are_those_of_the_stacks_role(templ
     assert len(shown) == 7
 
 
-def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(tmp_path: Path) -> None:
-    template = synthesized(tmp_path, stack={"job_prefix": "TeamA"})
+def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(variant: Variant) -> None:
+    template = variant("upper case")
     for name in ("TeamA-run-r0-a1", "teama-run-r0-a1"):
         assert template.allows("Launcher", "sagemaker:CreateTrainingJob", f"{JOBS}/{name}")
     assert not template.allows("Launcher", "sagemaker:CreateTrainingJob", f"{JOBS}/muster-run-r0-a1")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.workflow.workflow_definition import MAP_LABEL
 from muster.contract.spec.spec_reader import parse_spec
-from tests.support.template import FUNCTIONS, ROOT, Template, synthesized
+from tests.infra.variants import Variant
+from tests.support.template import FUNCTIONS, ROOT, Template
 
 MACHINE = "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
 Metric = tuple[str, ...]
@@ -96,8 +96,8 @@ def test_its_text_links_to_the_consoles_and_shows_the_example(body: dict[str, An
     assert json.loads(example) == json.loads(template.resolve(template.body["Outputs"]["ExampleInput"]["Value"]))
 
 
-def test_the_example_is_a_spec_with_an_image_where_the_stack_has_none(template: Template, tmp_path: Path) -> None:
-    bare = synthesized(tmp_path)
+def test_the_example_is_a_spec_with_an_image_where_the_stack_has_none(template: Template, variant: Variant) -> None:
+    bare = variant("bare")
     for found, image in ((template, None), (bare, "763104351884.dkr.ecr.REGION.amazonaws.com/pytorch-training")):
         spec = parse_spec(json.loads(found.resolve(found.body["Outputs"]["ExampleInput"]["Value"])))
         assert spec.replicas == 2

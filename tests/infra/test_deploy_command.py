@@ -167,12 +167,19 @@ def pasted(s3: Any, text: str) -> None:
         calls[option](bucket, json.loads(Path(file).read_text(encoding="utf-8")))
 
 
-def test_two_stacks_side_by_side_share_nothing(shell: Shell) -> None:
-    stacks = {}
-    for name in ("Alpha", "Beta"):
-        shell.write(f'[stack]\nname = "{name}"\n')
-        stacks[name] = Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / f"gates-{name}")
-    alpha, beta = stacks.values()
+def deployed(shell: Shell, name: str) -> Deployed:
+    """A stack without further settings."""
+    shell.write(f'[stack]\nname = "{name}"\n')
+    return Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / f"gates-{name}")
+
+
+@pytest.fixture(scope="module")
+def alpha(shell: Shell) -> Deployed:
+    return deployed(shell, "Alpha")
+
+
+def test_two_stacks_side_by_side_share_nothing(shell: Shell, alpha: Deployed) -> None:
+    beta = deployed(shell, "Beta")
     assert alpha.prefix != beta.prefix
     # The same run's name in both: the jobs' names, and so their events, differ by the prefix alone.
     held = beta.start(beta.gated("held"), "night")
@@ -193,7 +200,7 @@ def test_two_stacks_side_by_side_share_nothing(shell: Shell) -> None:
             for item in alarms
             if name in item["AlarmName"]
         }
-        for name in stacks
+        for name in ("Alpha", "Beta")
     }
     assert per_stack["Alpha"]
     assert not per_stack["Alpha"] & per_stack["Beta"]
@@ -232,17 +239,14 @@ def test_two_stacks_side_by_side_share_nothing(shell: Shell) -> None:
     assert ended.result().verdict is Verdict.SUCCEEDED
 
 
-def test_a_change_that_would_cut_running_runs_off_is_refused(shell: Shell) -> None:
-    name = "Moving"
-    shell.write(f'[stack]\nname = "{name}"\n')
-    stack = Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / "gates-moving")
-    run = stack.start(stack.gated("held"), "held")
+def test_a_change_that_would_cut_running_runs_off_is_refused(shell: Shell, alpha: Deployed) -> None:
+    run = alpha.start(alpha.gated("held"), "held")
     run.wait_for_training(0)
-    shell.write(f'[stack]\nname = "{name}"\njob_prefix = "other"\n[bucket]\nname = "elsewhere"\n')
+    shell.write('[stack]\nname = "Alpha"\njob_prefix = "other"\n[bucket]\nname = "elsewhere"\n')
     refused = shell.run("deploy", "--yes", code=2)
-    assert f"stack.job_prefix: {stack.prefix} would become other while held is running" in refused
-    assert f"bucket: {stack.bucket} would become elsewhere while held is running" in refused
-    stack.open_gate("held")
+    assert f"stack.job_prefix: {alpha.prefix} would become other while held is running" in refused
+    assert f"bucket: {alpha.bucket} would become elsewhere while held is running" in refused
+    alpha.open_gate("held")
     assert run.wait()["status"] == "SUCCEEDED"
 
 

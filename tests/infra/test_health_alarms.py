@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.monitoring.health_alarms import CALLED_PER_REPLICA, OF_EVERY_RUN, RERUNS_WITHIN_HOUR_NORMAL
 from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR
-from tests.support.template import FUNCTIONS, ROOT, Template, function, synthesized
+from tests.infra.variants import Variant
+from tests.support.template import FUNCTIONS, ROOT, Template, function
 
+# Not imported from the construct: that imports the CDK, and so starts node, in every worker.
+OF_EVERY_RUN = ("plan", "attempt", "react", "settle", "stop")
+CALLED_PER_REPLICA = ("attempt", "react")
+RERUNS_WITHIN_HOUR_NORMAL = 3
 PEOPLE = "arn:aws:sns:REGION:ACCOUNT:Notify"
 MACHINE = "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
 
@@ -109,8 +112,8 @@ def test_only_alarms_of_this_account_may_notify_people(template: Template) -> No
     assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": "ACCOUNT"}}
 
 
-def test_a_deployment_without_them_has_none_of_what_costs_at_rest(tmp_path: Path) -> None:
-    template = synthesized(tmp_path, watch={"health_alarms": False, "dashboard": False})
+def test_a_deployment_without_them_has_none_of_what_costs_at_rest(variant: Variant) -> None:
+    template = variant("unwatched")
     assert not template.of_type("AWS::CloudWatch::Alarm")
     assert not template.of_type("AWS::CloudWatch::Dashboard")
     assert "DashboardUrl" not in template.body["Outputs"]

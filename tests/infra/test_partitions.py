@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -16,8 +16,7 @@ from infra.settings.settings_file import parse_settings
 from infra.settings.stack_settings import Platform
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.stock_images import stock_registry
-from tests.support.once import once
-from tests.support.template import app_environment, run_app
+from tests.infra.variants import Variant
 
 PARTITIONS = {
     "us-east-1": "aws",
@@ -29,15 +28,9 @@ PARTITIONS = {
 
 
 @pytest.fixture(scope="module")
-def body(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def body(variant: Variant) -> dict[str, Any]:
     """The template of a stack without settings."""
-
-    def synthesize(folder: Path) -> None:
-        outcome = run_app({**app_environment({}, folder), "CDK_VALIDATION": "false"})
-        assert outcome.returncode == 0, outcome.stderr
-
-    folder = once(tmp_path_factory, "plain", synthesize)
-    return dict(json.loads((folder / "Muster.template.json").read_text(encoding="utf-8")))
+    return variant("bare").body
 
 
 @pytest.mark.parametrize(("region", "partition"), PARTITIONS.items())

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from infra.settings.settings_file import SettingsError, parse_settings, parse_tables
 from infra.settings.stack_settings import Platform
-from tests.support.template import Template, synthesized
-
-KEY = "arn:aws:kms:us-east-1:123456789012:key/data"
-ROLE = "arn:aws:iam::123456789012:role/team/training"
-POLICY = "arn:aws:iam::123456789012:policy/team/mlflow"
+from tests.infra.variants import KEY, POLICY, ROLE, Variant
+from tests.support.template import Template
 
 
 @pytest.fixture(scope="module")
-def with_data(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    return synthesized(
-        tmp_path_factory.mktemp("data"),
-        replicas={
-            "data": ["s3://team-data/sets/", "s3://team-data/labels/", "s3://public/"],
-            "data_kms_key_arns": [KEY],
-            "further_role_arns": [ROLE],
-        },
-    )
+def with_data(variant: Variant) -> Template:
+    return variant("data")
 
 
 @pytest.mark.parametrize(
@@ -65,8 +53,8 @@ def test_a_replica_decrypts_with_the_keys_of_the_data_and_does_no_more_with_them
     assert [action for action in actions if with_data.allows("Replica", action, KEY)] == ["kms:Decrypt"]
 
 
-def test_policies_are_attached_to_the_replica_role_alone(tmp_path: Path) -> None:
-    roles = synthesized(tmp_path, replicas={"policy_arns": [POLICY]}).of_type("AWS::IAM::Role")
+def test_policies_are_attached_to_the_replica_role_alone(variant: Variant) -> None:
+    roles = variant("policies").of_type("AWS::IAM::Role")
     attached = [name for name, role in roles.items() if POLICY in role["Properties"].get("ManagedPolicyArns", [])]
     assert [name.startswith("ReplicaRole") for name in attached] == [True]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.source_delivery import REFRESH_DAYS
-from tests.support.template import FUNCTIONS, Template, construct_name, function, matches, synthesized
+from tests.infra.variants import BOUNDARY, KEY, Variant
+from tests.support.template import FUNCTIONS, Template, construct_name, function, matches
 
 
 def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Template) -> None:
@@ -174,21 +174,8 @@ def test_functions_have_the_variables_that_they_need(template: Template) -> None
     }
 
 
-KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
-BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
-
-
-def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(tmp_path: Path) -> None:
-    template = synthesized(
-        tmp_path,
-        stack={
-            "name": "Nist",
-            "kms_key_arn": KEY,
-            "permissions_boundary": BOUNDARY,
-            "tags": {"team": "research"},
-        },
-        bucket={"access_logs_bucket": "logs", "access_logs_prefix": "muster/"},
-    )
+def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(variant: Variant) -> None:
+    template = variant("Nist")
 
     def properties(kind: str) -> list[dict[str, Any]]:
         return [template.resolve(item["Properties"]) for item in template.of_type(kind).values()]

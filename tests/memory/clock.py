@@ -95,3 +95,23 @@ class TickingClock(VirtualClock):
         """The seconds: as many as there were looks before."""
         self.reads += 1
         return self.reads - 1.0
+
+
+class SkewedClock:
+    """The clock of a machine that is `seconds` ahead of the others, or behind them."""
+
+    def __init__(self, clock: VirtualClock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = timedelta(seconds=seconds)
+
+    def utc_now(self) -> datetime:
+        """The time that this machine believes."""
+        return self._clock.now() + self._seconds
+
+    def monotonic(self) -> float:
+        """Durations are right on every machine."""
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        self._clock.sleep(seconds)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+from unittest.mock import patch
 
+from muster.contract.aws.metric_names import NAMESPACE
 from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
@@ -23,7 +25,7 @@ from muster.control.planning import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
 from muster.control.replica_package import ReplicaPackage
 from muster.control.runtime import clock
-from muster.control.runtime.function import read_environment
+from muster.control.runtime.function import metrics, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory.cloud import ACCOUNT, MemoryCloud
@@ -83,9 +85,13 @@ class ControlHarness:
 
     @contextmanager
     def installed(self) -> Iterator[ControlHarness]:
-        """With virtual time in place of the machine's."""
-        with self.cloud.clock.install():
-            yield self
+        """With virtual time in place of the machine's. What is counted outside of a handler goes to no log."""
+        # Powertools reads the namespace when it is imported.
+        with self.cloud.clock.install(), patch.object(metrics.provider, "namespace", NAMESPACE):
+            try:
+                yield self
+            finally:
+                metrics.provider.clear_metrics()
 
     # --- runs ----------------------------------------------------------------------------------
 

@@ -52,9 +52,7 @@ class Storm:
 
     def covers(self, service: str, operation: str, seconds: float) -> bool:
         """Whether a call of this time is refused."""
-        return (
-            self.begin <= seconds < self.end and service == self.service and fnmatchcase(operation, self.operation)
-        )
+        return self.begin <= seconds < self.end and service == self.service and fnmatchcase(operation, self.operation)
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,10 @@ class Faults:
     def refused_until(self, service: str, operation: str, since: float) -> float:
         """When the last storm over an operation ends that reaches past `since`."""
         return max(
-            [since, *(one.end for one in self.storms if one.service == service and fnmatchcase(operation, one.operation))]
+            [
+                since,
+                *(one.end for one in self.storms if one.service == service and fnmatchcase(operation, one.operation)),
+            ]
         )
 
     def pause(self, longest: float) -> float:
@@ -129,16 +130,17 @@ class Faults:
             return None
         for kind, rate in self._rates:
             if share < rate:
-                if not self._draws.is_free(name) or (found := self._made(kind, name, caller, service, parameters)) is None:
+                if (
+                    not self._draws.is_free(name)
+                    or (found := self._made(kind, name, caller, service, parameters)) is None
+                ):
                     return None
                 self._draws.note(name, kind)
                 return found
             share -= rate
         return None
 
-    def _made(
-        self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]
-    ) -> CallFault | None:
+    def _made(self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]) -> CallFault | None:
         draws = self._draws
         size = draws.share(f"{name}/size")
         slow = _SLOW_SECONDS[int(size * len(_SLOW_SECONDS))]

@@ -24,8 +24,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 import muster.control
 from muster.contract.errors import MusterError
+from muster.control import sweep
 from muster.control.aws import patience, store
 from muster.control.aws.clients import Clients, Service
+from muster.control.clear_up import UnfinishedError
 from muster.control.runtime import clock as control_clock
 from muster.control.runtime import function, parallel
 from muster.control.runtime.parallel import OutOfTimeError
@@ -74,7 +76,10 @@ _ENVIRONMENT = {
     "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
 }
 # What a function may raise or log when AWS fails; everything else is an error in Muster.
-_EXPECTED = (ClientError, BotoCoreError, MusterError, OutOfTimeError, StillRunningError, ConnectionError)
+_EXPECTED = (
+    *(ClientError, BotoCoreError, MusterError, OutOfTimeError, StillRunningError, UnfinishedError),
+    ConnectionError,
+)
 
 
 class Cause(NamedTuple):
@@ -420,6 +425,7 @@ def installed(world: World) -> Iterator[None]:
     put(parallel, "ThreadPoolExecutor", lambda max_workers: SimulatedPool(world))
     put(patience, "random", SteadyRandom(world))
     put(store, "random", SteadyRandom(world))
+    put(sweep, "random", SteadyRandom(world))
     opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))
     try:
         with control_clock.replaced(SimulatedClock(world)), patch.object(Clients, "opened", opened):

@@ -227,7 +227,9 @@ class Judge:
                 *({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) or life.stopped_by != ["a user"] else ()),
             }
         if attempt.failure_class not in wanted:
-            found = f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
+            found = (
+                f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
+            )
             world.violate("untrue class", found)
 
     def _check_records(self, run: str) -> None:

@@ -103,7 +103,9 @@ class SimulatedCloud(MemoryCloud):
         """Make a call as an SDK does: passing errors are tried again."""
         _check_once(service, name, parameters)
         if self.is_direct:
-            return self._answer(service, name, parameters, operation, self._effect(service, name, operation, parameters))
+            return self._answer(
+                service, name, parameters, operation, self._effect(service, name, operation, parameters)
+            )
         tries, tried = _TRIES.get(service, _TRIES_DEFAULT), 0
         while True:
             try:
@@ -262,7 +264,16 @@ def _check_answer_once(service: str, name: str, answer: dict[str, Any]) -> None:
 
 
 def _shown(parameters: dict[str, Any]) -> str:
-    for name in ("Key", "TrainingJobName", "taskToken", "executionArn", "NameContains", "Prefix", "name", "ResourceArn"):
+    for name in (
+        "Key",
+        "TrainingJobName",
+        "taskToken",
+        "executionArn",
+        "NameContains",
+        "Prefix",
+        "name",
+        "ResourceArn",
+    ):
         if name in parameters:
             return str(parameters[name]).rpartition(":")[2][-60:]
     return ""

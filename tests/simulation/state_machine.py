@@ -127,7 +127,9 @@ class Interpreter:
                 return data
             name = following
 
-    def _state(self, flow: Flow, name: str, state: Mapping[str, Any], context: dict[str, Any]) -> tuple[Any, str | None]:
+    def _state(
+        self, flow: Flow, name: str, state: Mapping[str, Any], context: dict[str, Any]
+    ) -> tuple[Any, str | None]:
         data = flow.data
         following = state.get("Next")
         match state["Type"]:
@@ -306,7 +308,11 @@ def _matches(wanted: list[str], error: StateError) -> bool:
     # Neither can be retried or caught by States.ALL.
     if error.error in {"States.Runtime", "States.DataLimitExceeded"}:
         return error.error in wanted
-    return error.error in wanted or "States.ALL" in wanted or ("States.TaskFailed" in wanted and error.error != "States.Timeout")
+    return (
+        error.error in wanted
+        or "States.ALL" in wanted
+        or ("States.TaskFailed" in wanted and error.error != "States.Timeout")
+    )
 
 
 def _holds(rule: Mapping[str, Any], data: Any) -> bool:
@@ -335,7 +341,9 @@ def _rendered(template: Any, data: Any, context: Mapping[str, Any]) -> Any:
     if not isinstance(template, Mapping):
         return template
     return {
-        name.removesuffix(".$"): _dynamic(value, data, context) if name.endswith(".$") else _rendered(value, data, context)
+        name.removesuffix(".$"): _dynamic(value, data, context)
+        if name.endswith(".$")
+        else _rendered(value, data, context)
         for name, value in template.items()
     }
 

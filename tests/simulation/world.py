@@ -160,7 +160,9 @@ class World:
         choice = draws.number(f"invoke {name}({label})")
         share = 1.0 if self.faults.quiet else draws.share(choice)
         if share < self.scenario.invoke_faults and draws.is_free(choice):
-            draws.note(choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost")
+            draws.note(
+                choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost"
+            )
             if share < self.scenario.invoke_faults / 2:
                 then(None, Failed("Lambda.TooManyRequestsException", "Rate exceeded", injected=True))
                 return

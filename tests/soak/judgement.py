@@ -11,7 +11,7 @@ from itertools import pairwise
 from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 from tests.soak.night_plan import ROUNDS, PlannedRun
 
-_ENDS = {"Completed", "Failed", "Stopped"}
+ENDS = {"Completed", "Failed", "Stopped"}
 _EXECUTION = {Verdict.SUCCEEDED: "SUCCEEDED", Verdict.FAILED: "FAILED", Verdict.STOPPED: "ABORTED"}
 
 # What the faults of a night say in a function's error, and what Lambda says of a process that was killed.
@@ -69,7 +69,7 @@ def violations(run: Morning) -> Iterator[str]:
 
 def _unfinished(run: Morning) -> Iterator[str]:
     for job in run.jobs:
-        if job.status not in _ENDS:
+        if job.status not in ENDS:
             yield f"the job of rank {job.rank}, attempt {job.attempt} is {job.status}"
     by_rank: dict[int, list[SeenJob]] = defaultdict(list)
     for job in run.jobs:

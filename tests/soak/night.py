@@ -21,7 +21,7 @@ from muster.contract.names import JobName
 from muster.contract.run.result import Result
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.local import LocalCloud
-from tests.soak.judgement import Morning, SeenJob, different_parameters, is_explained, violations
+from tests.soak.judgement import ENDS, Morning, SeenJob, different_parameters, is_explained, violations
 from tests.soak.night_plan import Blow, PlannedRun, TimedBlow, plan_night
 from tests.support.cloud_processes import kill, of_function, of_job
 from tests.support.deployed import Deployed, Run
@@ -211,9 +211,10 @@ def _jobs(stack: Deployed, run: str) -> list[SeenJob]:
 def _job(prefix: str, item: dict[str, Any]) -> SeenJob:
     name = JobName.parse(item["TrainingJobName"], prefix)
     assert name is not None
-    return SeenJob(
-        name.rank, name.attempt, item["TrainingJobStatus"], item["CreationTime"], item.get("TrainingEndTime")
-    )
+    status = item["TrainingJobStatus"]
+    # A job that never trained has no end of its training.
+    ended = item.get("TrainingEndTime", item["LastModifiedTime"]) if status in ENDS else None
+    return SeenJob(name.rank, name.attempt, status, item["CreationTime"], ended)
 
 
 def _letters(stack: Deployed, night: Night) -> None:

@@ -94,7 +94,7 @@ def _planned(choice: random.Random, number: int, replicas: int, job_prefix: str)
     }
     if choice.random() < 0.2:
         # Its schedule must be gone in the morning.
-        run.spec["launch_gate"] = {"replicas": 1, "within_seconds": 240}
+        run.spec["launch_gate"] = {"replicas": 1, "within_seconds": 100}
     kinds = choice.sample(sorted(_KINDS), choice.randint(0, _FAULTS_MAX))
     for kind in kinds:
         _KINDS[kind](run, choice, job_prefix)

@@ -217,12 +217,5 @@ def function(template: Template, name: str) -> dict[str, Any]:
     return template.resolve(next(f["Properties"] for key, f in found.items() if construct_name(key) == name))
 
 
-def synthesized(folder: Path, **settings: Mapping[str, Any]) -> Template:
-    outcome = run_app({**app_environment(settings, folder, "local"), "CDK_VALIDATION": "false"})
-    assert outcome.returncode == 0, outcome.stderr
-    name = settings.get("stack", {}).get("name", "Muster")
-    return Template(json.loads((folder / f"{name}.template.json").read_text(encoding="utf-8")))
-
-
 def _strings(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)

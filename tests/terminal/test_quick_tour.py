@@ -15,7 +15,7 @@ from tests.support.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 # What `make setup` makes, in this order, and how it remembers.
-MADE = {".venv": [".ready"], "node_modules": [".ready"], "build": [".ready"]}
+MADE = {".venv": [".ready", ".ready-bytecode"], "node_modules": [".ready"], "build": [".ready"]}
 
 
 class Step(NamedTuple):

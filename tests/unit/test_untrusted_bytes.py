@@ -45,8 +45,10 @@ values = st.recursive(
 specs = st.dictionaries(st.sampled_from(NAMES) | texts, values, max_size=4)
 lines = st.lists(
     st.sampled_from(
-        ["replicas: 1", "trainer: a.b:c", "kwargs:", "  a: 07", "- b", "? c", "<<: *x", "&x", "!!int z", "'", '"', "|"]
-        + ["{", "}", "[", "]", ": ", "\t", "%TAG", "---", "...", "1_0", "0x", "~", "\x00", "\ud800", "!" * 50, "12:30"]
+        [
+            *("replicas: 1", "trainer: a.b:c", "kwargs:", "  a: 07", "- b", "? c", "<<: *x", "&x", "!!int z", "'", '"'),
+            *("{", "}", "[", "]", ": ", "\t", "%TAG", "---", "...", "1_0", "0x", "~", "\x00", "\ud800", "|", "12:30"),
+        ]
     ),
     max_size=12,
 ).map("\n".join)
@@ -57,7 +59,7 @@ def refused(error: Exception) -> None:
     assert all(line.isprintable() for line in str(error).split("\n"))
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(specs)
 def test_a_document_is_a_spec_or_is_refused_in_words(document: dict[str, Any]) -> None:
     for fields in (document, {**SPEC, **document}):
@@ -69,7 +71,7 @@ def test_a_document_is_a_spec_or_is_refused_in_words(document: dict[str, Any]) -
             assert Spec.model_validate_json(spec.to_json()) == spec
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(lines | st.text(max_size=60) | st.binary(max_size=60).map(lambda body: body.decode("latin-1")))
 def test_a_text_is_a_spec_or_is_refused_in_words(text: str) -> None:
     try:
@@ -78,7 +80,7 @@ def test_a_text_is_a_spec_or_is_refused_in_words(text: str) -> None:
         refused(error)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.binary(max_size=60) | lines.map(lambda text: text.encode(errors="surrogatepass")))
 def test_an_object_in_the_inbox_starts_a_run_or_gets_a_file_with_the_error(body: bytes) -> None:
     with ControlHarness().installed() as harness:
@@ -112,7 +114,7 @@ COMMIT = Commit(run="one", round=7, committed_at="2026-05-04T03:01:00Z", count=1
 FIELDS: dict[str, Any] = COMMIT.model_dump(mode="json")
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     damaged(COMMIT.to_json())
     | st.dictionaries(st.sampled_from(sorted(FIELDS)), values, max_size=2).map(lambda more: as_json({**FIELDS, **more}))
@@ -135,7 +137,7 @@ def test_a_commit_is_shown_or_cannot_be_read(body: bytes) -> None:
 MANIFEST = {"checkpoint_s3_bucket": "s3://bucket/final", "round": 7, "checksum": "0" * 64, "metrics": {"loss": 1.0}}
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     damaged(as_json(MANIFEST))
     | st.dictionaries(st.sampled_from(sorted(MANIFEST)), values, max_size=2).map(lambda more: as_json(MANIFEST | more))
@@ -162,7 +164,7 @@ def tar_of(**files: bytes) -> bytes:
     return packed.getvalue()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(damaged(tar_of(a=b"x" * 600, b=b"")[:4_096]) | damaged(gzip.compress(tar_of(a=b"x"))).map(lambda body: body))
 def test_an_archive_is_unpacked_or_refused_in_words(stream: bytes) -> None:
     packed = stream if stream[:2] == b"\x1f\x8b" else gzip.compress(stream)
@@ -173,9 +175,14 @@ def test_an_archive_is_unpacked_or_refused_in_words(stream: bytes) -> None:
         except ArchiveError as error:
             refused(error)
     try:
-        manifest_member(io.BufferedReader(io.BytesIO(packed)), "uri", Limits(), TimeBudget.of(10))  # type: ignore[arg-type]
+        manifest_member(io.BufferedReader(io.BytesIO(packed)), "uri", Limits(), TimeBudget.of(10))
     except ManifestError as error:
         refused(error)
+
+
+def is_unicode(document: object) -> bool:
+    """Whether a TOML file can hold the document's texts."""
+    return "\\ud" not in ascii(document)
 
 
 tables = st.sampled_from(sorted(StackSettings.model_fields))
@@ -187,8 +194,8 @@ toml = st.lists(
 ).map("\n".join)
 
 
-@settings(max_examples=60)
-@given(toml | st.dictionaries(tables, values, max_size=2))
+@settings(max_examples=40)
+@given(toml | st.dictionaries(tables, values, max_size=2).filter(is_unicode))
 def test_settings_are_read_or_refused_in_words(found: str | dict[str, Any]) -> None:
     try:
         document = parse_tables(found) if isinstance(found, str) else found

@@ -60,7 +60,8 @@ class ErrorDetail(Document):
 
     code: str = Field(description="Muster. and the error's class")
     message: str = Field(description="the message, as on standard error")
-    problems: tuple[Problem, ...] = Field(description="of a spec, all at once; of another error none")
+    problems: tuple[Problem, ...] = Field(description="of a spec or of settings, all at once; of another error none")
+    more: int = Field(default=0, description="problems that are not listed, because there are very many")
 
 
 class Failed(Document):

@@ -57,8 +57,10 @@ def print_error(error: MusterError, *, as_json: bool) -> None:
     if as_json:
         from muster.client.cli.json_answers import ErrorDetail, Failed  # noqa: PLC0415
 
-        problems = error.problems if isinstance(error, SpecError | SettingsError) else ()
-        print_answer(Failed(error=ErrorDetail(code=error.code, message=str(error), problems=problems)))
+        detail = ErrorDetail(code=error.code, message=str(error), problems=())
+        if isinstance(error, SpecError | SettingsError):
+            detail = detail.model_copy(update={"problems": error.problems, "more": error.more})
+        print_answer(Failed(error=detail))
 
 
 def busy(what: str) -> AbstractContextManager[object]:

@@ -38,7 +38,7 @@ def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
             # stopped by the control plane.
             name = Observer(cloud, name).continuation()
         else:
-            name = None if stopped else _continuation(cloud, name, poll_seconds)
+            name = _continuation(cloud, name, poll_seconds)
     return Cancellation(run=run, stopped=tuple(stopped))
 
 

@@ -19,8 +19,8 @@ from muster.contract.timestamps import Timestamp
 ROUND_MAX = 99_999_999  # eight digits in a key
 COMMITS_LISTED_MAX = 1_000_000
 """How many keys of commits the control plane and clients list: a thousand calls."""
-COMMIT_BYTES_MAX = 8 * 1024 * 1024
-"""The largest commit that the control plane and clients read: as objects of Python it takes up to 250 MB."""
+COMMIT_BYTES_MAX = 4 * 1024 * 1024
+"""The largest commit that the control plane and clients read: parsed, it takes up to 400 MiB of a function's 1,024."""
 _COMMIT_BYTES, _MEMBER_BYTES = 65_536, 4_096  # a member's part comes from a header of at most 4,096 bytes
 _KEY = re.compile(r"([0-9]{8})\.json")
 

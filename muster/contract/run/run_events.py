@@ -20,7 +20,6 @@ RUN_REQUESTED = "Run Requested"
 
 # PutEvents: an entry has at most 262,144 bytes; Muster's texts are cut far below that.
 TEXT_MAX = 1_024
-PROBLEMS_MAX = 100
 _ID_LENGTH = 32
 
 
@@ -138,7 +137,9 @@ class RunRefused(Event):
 
     request: str = Field(description="its source: an execution's ARN, an object's s3://… or an event's id")
     error: str = Field(description="the kind of error, such as Muster.SpecError")
-    problems: tuple[str, ...] = Field(description="everything that is wrong, one line each")
+    problems: tuple[str, ...] = Field(
+        description="what is wrong, one line each; of very many problems the first ones, and how many more there are"
+    )
 
 
 class RunRequested(Document):

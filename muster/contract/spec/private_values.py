@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pydantic import JsonValue
@@ -20,6 +21,12 @@ _TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: 
 def is_private(location: Sequence[int | str]) -> bool:
     """Whether the value at this place of a spec may be secret; `overrides` have environments of their own."""
     return not _PRIVATE.isdisjoint(location)
+
+
+def without_value(name: str) -> str:
+    """The name of a private value: a user who writes `TOKEN=secret` for `TOKEN: secret` has both in the name."""
+    begin = re.split(r"[=:\s]", name, maxsplit=1)[0]
+    return name if begin == name else f"{begin}…"
 
 
 def kind_of(value: object) -> str:

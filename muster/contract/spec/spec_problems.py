@@ -14,7 +14,7 @@ from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
-from muster.contract.spec.private_values import is_private, kind_of
+from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.training.hints import hint
@@ -39,7 +39,7 @@ _POLICIES: dict[str, type[StrEnum]] = {
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "string_type": "a string (in quotes if YAML reads it as something else)",
+    "string_type": "a string, in quotes",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping of names to values",
@@ -69,8 +69,11 @@ def problems_of(error: ValidationError, model: type[BaseModel] = Spec) -> list[P
 
 def field_name(parts: Iterable[object]) -> str:
     """The path to a value, as errors name it: of a deeply nested one its beginning, of a long name too."""
-    texts = map(str, islice(parts, _PARTS_SHOWN))
-    return ".".join(text if len(text) <= _PART_SHOWN else f"{text[: _PART_SHOWN - 1]}…" for text in texts)
+    texts: list[str] = []
+    for part in islice(parts, _PARTS_SHOWN):
+        text = without_value(str(part)) if is_private(texts) else str(part)
+        texts.append(text if len(text) <= _PART_SHOWN else f"{text[: _PART_SHOWN - 1]}…")
+    return ".".join(texts)
 
 
 def shown(value: object) -> str:
@@ -96,12 +99,15 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
     if kind == "missing":
         return [StatedProblem(field, "missing", "it is required")]
     wording = wording_at(location, model)
-    # The key of a mapping is a name, also where the values may be secret.
-    words = f"{kind_of(found)} (not shown)" if is_private(location) and location[-1] != KEY else shown(found)
+    words = shown(found)
+    if is_private(location):
+        is_name = location[-1] == KEY and isinstance(found, str)
+        words = shown(without_value(found)) if is_name else f"{kind_of(found)} (not shown)"
     if kind in _BOUNDS:
         return [_bound(item, field, words, wording)]
     if kind == "string_pattern_mismatch":
-        return [Problem(field, words, wording.remedy or "correct it", wording.allowed)]
+        allowed = f"allowed: {wording.allowed}" if wording.allowed else ""
+        return [Problem(field, words, wording.remedy or "correct it", allowed)]
     return [Problem(field, words, _remedy(kind, context, field))]
 
 
@@ -135,13 +141,19 @@ def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
     return ", ".join(choice.value for choice in choices)
 
 
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that a misspelled one most likely stands for, if any is like it."""
+    near = difflib.get_close_matches(name[:_PART_SHOWN], known, n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
 def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
     name, known = str(location[-1])[:_PART_SHOWN], list((section_at(location, model) or model).model_fields)
     if model is Spec and (known_to_sagemaker := hint(name)) is not None:
         return known_to_sagemaker
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {near[0]}?"
+    near = nearest(name, known)
+    if near is not None:
+        return f"did you mean {near}?"
     if len(known) > _FIELDS_LISTED:
         return "`muster init` writes a spec with every known field" if model is Spec else "see the documentation"
     return "the known fields are " + ", ".join(known)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.errors import PROBLEMS_SHOWN, Problem, SpecError, StatedProblem
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.spec.private_values import kind_of
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
-from muster.contract.spec.spec_problems import field_name, problems_of
+from muster.contract.spec.spec_problems import field_name, nearest, problems_of
 
 DEPTH_MAX = 64  # of nesting: far below the limit of any JSON parser
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
@@ -66,6 +66,10 @@ def parse_spec(value: object) -> Spec:
     except ValidationError as error:
         items = error.errors(include_url=False, include_context=False, include_input=False)
         faulty = {str(item["loc"][0]) for item in items if item["loc"]}
+        unknown = [name for name in faulty if name not in Spec.model_fields]
+        # What is missing is not reported where it is there, misspelled.
+        meant = {nearest(name, list(Spec.model_fields)) for name in unknown[:PROBLEMS_SHOWN]}
+        faulty |= {name for name in meant if name is not None and name not in value}
         # Whether other fields fit a faulty one is known only once it is corrected.
         others = _inconsistencies(_without(sound, faulty)) if faulty else []
         rest = [problem for problem in others if not _mentions(problem, faulty & Spec.model_fields.keys())]

@@ -114,6 +114,23 @@ for _tag in (_INT, _FLOAT):
 _Loader.add_constructor(_UNCLEAR, _Loader.refuse_number)
 
 
+# The library's words for common mistakes, and plainer ones.
+_PLAINER = (
+    (r"found character '\\t' that cannot start any token", "a tab; indent with spaces"),
+    (r"mapping values are not allowed here", "a second colon on the line; write the value in quotes"),
+    (r"expected the node content, but found .*", "a value is missing here"),
+    (r"expected <block end>, but found .*", "the indentation does not fit the lines above"),
+    (r"expected ',' or '(.)', but got .*", r"a comma or the closing \1 is missing here"),
+    (r"could not find expected ':'", "a line without a colon, or text whose quotes or indentation do not fit"),
+    (r"found unexpected end of stream", "text in quotes without its end"),
+    (r"while .*|did not find expected .*", "this cannot be read"),
+)
+
+
+def _in_words(problem: str) -> str:
+    return next((found.expand(words) for form, words in _PLAINER if (found := re.fullmatch(form, problem))), problem)
+
+
 def load_yaml(text: str) -> object:
     """The value of a YAML (or JSON) document.
 
@@ -125,7 +142,7 @@ def load_yaml(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        message = f"{where}{str(error.problem)[:_PROBLEM_SHOWN]}"
+        message = f"{where}{_in_words(str(error.problem))[:_PROBLEM_SHOWN]}"
         raise ValueError(message) from None
     except yaml.YAMLError as error:
         message = str(error).splitlines()[0]

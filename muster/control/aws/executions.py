@@ -16,6 +16,7 @@ from muster.control.aws.aws_errors import error_code
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
     from mypy_boto3_stepfunctions.literals import ExecutionStatusType
+    from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
 
 
 @dataclass(frozen=True)
@@ -59,26 +60,34 @@ class Executions:
         return True
 
     def is_cancelled(self, arn: str) -> bool:
-        """Whether a user has stopped the execution."""
-        return self._stepfunctions.describe_execution(executionArn=arn)["status"] == "ABORTED"
+        """Whether a user has stopped the execution, as far as Step Functions remembers it."""
+        found = self._described(arn)
+        return found is not None and found["status"] == "ABORTED"
 
     def stop_started(self, name: str, document: str, cause: str) -> bool:
         """Stop the execution that `start(name, document)` has started. False where there is none, or it has ended.
 
         An execution of the same name with another input is left alone: someone else has started it.
         """
-        arn = self._arn(name)
+        found = self._described(self._arn(name))
+        if found is None or found["status"] != "RUNNING" or found.get("input") != document:
+            return False
         try:
-            found = self._stepfunctions.describe_execution(executionArn=arn)
-            if found["status"] != "RUNNING" or found.get("input") != document:
-                return False
-            self._stepfunctions.stop_execution(executionArn=arn, error="Muster.Cancelled", cause=cause)
+            self._stepfunctions.stop_execution(executionArn=self._arn(name), error="Muster.Cancelled", cause=cause)
         except ClientError as error:
             # An execution that has just ended is refused as invalid, not with a code of its own.
-            if error_code(error) not in {"ExecutionDoesNotExist", "ValidationException"}:
+            if error_code(error) != "ValidationException":
                 raise
             return False
         return True
+
+    def _described(self, arn: str) -> DescribeExecutionOutputTypeDef | None:
+        try:
+            return self._stepfunctions.describe_execution(executionArn=arn)
+        except ClientError as error:
+            if error_code(error) != "ExecutionDoesNotExist":
+                raise
+            return None
 
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:', 1)}:{name}"

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from muster.contract.errors import ConflictError
 from muster.control.aws.aws_errors import is_transient
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
@@ -23,13 +24,13 @@ def patiently(call: Callable[[], R], budget: TimeBudget) -> R:
     Each try of `call` is several of the SDK's (`clients.TRIES`). The pauses between the tries grow, with full jitter.
 
     Raises:
-        ClientError, BotoCoreError: the error of the last try, or one that no other try would change.
+        ClientError, BotoCoreError, ConflictError: the error of the last try, or one that no other try would change.
     """
     longest = 1.0
     while True:
         try:
             return call()
-        except (ClientError, BotoCoreError) as error:
+        except (ClientError, BotoCoreError, ConflictError) as error:
             if not is_transient(error) or budget.is_spent:
                 raise
         clock.sleep(min(random.uniform(0, longest), budget.remaining))  # noqa: S311 - jitter

@@ -31,8 +31,10 @@ def announce_run_started(bus: Bus, plan: Plan) -> None:
 
 def announce_refusal(bus: Bus, request: str, error: MusterError) -> None:
     """Run Refused, with every problem of a spec or the text of another error. `request` identifies the request."""
-    found = error.problems if isinstance(error, SpecError) else (error,)
-    problems = tuple(str(problem)[: run_events.TEXT_MAX] for problem in found[: run_events.PROBLEMS_MAX])
+    found: list[object] = list(error.problems) if isinstance(error, SpecError) else [error]
+    if isinstance(error, SpecError) and error.more:
+        found.append(f"and {error.more:,} more")
+    problems = tuple(str(problem)[: run_events.TEXT_MAX] for problem in found)
     bus.emit(run_events.RunRefused(at=clock.now(), request=request, error=error.code, problems=problems))
 
 

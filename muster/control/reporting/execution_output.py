@@ -11,6 +11,7 @@ from muster.report.links import console_links, object_link
 # Step Functions: the cause of a Fail state has at most 32,768 characters, its error 256. Half of it is for the lines
 # after the reason.
 REASON_MAX = 16_384
+_LEFT_MAX = 1_024  # of one problem, so that the output stays small
 _ERRORS = {Verdict.FAILED: "Muster.RunFailed", Verdict.STOPPED: "Muster.RunStopped"}
 
 
@@ -35,6 +36,8 @@ def execution_output(plan: Plan, finished: Finished, result_uri: str) -> dict[st
         "result": result_uri,
         **({"page": page_uri} if page_uri else {}),
         **({"continued_by": continued_by} if continued_by else {}),
+        # The result stands. Later calls and the sweep do what is named here.
+        **({"left": [problem[:_LEFT_MAX] for problem in finished.left]} if finished.left else {}),
         "links": links,
     }
     if result.verdict is not Verdict.SUCCEEDED:

@@ -37,3 +37,18 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T], budget: TimeBudg
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         futures = [pool.submit(in_time, item) for item in items]
     return [future.result() for future in futures]
+
+
+def each_that_succeeds(
+    function: Callable[[T], R], items: Iterable[T], errors: list[str], name: Callable[[T], str]
+) -> list[R]:
+    """`function` of every item for which it succeeds, in the order of the items. The others are named in `errors`."""
+
+    def tried(item: T) -> list[R]:
+        try:
+            return [function(item)]
+        except Exception as error:
+            errors.append(f"{name(item)}: {error}")
+            return []
+
+    return [answer for answers in in_parallel(tried, items) for answer in answers]

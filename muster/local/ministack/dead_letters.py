@@ -1,4 +1,4 @@
-"""The dead letters of functions as Lambda sends them.
+"""The dead letters of functions as Lambda sends them, also of functions in a template.
 
 MiniStack sends the record of a destination for failures, which names the function. On AWS a dead-letter queue gets the
 event as it is. Attributes say what was wrong, and none of them says which function it was.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 from ministack.core import iam_evaluator
 from ministack.services import lambda_svc, sqs
+from ministack.services.cloudformation import provisioners
 
 _FUNCTION_FAILED = "200"  # Lambda: ErrorCode is the HTTP status of the invocation, which succeeded
 _MESSAGE_BYTES_MAX = 1_024  # Lambda: ErrorMessage is cut to 1 KB
@@ -21,8 +23,31 @@ _Route = Callable[[str, str, dict[str, Any], dict[str, Any]], None]
 
 
 def install() -> None:
-    """Send the events that functions failed to handle to their dead-letter queues."""
+    """Send the events that functions failed to handle to their dead-letter queues.
+
+    MiniStack's CloudFormation leaves the property DeadLetterConfig of AWS::Lambda::Function out.
+    """
     lambda_svc._route_async_failure = _with_plain_letters(lambda_svc._route_async_failure)
+    handlers = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]
+    handlers["create"] = _with_queue(handlers["create"], properties=1)
+    handlers["update"] = _with_queue(handlers["update"], properties=2)
+
+
+def _with_queue(provision: Callable[..., Any], *, properties: int) -> Callable[..., Any]:
+    """Let a function that is provisioned keep its DeadLetterConfig; `properties`: which argument has the new ones."""
+
+    @wraps(provision)
+    def provisioned(*arguments: Any, **options: Any) -> Any:
+        found = provision(*arguments, **options)
+        config = lambda_svc._functions[found[0]]["config"]
+        wanted = arguments[properties].get("DeadLetterConfig")
+        if wanted:
+            config["DeadLetterConfig"] = wanted
+        else:
+            config.pop("DeadLetterConfig", None)
+        return found
+
+    return provisioned
 
 
 def _with_plain_letters(route: _Route) -> _Route:

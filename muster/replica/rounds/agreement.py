@@ -87,7 +87,10 @@ class _Agreement:
     def _check_quorum(self, timed_out: bool) -> Commit | None:
         self._look()
         decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
-        if decision is Decision.COMMIT and self._all_claims_hold():
+        while decision is Decision.COMMIT and not self._all_claims_hold():
+            # A member was superseded. The others may still be enough, and after the time-out there is no later check.
+            decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
+        if decision is Decision.COMMIT:
             proposal = self._proposal()
             return (
                 read_commit(self._context, self._round) if proposal is None else write_commit(self._context, proposal)

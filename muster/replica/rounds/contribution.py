@@ -23,6 +23,7 @@ from muster.replica.wire.binary_format import (
     object_bytes,
 )
 from muster.replica.wire.headers import ContributionHeader
+from muster.replica.wire.stream_decoder import READ_TRIES
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,21 @@ def contribute(context: RoundContext, claim: Claim, contribution: Contribution) 
 def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int, *, count: int) -> Received | None:
     """One process's contribution, judged by its header and length; None if there is none yet.
 
-    The members that average the values judge those.
+    The members that average the values judge those. A header that may have been damaged in transit is read again.
     """
     key = keys.contribution(round_, rank, epoch)
-    try:
-        part = context.store.read(key, 0, HEADER_BYTES)
-    except ObjectMissingError:
-        return None
-    try:
-        header = decode_header(key, part.body, ContributionHeader)
-    except CodecError as error:
-        return Received(Unusable(str(error)), part.created_at)
+    for left in reversed(range(READ_TRIES)):
+        try:
+            part = context.store.read(key, 0, HEADER_BYTES)
+        except ObjectMissingError:
+            return None
+        try:
+            header = decode_header(key, part.body, ContributionHeader)
+        except CodecError as error:
+            if not left:
+                return Received(Unusable(str(error)), part.created_at)
+        else:
+            break
     member = header.member
     if (header.run, header.round, member.rank, member.epoch) != (context.run, round_, rank, epoch):
         return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)

@@ -63,7 +63,7 @@ def _uploader(context: RoundContext, claim: Claim) -> InitialStateSource:
 
 
 def _arrived(snapshots: Snapshots, first: InitialStateSource, polling: Polling) -> bool:
-    """Wait for the manifest while `first` makes progress; whether it arrived."""
+    """Wait for the manifest while `first` makes progress, at most until the time-out; whether it arrived."""
     context = snapshots.context
     uploaded = 0
     since = context.clock.monotonic()
@@ -73,10 +73,10 @@ def _arrived(snapshots: Snapshots, first: InitialStateSource, polling: Polling) 
         ):
             uploaded += 1
             since = context.clock.monotonic()
-        stalled = context.clock.monotonic() - since >= STALL_SECONDS
+        stalled = context.clock.monotonic() - since >= STALL_SECONDS or polling.left_seconds <= 0
         if stalled or is_superseded(context.store, first.rank, first.epoch):
             return False
-        polling.pause(lambda: f"rank {first.rank} has not uploaded the initial parameters.")
+        polling.rest()
     return True
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
-from muster.replica.errors import RoundGoneError
+from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import CONNECTIONS, RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
@@ -25,7 +26,7 @@ from muster.replica.wire.binary_format import (
 )
 from muster.replica.wire.blocks import PIECE_ELEMENTS, Blocks
 from muster.replica.wire.headers import ReducedHeader, roster_digest
-from muster.replica.wire.stream_decoder import ByteStream, RecordReader, decode_stream
+from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, RecordReader, decode_stream
 
 # What fits into a shard's header; the next revision rejects further members.
 REJECTED_MAX = 8
@@ -38,6 +39,14 @@ class Rejection(Exception):  # noqa: N818 - an answer, not an error
     def __init__(self, rejected: tuple[Exclusion, ...]) -> None:
         self.rejected = rejected
         super().__init__(str(rejected))
+
+
+class Look(Enum):
+    """What a look at a stored shard found."""
+
+    READ = "read"
+    MISSING = "missing"
+    DAMAGED = "damaged"
 
 
 class ReducedShards:
@@ -76,30 +85,66 @@ class ReducedShards:
         try:
             self._context.store.create(self._key(shard), self._encode(shard, None if rejected else values, rejected))
         except ObjectExistsError:
-            if self.read(shard, values):
+            found = self.read(shard, values)
+            if found is Look.DAMAGED:
+                self.repair(shard, values)
+            if found is not Look.MISSING:
                 return
         if rejected:
             raise Rejection(rejected)
 
-    def read(self, shard: int, values: Floats) -> bool:
-        """Fill in a stored shard; False if there is none. A damaged one is computed again: the bytes are the same.
+    def read(self, shard: int, values: Floats) -> Look:
+        """Fill in a stored shard. One that may have been damaged in transit is read again.
 
-        Raises as `make`.
+        Raises:
+            Rejection: the shard states that members' data are unusable.
         """
+        for _ in range(READ_TRIES):
+            try:
+                self._read(shard, values)
+            except ObjectMissingError:
+                return Look.MISSING
+            except CodecError as error:
+                log.warning("round=%d event=damaged-shard shard=%d reason=%r", self._commit.round, shard, str(error))
+            else:
+                return Look.READ
+        return Look.DAMAGED
+
+    def repair(self, shard: int, values: Floats) -> None:
+        """Compute a shard again that is damaged in the bucket: the bytes are the same.
+
+        Not for the context's threads: it waits for requests that run in them.
+
+        Raises:
+            Rejection: members' data are unusable, as the damaged object stated.
+            RoundGoneError: the contributions are deleted.
+            RendezvousError: it cannot be computed again. Others may have applied it, so the round keeps its members.
+        """
+        try:
+            self._compute(shard, values)
+        except Rejection as answer:
+            if self._is_statement(shard):
+                raise
+            reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in answer.rejected)
+            uri = self._context.store.uri(self._key(shard))
+            message = f"{uri} is damaged, and so are contributions from which it was computed ({reasons})."
+            raise RendezvousError(message) from None
+        self._encode(shard, values)
+
+    def _is_statement(self, shard: int) -> bool:
+        """Whether the stored object has no values: it says that the shard cannot be made."""
+        try:
+            return self._context.store.read(self._key(shard), 0, 1).size <= HEADER_BYTES
+        except ObjectMissingError:
+            raise RoundGoneError(self._commit.round) from None
+
+    def _read(self, shard: int, values: Floats) -> None:
         key = self._key(shard)
         blocks = Blocks(values.size, self._codec)
         # Request one byte more than the object can have, to detect one that is too long.
         stream = ByteStream(self._context.store.stream(key, 0, object_bytes(values.size, self._codec) + 1))
-        try:
-            self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
-            decode_stream(values, key, stream, blocks, range(blocks.number))
-        except ObjectMissingError:
-            return False
-        except CodecError as error:
-            log.warning("round=%d event=damaged-shard shard=%d reason=%r", self._commit.round, shard, str(error))
-            self._compute(shard, values)
-            self._encode(shard, values)
-        return True
+        self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
+        decode_stream(values, key, stream, blocks, range(blocks.number))
 
     def _which(self, shard: int) -> range:
         return self._blocks.shard(shard, self.number)

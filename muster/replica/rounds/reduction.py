@@ -9,7 +9,7 @@ from muster.contract.run.commit import Commit, Member
 from muster.replica.errors import RoundGoneError
 from muster.replica.rounds.commit_store import amended, write_commit
 from muster.replica.rounds.contribution import Contribution
-from muster.replica.rounds.reduced_shards import ReducedShards, Rejection
+from muster.replica.rounds.reduced_shards import Look, ReducedShards, Rejection
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
@@ -30,7 +30,7 @@ def reduced_mean(
     The mean lies in one of the context's buffers and is valid until the next round's is computed.
 
     A member computes its own shards, then those whose owner is late. A process that is not a member (it replays the
-    round) computes shards only if all members are late.
+    round) computes shards only if all members are late. After the time-out it computes whatever is missing.
 
     Raises:
         StoppedError, RendezvousError
@@ -72,7 +72,8 @@ class _Reduction:
             if missing and self._position is None and self._was_complete() and self._read_all(missing, mean):
                 raise RoundGoneError(self._commit.round)
             due = {shard: started + step * self._distance(shard) for shard in missing}
-            for shard in [shard for shard in missing if clock.monotonic() >= due[shard]]:
+            timed_out = polling.left_seconds <= 0
+            for shard in [shard for shard in missing if timed_out or clock.monotonic() >= due[shard]]:
                 log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
                 self._make(shard, mean)
                 missing.remove(shard)
@@ -99,7 +100,10 @@ class _Reduction:
         found = self._context.side_by_side(
             lambda shard: self._shards.read(shard, mean[self._shards.span(shard)]), shards
         )
-        return [shard for shard, there in zip(shards, found, strict=True) if not there]
+        for shard, look in zip(shards, found, strict=True):
+            if look is Look.DAMAGED:
+                self._shards.repair(shard, mean[self._shards.span(shard)])
+        return [shard for shard, look in zip(shards, found, strict=True) if look is Look.MISSING]
 
     def _was_complete(self) -> bool:
         """Whether all shards existed once: a replica reads them all before it contributes to the next round."""
@@ -108,8 +112,9 @@ class _Reduction:
     def _watch(self, missing: list[int], until: float, polling: Polling) -> None:
         """Wait until one of `missing` exists, checking one at a time: owners finish at about the same time."""
         for shard in cycle(missing):
-            polling.pause(self._what_is_missing)
-            if self._context.clock.monotonic() >= until or self._shards.exists(shard):
+            polling.rest()
+            late = polling.left_seconds <= 0 or self._context.clock.monotonic() >= until
+            if late or self._shards.exists(shard):
                 return
 
     def _distance(self, shard: int) -> int:
@@ -120,9 +125,6 @@ class _Reduction:
         """
         members = len(self._commit.members)
         return members if self._position is None else (self._position - shard - self._commit.round) % members
-
-    def _what_is_missing(self) -> str:
-        return f"round {self._commit.round} is committed, but shards of its mean are missing."
 
 
 def _position(commit: Commit, member: Member) -> int | None:

@@ -20,7 +20,7 @@ from muster.replica.rounds.contribution import Contribution, contribute, make_co
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.grace import ROUNDS_SEEN
 from muster.replica.rounds.reduction import reduced_mean
-from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
 from muster.replica.wire import keys
@@ -172,8 +172,8 @@ class Rendezvous:
         Raises:
             FencedError, StoppedError, RendezvousError, DivergedError
         """
-        polling = self._context.polling()
         mine: Contribution | None = None
+        polling = self._context.polling()
         commit = read_commit(self._context, round_)
         if commit is None:
             mine = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
@@ -182,12 +182,12 @@ class Rendezvous:
             commit = agree(self._context, self._claim, mine, tuple(self._recent), polling)
         else:
             update.before_giving()
-        return self._exchanged(commit, mine, polling)
+        return self._exchanged(commit, mine)
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""
         commit = read_commit(self._context, round_)
-        return None if commit is None else self._exchanged(commit, None, self._context.polling())
+        return None if commit is None else self._exchanged(commit, None)
 
     def rejoin(self) -> None:
         """Renew the claim after a round without this process: the others then expect it again.
@@ -197,8 +197,9 @@ class Rendezvous:
         """
         self._claim = renew_claim(self._context.store, self._context.run, self._claim)
 
-    def _exchanged(self, commit: Commit, mine: Contribution | None, polling: Polling) -> Exchange:
-        commit, mean = reduced_mean(self._context, commit, mine, polling)
+    def _exchanged(self, commit: Commit, mine: Contribution | None) -> Exchange:
+        # A time-out of its own: a commit may come when the one of the wait for it is over.
+        commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
         self._note(commit)
         return Exchange(commit, mean, self.rank)
 

@@ -137,10 +137,17 @@ class Polling:
             StoppedError: the replica was asked to stop.
             RendezvousError: the time-out has passed; `missing` describes what did not arrive.
         """
-        left = self.left_seconds
-        if left <= 0:
+        if self.left_seconds <= 0:
             message = f"Timed out after {self._timeout_seconds:g} s (rendezvous.timeout_seconds): {missing()}"
             raise RendezvousError(message)
-        if self._clock.wait(self._stop, min(self._pause_seconds, left)):
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until the next look, at most until the time-out.
+
+        Raises:
+            StoppedError: the replica was asked to stop.
+        """
+        if self._clock.wait(self._stop, max(0.0, min(self._pause_seconds, self.left_seconds))):
             raise StoppedError
         self._pause_seconds = min(POLL_MAX_SECONDS, self._pause_seconds * POLL_GROWTH)

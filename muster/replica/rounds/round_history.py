@@ -44,5 +44,8 @@ def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
         if damaged is not None:
             raise damaged
         return None
+    if damaged is not None:
+        # The ones before it are deleted, and none after it is complete.
+        raise damaged
     message = f"A snapshot was deleted {LOADS_MAX} times while it was being read; increase rendezvous.snapshot_rounds."
     raise RendezvousError(message)

@@ -20,12 +20,12 @@ from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES, CodecError, Floats, decode_blocks, decode_header, encode
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
+from muster.replica.wire.stream_decoder import READ_TRIES
 
 # A broken connection costs only seconds, and the time of a request depends on its bytes rather than its latency. Far
 # below the 5 GiB of a single PUT: no model is too large.
 SHARD_BYTES_MAX = 64 * 2**20
 ELEMENT_BYTES = 4
-READ_TRIES = 3
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
 
 

@@ -47,7 +47,7 @@ def test_plan_needs_no_cloud(good: str) -> None:
 def test_a_broken_spec_is_reported_whole_before_anything_is_called() -> None:
     answer = muster("launch", "-", stdin="replicas: 0\ntrainr: a:b\nvolume_gb: big\n", AWS_ENDPOINT_URL=NOWHERE)
     assert answer.returncode == 2
-    assert "The spec has 4 problems; nothing was created." in answer.stderr
+    assert "The spec has 3 problems; nothing was created." in answer.stderr
     assert "replicas: found 0; at least 1" in answer.stderr
     assert "did you mean trainer?" in answer.stderr
     assert "volume_gb: found 'big'; write a whole number" in answer.stderr

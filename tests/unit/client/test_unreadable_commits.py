@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
 
+from muster.client.cli.status_table import status_table
 from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import RunState, RunStatus
@@ -53,7 +56,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
-def test_the_newest_commit_that_can_be_read_is_shown_and_the_other_is_told(
+def test_the_newest_commit_that_can_be_read_is_shown_and_the_other_is_named(
     harness: ControlHarness, body: bytes
 ) -> None:
     put(harness, "00000001.json", commit(1))
@@ -127,3 +130,10 @@ def test_a_live_page_tells_every_commit_that_it_leaves_out_once(harness: Control
     put(harness, "00000006.json", commit(6))
     put(harness, "00000005.json", b"")
     assert source.look().rounds.unread == 2
+
+
+def test_the_table_of_a_status_ends_with_what_is_left_out(harness: ControlHarness) -> None:
+    put(harness, "00000001.json", b"")
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(status_table(look(harness), console))
+    assert "1 commit cannot be read and is left out: s3://bucket/" in console.export_text()

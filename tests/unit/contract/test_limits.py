@@ -460,8 +460,8 @@ def test_all_problems_of_all_parts_are_reported_at_once_with_what_is_allowed():
         "instance_count": "instance_count: found 4; at most 1; a replica is one instance; for more instances "
         "raise `replicas`",
         "volume_gb": "volume_gb: found 0; at least 1; raise it",
-        "input_data_config.0.channel_name": "input_data_config.0.channel_name: found 'a b'; letters, digits and . - _; "
-        "correct it",
+        "input_data_config.0.channel_name": "input_data_config.0.channel_name: found 'a b'; allowed: letters, "
+        "digits and . - _; correct it",
         "vpc_config.security_group_ids": "vpc_config.security_group_ids: missing; it is required",
         "vpc_config.subnets": "vpc_config.subnets: found an empty list; at least 1 entry; add one, or leave the field "
         "out",

@@ -11,6 +11,8 @@ import pytest
 
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, SettingsError, SpecError
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
+from muster.control.reporting.announcements import announce_refusal
+from tests.memory.harness import ControlHarness
 
 GOOD = {"replicas": 4, "trainer": "package.module:train"}
 TEXT_MAX = 20_000  # bytes: below the cause of an execution, which has at most 32,768 characters
@@ -88,6 +90,38 @@ def test_a_name_that_cannot_be_shown_is_spelled_out(name: str) -> None:
 def test_unknown_fields_without_a_near_one_do_not_repeat_the_list_of_all_fields() -> None:
     assert "`muster init` writes a spec with every known field" in str(refusal({**GOOD, "qqqq": 1}))
     assert "the known fields are max_reruns" in str(refusal({**GOOD, "reruns": {"spot": {"qqqq": 1}}}))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a:\n\tb: 1", "line 2, column 1: a tab; indent with spaces"),
+        ("a: b: c", "line 1, column 5: a second colon on the line; write the value in quotes"),
+        ("a: [", "line 1, column 5: a value is missing here"),
+        ("a: [1 2\nb: 1", "a comma or the closing ] is missing here"),
+        ("a: 1\n  b: 2\nc", "line 2, column 4: a second colon"),
+        ("a:\n - 1\n b: 2", "line 3, column 2: the indentation does not fit the lines above"),
+        ("a: 1\nb", "line 2, column 2: a line without a colon"),
+        ('a: "b', "text in quotes without its end"),
+    ],
+)
+def test_a_mistake_of_yaml_is_told_in_plain_words(text: str, words: str) -> None:
+    assert words in str(refusal(text))
+    assert "'<" not in str(refusal(text))
+
+
+def test_a_misspelled_field_is_not_also_missing() -> None:
+    [problem] = refusal({"replicas": 4, "trianer": "package.module:train"}).problems
+    assert str(problem) == "trianer: unknown field; did you mean trainer?"
+
+
+def test_the_event_of_a_refusal_says_how_many_problems_it_leaves_out() -> None:
+    with ControlHarness().installed() as harness:
+        error = refusal({**GOOD, **{f"a{number}": 0 for number in range(1_000)}})
+        announce_refusal(harness.plane.bus, "request", error)
+        [event] = harness.cloud.events.of("Run Refused")
+    assert len(event["problems"]) == 51
+    assert event["problems"][-1] == "and 950 more"
 
 
 def test_settings_have_the_same_bounds() -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from bench.sample_run import sample_run
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import COMMIT_BYTES_MAX, Commit, Member, commit_bytes_max
 from muster.contract.run.result import ReplicaResult, Result, Verdict
 from muster.control.finish import finish_run
 from muster.control.manifest import Limits
 from muster.control.settle import settle
+from muster.report.page_contents import make_page
+from muster.report.page_html import page_json
 from tests.memory.harness import RUN, ControlHarness, budget
 
 MANIFEST = {"checkpoint_s3_bucket": "s3://bucket/final", "round": 7, "checksum": "0" * 64}
@@ -136,15 +140,9 @@ def test_commits_that_cannot_be_read_are_left_out_of_the_page_which_says_so(harn
     assert "4 commits could not be read and are left out." in page(harness, finished.result)
 
 
-def test_the_metrics_of_ten_thousand_manifests_do_not_fill_the_page(harness: ControlHarness) -> None:
-    from bench.sample_run import sample_run  # noqa: PLC0415
-    from muster.report.page_contents import make_page  # noqa: PLC0415
-    from muster.report.page_html import page_json  # noqa: PLC0415
-
+def test_the_metrics_of_ten_thousand_manifests_do_not_fill_the_page() -> None:
     run = sample_run(1, 1)
     metrics = {f"{number:048}": 1.0 for number in range(32)}
     one = run.replicas[0].model_copy(update={"metrics": metrics, "problem": "p" * 1_500, "attempts": (), "usd": ()})
     replicas = [one.model_copy(update={"rank": rank}) for rank in range(10_000)]
-    from dataclasses import replace  # noqa: PLC0415
-
     assert len(page_json(make_page(replace(run, replicas=replicas)))) < 6_000_000

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from botocore.exceptions import ClientError
 
 from muster.client.runs.cancellation import cancel
 from muster.client.runs.observer import Observer
@@ -17,11 +16,11 @@ from muster.contract.errors import SpecError
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Result, Verdict
 from muster.control.admission import AdmitRequest, admit
-from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.finish import finish_run
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.stop import StopRequest, stop_run
-from tests.memory import Fault, throttle
+from tests.memory import AwsError, Fault
 from tests.memory.clock import START
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.memory_client import client_of
@@ -118,7 +117,7 @@ def test_a_cancelled_run_is_not_continued_whatever_fence_stood_first(
 
 def test_a_cancel_while_the_quorum_is_lost_says_both(harness: ControlHarness) -> None:
     lose(harness, replicas=2)
-    stop_run(harness.plane, StopRequest(run=RUN, reason="replica 0 was lost"))
+    stop_run(harness.plane, StopRequest(run=RUN, reason="replica 0 was lost"), budget())
     stop_and_clear(harness)
     result = harness.result()
     assert result is not None
@@ -128,7 +127,7 @@ def test_a_cancel_while_the_quorum_is_lost_says_both(harness: ControlHarness) ->
 # --- a run that its workflow is settling ----------------------------------------------------------
 
 
-def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: ControlHarness) -> None:
+def cancel_during_settlement(harness: ControlHarness) -> None:
     """The execution is stopped while its last task writes the result; the event of that comes later."""
     lose(harness)
     result = harness.plane.runs.require(RUN).documents.layout.result
@@ -138,6 +137,10 @@ def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: Contro
     harness.cloud.calls.inject(written)
     finish(harness)
     clear(harness)
+
+
+def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: ControlHarness) -> None:
+    cancel_during_settlement(harness)
     assert_all_agree(harness, RunState.FAILED)
     assert harness.executions.live_runs() == set()
 
@@ -172,8 +175,8 @@ def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarne
     lose(harness)
     finish(harness)
     stop_execution(harness)
-    harness.cloud.calls.inject(throttle("StopExecution"))
-    with pytest.raises(ClientError, match="ThrottlingException"):
+    harness.cloud.calls.inject(Fault("StopExecution", AwsError("AccessDeniedException")))
+    with pytest.raises(UnfinishedError, match="stop its continuation: "):
         clear(harness)
     assert harness.executions.live_runs() == {NEXT}
     clear(harness)
@@ -182,8 +185,7 @@ def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarne
 
 def test_a_continuation_that_a_user_started_after_the_cancel_is_left_alone(harness: ControlHarness) -> None:
     """`muster rerun` of a cancelled run; then the event of its end comes once more."""
-    lose(harness)
-    stop_and_clear(harness)
+    cancel_during_settlement(harness)
     harness.executions.start(NEXT, json.dumps({**SPEC, "name": NEXT, "resume_from": RUN}))
     plan_next(harness)
     clear(harness)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 import pytest
 
@@ -18,32 +16,15 @@ from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.finish import finish_run
 from muster.control.runtime import clock
 from muster.control.timers import Fired, fire
-from tests.memory.clock import START, VirtualClock
+from tests.memory.clock import START, SkewedClock
 from tests.memory.harness import RUN, ControlHarness, budget
 
 SKEW = 60
 
 
-@dataclass(frozen=True)
-class Skewed:
-    """A machine's clock that is ahead of AWS's by so many seconds, or behind."""
-
-    true: VirtualClock
-    seconds: float
-
-    def utc_now(self) -> datetime:
-        return self.true.utc_now() + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.true.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        self.true.sleep(seconds)
-
-
 @contextmanager
 def ahead(harness: ControlHarness, sign: int) -> Iterator[None]:
-    with clock.replaced(Skewed(harness.cloud.clock, sign * SKEW)):
+    with clock.replaced(SkewedClock(harness.cloud.clock, sign * SKEW)):
         yield
 
 
@@ -86,7 +67,7 @@ def test_a_run_whose_functions_disagree_about_the_time_is_rerun_once_and_succeed
         with ahead(harness, react):
             harness.deliver()
         with ahead(harness, other):
-            assert fire(run, Timer.LAUNCH_GATE) is Fired.PASSED
+            assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
         harness.cloud.training.complete(harness.job(attempt=2))
         harness.cloud.training.complete(harness.job(1))
         with ahead(harness, react):

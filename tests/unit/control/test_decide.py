@@ -6,6 +6,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.timestamps import Timestamp
 from muster.control.decide import Facts, can_do_without, decide_end, ends_within_hour, judge
 
 SPEC = parse_spec({"replicas": 4, "trainer": "a.b:c", "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})
@@ -20,7 +21,7 @@ def attempts(*classes: FailureClass | None, first: int = 1) -> tuple[Attempt, ..
 
 
 def facts(*, stopping: bool = False, ceiling: str | None = None) -> Facts:
-    return Facts(SPEC, stopping, ceiling, "2026-05-04T03:00:00.000Z")
+    return Facts(SPEC, stopping, ceiling, Timestamp("2026-05-04T03:00:00.000Z"))
 
 
 def test_success_is_done_even_while_the_run_is_stopping():

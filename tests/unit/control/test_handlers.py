@@ -15,7 +15,6 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from muster.client.runs.dead_letters import replay
 from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
@@ -24,11 +23,10 @@ from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
 from muster.control.stop import StopRequest
-from tests.memory import throttle
-from tests.memory.cloud import ACCOUNT, REGION
+from tests.memory import AwsError, Fault, throttle
+from tests.memory.cloud import REGION
 from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
 from tests.support.handlers import Handler, loader
-from tests.support.memory_client import client_of
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
@@ -167,24 +165,47 @@ def test_a_function_that_a_workflow_waits_for_answers_through_its_token(
     assert found.error == "Muster.Unavailable"
 
 
-def test_react_counts_what_it_decided(
+def test_each_end_is_counted_once_although_the_first_call_could_not_write_the_roll_up(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    harness.plan()
-    harness.arm()
-    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
-    event = harness.cloud.notifications.drain()[-1]
+    harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    for rank in range(2):
+        harness.arm(rank)
     react = load("react")
-    assert react(event) == {"reaction": "decided"}
-    assert "QuorumLost" in counted(capsys)
-    # A repeated event decides nothing.
-    assert react(event) == {"reaction": "announced again: the decision was already recorded"}
-    assert "QuorumLost" not in counted(capsys)
+    harness.cloud.training.complete(harness.job(0))
+    completed = harness.cloud.notifications.drain()[-1]
+    harness.cloud.training.fail(harness.job(1), "AlgorithmError: ExitCode 1")
+    failed = harness.cloud.notifications.drain()[-1]
+    for event, metric in ((completed, "ReplicaSucceeded"), (failed, "ReplicaLost")):
+        shard = Fault("PutObject", AwsError("AccessDenied"), when=lambda call: "/rollup/" in call.parameters["Key"])
+        harness.cloud.calls.inject(shard)
+        with pytest.raises(ClientError):
+            react(event)
+        assert metric in counted(capsys)
+        # A repeated event decides nothing.
+        assert react(event) == {"reaction": "announced again: the decision was already recorded"}
+        assert metric not in counted(capsys)
+
+
+def test_react_drops_what_is_not_a_job_of_muster(harness: ControlHarness, load: Callable[..., Handler]) -> None:
+    react = load("react")
     assert react({"detail": {"TrainingJobName": "another", "TrainingJobStatus": "Failed"}}) == {
         "reaction": "dropped: the job's name does not have Muster's form"
     }
     with pytest.raises(ValidationError):
         react({})
+
+
+def test_a_lost_quorum_is_counted_by_the_call_that_stops_the_run(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan()
+    harness.arm()
+    stop = load("stop")
+    assert stop({"run": RUN, "reason": "replica 0 was lost"}) == {"stop": "asked"}
+    assert {"QuorumLost", "RunStopping"} <= counted(capsys)
+    assert stop({"run": RUN, "reason": "replica 1 was lost"}) == {"stop": "another call stops the run"}
+    assert not {"QuorumLost", "RunStopping"} & counted(capsys)
 
 
 def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callable[..., Handler]) -> None:
@@ -199,6 +220,23 @@ def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callab
     assert harness.cloud.training.names("Stopped") == [harness.job()]
 
 
+def test_stop_gives_up_a_replica_that_cannot_be_launched(
+    harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    answer = load("stop")({"run": RUN, "rank": 1, "attempt": 1, "reason": "replica 1 could not be launched"})
+    assert answer == {
+        "run": RUN,
+        "rank": 1,
+        "attempt": 1,
+        "next": "fail",
+        "delay_seconds": 0,
+        "reason": "replica 1 could not be launched",
+    }
+    assert "ReplicaLost" in counted(capsys)
+    assert harness.plane.runs.require(RUN).documents.fence() is None
+
+
 def test_sweep_says_what_it_found(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,7 +245,7 @@ def test_sweep_says_what_it_found(
     harness.cloud.workflow.fail(RUN, "States.Runtime")
     harness.cloud.notifications.drain()
     sweep = load("sweep")
-    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": ()}
+    assert sweep({}) == {"settled": (RUN,), "stopped": (), "foreign": (), "errors": (), "left": ()}
     assert {"OrphanJobsStopped", "RunsSettledLate"} <= counted(capsys)
     with pytest.raises(ValidationError):
         sweep({"young_seconds": -1})
@@ -240,114 +278,6 @@ def test_notify_sends_people_a_message(harness: ControlHarness, load: Callable[.
     [message] = harness.cloud.sns.messages
     assert message.subject == "Muster: one failed"
     assert "Reason: replica 0 was lost" in message.text
-
-
-# --- dead letters ---------------------------------------------------------------------------------
-
-
-def job_failed(harness: ControlHarness) -> dict[str, Any]:
-    harness.plan(reruns={"infrastructure": {"max_reruns": 1}})
-    harness.arm()
-    harness.cloud.training.fail(harness.job(), "InternalServerError: lost")
-    return harness.cloud.notifications.drain()[-1]
-
-
-def execution_stopped(harness: ControlHarness) -> dict[str, Any]:
-    harness.plan()
-    harness.arm()
-    harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(RUN))
-    return harness.cloud.notifications.drain()[-1]
-
-
-def sweep_due(harness: ControlHarness) -> dict[str, Any]:
-    execution_stopped(harness)
-    return {"detail-type": "Scheduled Event", "source": "aws.events", "detail": {}}
-
-
-def run_requested(_: ControlHarness) -> dict[str, Any]:
-    event = {"version": "0", "id": "request-1", "detail-type": "Run Requested", "source": "mine", "account": ACCOUNT}
-    return {**event, "time": "2026-01-01T00:00:00Z", "region": REGION, "resources": [], "detail": {"spec": SPEC}}
-
-
-def run_due(_: ControlHarness) -> dict[str, Any]:
-    return {"schedule": {"name": "nightly", "at": "2026-01-01T02:00:00Z", "spec": json.dumps(SPEC)}}
-
-
-def object_in_inbox(harness: ControlHarness) -> dict[str, Any]:
-    key = "inbox/bert.json"
-    stored = harness.cloud.client("s3").put_object(Bucket="bucket", Key=key, Body=json.dumps(SPEC).encode())
-    message = json.dumps({"Records": [{"s3": {"object": {"key": key, "eTag": stored["ETag"].strip('"')}}}]})
-    topic, url = f"arn:aws:sns:{REGION}:{ACCOUNT}:inbox", "https://sns.us-east-1.amazonaws.com/"
-    # What SNS itself gives up has the form of its notifications.
-    return {
-        "Type": "Notification",
-        "MessageId": "1",
-        "TopicArn": topic,
-        "Subject": "S3",
-        "Message": message,
-        "Timestamp": "2026-01-01T00:00:00.000Z",
-        "SignatureVersion": "1",
-        "Signature": "c2ln",
-        "SigningCertURL": url,
-        "UnsubscribeURL": f"{url}?Action=Unsubscribe&SubscriptionArn={topic}:1",
-    }
-
-
-def deadline_due(harness: ControlHarness) -> dict[str, Any]:
-    harness.plan(deadline_seconds=60)
-    harness.arm()
-    return {"run": RUN, "timer": Timer.DEADLINE.value}
-
-
-def run_failed(_: ControlHarness) -> dict[str, Any]:
-    detail = {"run": RUN, "reason": "lost", "result": "s3://bucket/control/one/result.json"}
-    return {"detail-type": "Run Failed", "source": "muster", "detail": detail}
-
-
-def state_of(harness: ControlHarness) -> Any:
-    """All that outlasts a call: objects, jobs, executions, events; not the messages to people."""
-    objects = harness.cloud.s3.objects(harness.cloud.bucket)
-    jobs = [harness.cloud.training.names(status) for status in ("InProgress", "Stopping", "Stopped", "Failed")]
-    return objects, jobs, harness.executions.live_runs(), harness.emitted()
-
-
-@pytest.mark.parametrize(
-    ("function", "letter"),
-    [
-        ("react", job_failed),
-        ("stop", execution_stopped),
-        ("sweep", sweep_due),
-        ("start", run_requested),
-        ("start", run_due),
-        ("start", object_in_inbox),
-        ("timer", deadline_due),
-        ("notify", run_failed),
-    ],
-)
-def test_a_dead_letter_that_is_replayed_twice_has_the_effect_of_one(
-    harness: ControlHarness,
-    load: Callable[..., Handler],
-    function: str,
-    letter: Callable[[ControlHarness], dict[str, Any]],
-) -> None:
-    body = json.dumps(letter(harness))
-    cloud = harness.cloud
-    cloud.functions.names = {f"{name}-physical" for name in ("react", "stop", "sweep", "start", "timer", "notify")}
-    # Two copies: SQS delivers at least once, and a deletion may fail after Lambda has accepted the event.
-    for _ in range(2):
-        cloud.client("sqs").send_message(QueueUrl="https://sqs/letters", MessageBody=body)
-    assert len(replay(client_of(cloud), None).replayed) == 2
-    handler, states = load(function), []
-    before = state_of(harness)
-    for called, event in cloud.functions.accepted:
-        assert called == f"{function}-physical"
-        handler(event)
-        cloud.clock.advance(300)
-        states.append(state_of(harness))
-    assert states[0] == states[1]
-    # People may be told twice; nothing else happens there.
-    assert (states[0] == before) == (function == "notify")
-    assert len(cloud.sns.messages) == (2 if function == "notify" else 0)
 
 
 # --- how they are made ----------------------------------------------------------------------------

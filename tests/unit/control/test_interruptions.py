@@ -6,29 +6,41 @@ up to the last; and then repeated, as Lambda, the workflow or the next event doe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.result import Verdict
+from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
+from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest, admit
 from muster.control.attempt import Launch
-from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.aws.inbox import Inbox
+from muster.control.aws.timer_schedules import Timers
+from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.documents import RunDocuments
 from muster.control.finish import finish_run
+from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
+from muster.control.start import Starter
 from muster.control.stop import StopRequest, stop_run
-from tests.memory import AwsError, Fault
+from muster.control.sweep import SweepRequest, sweep
+from muster.control.timers import fire
+from tests.memory import AwsError, Call, Fault, lost_answer
 from tests.memory.clock import START
-from tests.memory.harness import RUN, ControlHarness, budget
+from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.roll_ups import entries
 
 BROKEN, AGAIN = "AlgorithmError: ExitCode 1", "InternalServerError: again"
 POLICY = {"on": ["failed"], "max": 3}
+LIMITED = {"replicas": 2, "launch_gate": {"replicas": 2, "within_seconds": 60}, "deadline_seconds": 90}
+INBOX_KEY = "inbox/nightly.yaml"
 
 
 class FunctionEndedError(BaseException):
@@ -38,20 +50,21 @@ class FunctionEndedError(BaseException):
 class Step(NamedTuple):
     """A call of a function: what was before it, the call itself, and what holds once it has come through.
 
-    All get what `before` returns.
+    All get what `before` returns. The step makes `calls` of AWS at least.
     """
 
     before: Callable[[ControlHarness], Any]
     call: Callable[[ControlHarness, Any], object]
     holds: Callable[[ControlHarness, Any], None]
     cap: int | None = None
+    calls: int = 5
 
 
 # --- the steps ------------------------------------------------------------------------------------
 
 
 def plan(harness: ControlHarness) -> None:
-    harness.plan(replicas=2, rerun=POLICY, cost_ceiling_usd=100.0)
+    harness.plan(replicas=2, rerun=POLICY, cost_ceiling_usd=100.0, deadline_seconds=60)
 
 
 def launch(harness: ControlHarness) -> None:
@@ -121,6 +134,10 @@ def clear(harness: ControlHarness, _: None = None) -> object:
     return clear_up(harness.plane, harness.plane.runs.require(RUN), ended, budget())
 
 
+def sweep_now(harness: ControlHarness, _: None = None) -> object:
+    return sweep(harness.plane, harness.executions, SweepRequest(), budget())
+
+
 def has_ended(harness: ControlHarness, _: None = None) -> None:
     assert harness.cloud.training.names("InProgress", "Stopping") == []
     result = harness.result()
@@ -149,6 +166,122 @@ def second_waits(harness: ControlHarness, token: str) -> None:
     assert harness.output(token) == {}
 
 
+def plan_with_timers(harness: ControlHarness, _: None = None) -> None:
+    """What the function plan does, for a run with source code and two timers."""
+    run = harness.plan(source_dir="s3://elsewhere/source.tar.gz", **LIMITED)
+    timers = Timers(harness.cloud.client("scheduler"), "arn:function", "arn:aws:iam::123456789012:role/timer", "muster")
+    timers.set(RUN, run.plan.spec.timers())
+
+
+def is_planned(harness: ControlHarness, _: None = None) -> None:
+    assert {"plan.json"} <= set(harness.keys(f"control/{RUN}/"))
+    assert harness.keys(f"runs/{RUN}/") == ["document.json"]
+    [package] = harness.keys("packages/")
+    assert harness.plane.runs.require(RUN).plan.place.package_uri == f"s3://bucket/packages/{package}"
+    harness.cloud.clock.advance(200)
+    assert [firing.at - START for firing in harness.cloud.scheduler.fired] == [
+        timedelta(seconds=60),
+        timedelta(seconds=90),
+    ]
+
+
+def put_spec(harness: ControlHarness) -> str:
+    """A spec in the inbox, with the problems of an earlier version of it: its ETag."""
+    inbox = Inbox(harness.plane.store)
+    inbox.complain(INBOX_KEY, "an earlier problem")
+    body = json.dumps(SPEC).encode()
+    answer: dict[str, str] = harness.plane.store.s3.put_object(Bucket="bucket", Key=INBOX_KEY, Body=body)
+    return answer["ETag"].strip('"')
+
+
+def start_from_inbox(harness: ControlHarness, etag: str) -> object:
+    return Starter(harness.executions, Inbox(harness.plane.store), harness.plane.bus).from_inbox(INBOX_KEY, etag)
+
+
+def is_started_once(harness: ControlHarness, _: str) -> None:
+    assert len(harness.executions.live_runs()) == 1
+    assert harness.keys("inbox/") == ["nightly.yaml"]
+
+
+def launch_with_limits(harness: ControlHarness) -> None:
+    harness.plan(**LIMITED)
+    for rank in range(2):
+        harness.arm(rank)
+
+
+def fired(timer: Timer) -> Callable[[ControlHarness, None], object]:
+    return lambda harness, _: fire(harness.plane.runs.require(RUN), timer, budget())
+
+
+def is_stopped_by(cause: FenceCause) -> Callable[[ControlHarness, None], None]:
+    def holds(harness: ControlHarness, _: None) -> None:
+        is_stopping(harness)
+        fence = harness.plane.runs.require(RUN).documents.fence()
+        assert fence is not None
+        assert fence.cause is cause
+
+    return holds
+
+
+def leave(harness: ControlHarness, _: str) -> None:
+    assert harness.plane.queue is not None
+    harness.plane.queue.leave(harness.cloud.workflow.execution_arn("first"))
+
+
+def both_joined(harness: ControlHarness) -> str:
+    token = two_runs(harness)
+    join(harness, token)
+    return token
+
+
+def second_is_admitted(harness: ControlHarness, token: str) -> None:
+    assert harness.output(token) == {}
+    queue = harness.plane.queue
+    assert queue is not None
+    assert not queue.must_wait("second", harness.cloud.workflow.execution_arn("second"))
+
+
+def late_job(harness: ControlHarness) -> JobStateChange:
+    """The event of a job that SageMaker created although it had refused it; the next attempt trains."""
+    plan(harness)
+    accepted: list[dict[str, Any]] = []
+    harness.cloud.calls.inject(
+        Fault(
+            "CreateTrainingJob",
+            AwsError("ResourceLimitExceeded"),
+            when=lambda call: not accepted.append(dict(call.parameters)),
+        )
+    )
+    harness.arm()
+    harness.cloud.client("sagemaker").create_training_job(**accepted[0])
+    event = harness.last_event(harness.job())
+    harness.cloud.clock.advance(200)
+    harness.arm(attempt=2)
+    return event
+
+
+def only_the_newer_trains(harness: ControlHarness, _: JobStateChange) -> None:
+    assert harness.cloud.training.names("Stopping") == [harness.job()]
+    assert harness.cloud.training.names("InProgress") == [harness.job(attempt=2)]
+
+
+def unlaunchable(harness: ControlHarness) -> None:
+    """Attempt has failed for good, after it created the job."""
+    plan(harness)
+    harness.cloud.calls.inject(lost_answer("CreateTrainingJob"))
+    with pytest.raises(ClientError):
+        harness.arm()
+
+
+def give_up(harness: ControlHarness, _: None) -> object:
+    return give_up_replica(harness.plane, LaunchFailure(run=RUN, rank=0, attempt=1, reason="could not be launched"))
+
+
+def is_given_up(harness: ControlHarness, _: None) -> None:
+    assert harness.keys(f"control/{RUN}/lost/") == ["0"]
+    assert harness.cloud.training.names("Stopping") == [harness.job()]
+
+
 def assert_roll_ups_are_current(harness: ControlHarness) -> None:
     found = entries(harness.cloud, RUN)
     for rank in (0, 1):
@@ -161,18 +294,58 @@ STEPS = {
     "attempt": Step(plan, lambda harness, _: harness.arm(), has_one_job),
     "react to a rerun": ended_by(AGAIN, "rerun"),
     "react to a loss": ended_by(BROKEN, "stop"),
-    "stop": Step(launch, lambda harness, _: stop_run(harness.plane, StopRequest(run=RUN, reason="why")), is_stopping),
+    "stop": Step(
+        launch, lambda harness, _: stop_run(harness.plane, StopRequest(run=RUN, reason="why"), budget()), is_stopping
+    ),
     "finish": Step(fail, finish, has_ended),
     "clear up": Step(cut_off, clear, has_ended),
+    "sweep": Step(cut_off, sweep_now, has_ended),
     "join the queue": Step(two_runs, join, second_waits, cap=3),
+    "leave the queue": Step(both_joined, leave, second_is_admitted, cap=3, calls=4),
+    "plan": Step(lambda _: None, plan_with_timers, is_planned),
+    "start": Step(put_spec, start_from_inbox, is_started_once, calls=3),
+    "launch gate": Step(launch_with_limits, fired(Timer.LAUNCH_GATE), is_stopped_by(FenceCause.LAUNCH_GATE)),
+    "deadline": Step(launch_with_limits, fired(Timer.DEADLINE), is_stopped_by(FenceCause.DEADLINE)),
+    "react to a late job": Step(late_job, ControlHarness.react, only_the_newer_trains, calls=3),
+    "give up a replica": Step(unlaunchable, give_up, is_given_up),
 }
 
 FAULTS: dict[str, Callable[[int], Fault]] = {
     "the function ends": lambda skip: Fault("*", FunctionEndedError(), skip=skip),
+    "the service is down": lambda skip: Fault("*", AwsError("ServiceUnavailable", status=503), skip=skip),
+    "the key denies": lambda skip: Fault("*Object", AwsError("AccessDenied", "kms:Decrypt", 403), skip=skip),
     "the answer is lost": lambda skip: Fault(
         "*", AwsError("InternalFailure", status=503), after_effect=True, skip=skip
     ),
 }
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "start"])  # which writes nothing
+def test_conditional_writes_that_collide_are_tried_again(name: str) -> None:
+    """S3 answers 409 where two conditional writes of one object meet: every write of the step meets another one."""
+    step = STEPS[name]
+    with ControlHarness(cap=step.cap).installed() as harness:
+        given = step.before(harness)
+        collisions = [
+            Fault("PutObject", AwsError("ConditionalRequestConflict", status=409), when=is_first_of_its_key())
+        ]
+        collisions[0].count = None
+        harness.cloud.calls.inject(*collisions)
+        step.call(harness, given)
+        assert collisions[0].fired
+        step.holds(harness, given)
+        assert_roll_ups_are_current(harness)
+
+
+def is_first_of_its_key() -> Callable[[Call], bool]:
+    """Whether a call is the first one for its key."""
+    seen: set[str] = set()
+
+    def first(call: Call) -> bool:
+        key = call.parameters["Key"]
+        return not (key in seen or seen.add(key))
+
+    return first
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -182,7 +355,8 @@ def test_a_step_that_is_cut_off_anywhere_is_completed_by_the_next_call(name: str
     cut = 0
     while is_completed(step, FAULTS[fault](cut)):
         cut += 1
-    assert cut >= 5
+    # A denying key strikes the calls for objects alone.
+    assert cut >= (1 if fault == "the key denies" else step.calls)
 
 
 def is_completed(step: Step, fault: Fault) -> bool:
@@ -192,7 +366,7 @@ def is_completed(step: Step, fault: Fault) -> bool:
         harness.cloud.calls.inject(fault)
         try:
             step.call(harness, given)
-        except (FunctionEndedError, ClientError):
+        except (FunctionEndedError, ClientError, UnfinishedError):
             assert fault.fired
         harness.cloud.calls.reset()
         # Also where the step came through: an event may fail without a loss.
@@ -274,3 +448,24 @@ def test_a_function_whose_clock_is_behind_waits_and_loses_no_replica(harness: Co
     assert output["delay_seconds"] == 2
     harness.cloud.clock.advance(2)
     assert harness.arm(attempt=2) is Launch.CREATED
+
+
+def test_an_attempt_that_is_on_its_way_while_its_run_is_settled_launches_nothing(harness: ControlHarness) -> None:
+    """The execution is stopped after the attempt has looked at the fence, and the run is settled before the attempt
+    writes its record. The result says that the replica was not launched, so it must not be."""
+    run = harness.plan()
+
+    def cancel() -> None:
+        arn = run.plan.execution_arn
+        harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+        ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
+        clear_up(harness.plane, run, ended, budget())
+
+    request = harness.request()
+    harness.cloud.calls.inject(Fault("PutObject", action=cancel))
+    assert harness.attempt(request) is Launch.CONCLUDED
+    result = harness.result()
+    assert result is not None
+    assert (result.verdict, result.replicas[0].outcome) == (Verdict.STOPPED, ReplicaOutcome.NOT_LAUNCHED)
+    assert harness.cloud.calls.counts()["CreateTrainingJob"] == 0
+    assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER

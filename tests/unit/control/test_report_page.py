@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from bench.sample_run import sample_run
 from muster.contract.run.attempt import Attempt, Transition
@@ -81,8 +82,23 @@ def test_rounds_that_are_not_read_in_time_are_left_out(harness: ControlHarness, 
     assert rounds(run) == list(range(1, PARALLEL + 1))
 
 
-def test_a_page_that_cannot_be_written_is_no_error(harness: ControlHarness, run: ActiveRun) -> None:
+def test_a_page_that_cannot_be_written_is_an_error_and_can_be_written_later(
+    harness: ControlHarness, run: ActiveRun
+) -> None:
     harness.cloud.calls.inject(throttle("PutObject"))
+    with pytest.raises(ClientError, match="SlowDown"):
+        publish_page(run, RESULT, TimeBudget.of(60))
+    assert page_of(run) is None
+    assert publish_page(run, RESULT, TimeBudget.of(60)) == page_of(run)
+
+
+def test_a_page_that_cannot_be_drawn_is_no_error(run: ActiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows what replicas wrote: whatever that is, the run ends."""
+
+    def undrawable(*_: object) -> bytes:
+        raise ValueError
+
+    monkeypatch.setattr("muster.control.reporting.report_input.render", undrawable)
     assert publish_page(run, RESULT, TimeBudget.of(60)) is None
     assert page_of(run) is None
 

@@ -52,10 +52,11 @@ def ceiling_reached(run: ActiveRun) -> None:
         (fenced(FenceCause.EXECUTION_FAILED), "run-x2"),
         (fenced(FenceCause.DEADLINE), None),
         (fenced(FenceCause.LAUNCH_GATE), None),
+        (fenced(FenceCause.EXECUTION_STOPPED), None),
         (ceiling_reached, None),
     ],
 )
-def test_a_run_that_one_of_its_limits_has_ended_is_not_continued(
+def test_a_run_that_a_user_or_one_of_its_limits_has_ended_is_not_continued(
     harness: ControlHarness, run: ActiveRun, before: Callable[[ActiveRun], object], continued_by: str | None
 ) -> None:
     before(run)

@@ -26,6 +26,10 @@ BROKEN = "AlgorithmError: ExitCode 1"
 CANCELLED = Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="cancelled", at="t")
 QUORUM = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason="replica 0 was lost", at="t")
 
+MUSTER_FAILED = Fence(
+    verdict=Verdict.FAILED, cause=FenceCause.EXECUTION_FAILED, reason="the execution ended as FAILED", at="t"
+)
+
 
 def complete(harness: ControlHarness, rank: int = 0, checksum: str | None = None) -> None:
     """Launch a replica and let it succeed; `checksum`: of the parameters in its manifest, where it leaves one."""
@@ -72,6 +76,10 @@ S, F, X = ReplicaOutcome.SUCCEEDED, ReplicaOutcome.FAILED, ReplicaOutcome.STOPPE
         ((S, S, S), CANCELLED, Verdict.SUCCEEDED, "3 of 3 replicas succeeded"),
         ((S, S, X), CANCELLED, Verdict.STOPPED, "cancelled"),
         ((S, S, F), QUORUM, Verdict.FAILED, "replica 0 was lost"),
+        # Muster itself has failed: after all replicas had ended, and while one was still at work.
+        ((S, S, F), MUSTER_FAILED, Verdict.SUCCEEDED, "2 of 3 replicas succeeded"),
+        ((F, S, F), MUSTER_FAILED, Verdict.FAILED, "1 of 3 replicas succeeded; 2 were needed; replica 0: why"),
+        ((S, S, X), MUSTER_FAILED, Verdict.FAILED, "the execution ended as FAILED"),
     ],
 )
 def test_the_verdict_follows_from_the_outcomes_and_the_fence(
@@ -123,11 +131,13 @@ def test_a_missing_manifest_is_a_problem_and_no_failure(harness: ControlHarness)
 def test_a_result_waits_for_the_manifests_of_a_call_that_had_little_time(harness: ControlHarness) -> None:
     run = harness.plan()
     complete(harness, checksum="ab" * 32)
-    # The first call of settle takes all the time there is.
-    harness.cloud.calls.inject(Fault("ListTrainingJobs", delay_seconds=60))
+    # The read of the record takes all the time there is.
+    record = run.documents.layout.record(0)
+    slow = Fault("GetObject", delay_seconds=60, when=lambda call: call.parameters["Key"] == record)
+    harness.cloud.calls.inject(slow)
     with pytest.raises(OutOfTimeError):
         settled(run, 30)
-    assert harness.result() is None
+    assert (slow.fired, harness.result()) == (1, None)
     assert settled(run, 30).replicas[0].checksum == "ab" * 32
 
 
@@ -269,26 +279,6 @@ def test_a_foreign_job_says_nothing_of_a_replica(harness: ControlHarness) -> Non
     harness.cloud.training.complete(harness.job(1))
     run.documents.raise_fence(CANCELLED)
     assert outcomes(settled(run))[1] == "stopped"
-
-
-# --- orphans --------------------------------------------------------------------------------------
-
-
-def test_jobs_that_are_left_of_the_run_are_stopped(harness: ControlHarness) -> None:
-    """Attempt 1 was created late: its launch was given up, and attempt 2 has succeeded."""
-    run = harness.plan()
-    complete(harness)
-    request = dict(harness.cloud.calls.of("CreateTrainingJob")[0])
-    orphan = harness.job(attempt=2)
-    tags = [{**tag, "Value": "2"} if tag["Key"] == "muster:attempt" else tag for tag in request["Tags"]]
-    harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": orphan, "Tags": tags})
-    foreign = harness.job(attempt=3)
-    harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": foreign, "Tags": []})
-    harness.plan("one-more", replicas=1)
-    harness.arm(run="one-more")
-    settled(run)
-    assert harness.cloud.training.names("Stopping") == [orphan]
-    assert harness.cloud.training.names("InProgress") == [foreign, "muster-one-more-r0-a1"]
 
 
 # --- a replica that finished early ----------------------------------------------------------------

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.orphans import LOOK_BACK_SECONDS, YOUNG_SECONDS
+from muster.contract.run.result import Verdict
 from muster.control.runtime import clock
 from muster.control.sweep import SweepRequest, Swept, sweep
-from tests.memory import AwsError, Fault
+from tests.memory import AwsError, Call, Fault
+from tests.memory.clock import SkewedClock
 from tests.memory.harness import RUN, ControlHarness, budget
 
 NOTHING = Swept((), (), (), ())
@@ -98,7 +105,7 @@ def test_a_run_that_takes_long_to_stop_does_not_use_up_the_time_of_the_others(ha
     assert found.settled == (RUN,)
     [trouble] = found.errors
     assert trouble.startswith("slow: 1 jobs of slow are still active")
-    assert harness.cloud.clock.monotonic() < 110
+    assert harness.cloud.clock.monotonic() < 200
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -169,3 +176,168 @@ def test_ended_executions_come_in_the_order_of_their_ends(harness: ControlHarnes
     ended = harness.executions.ended(("FAILED", "TIMED_OUT"), since)
     assert [execution.name for execution in ended] == ["second", "first", "third"]
     assert [one.name for one in harness.executions.ended(("FAILED",), since + timedelta(seconds=1))] == ["third"]
+
+
+# --- what comes first, and what may fail ----------------------------------------------------------
+
+
+class FunctionEndedError(BaseException):
+    """The function has used up its memory or its time: no code of it runs any more."""
+
+
+def reads(run: str) -> Callable[[Call], bool]:
+    return lambda call: str(call.parameters.get("Key", "")).startswith(f"control/{run}/replicas/")
+
+
+def test_orphans_are_stopped_before_any_run_is_settled(harness: ControlHarness) -> None:
+    name = orphan(harness)
+    harness.plan()
+    harness.arm()
+    cut_off(harness)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    settled: list[bool] = []
+    harness.cloud.calls.inject(Fault("StopTrainingJob", action=lambda: settled.append(harness.result() is not None)))
+    found = swept(harness)
+    assert (set(found.stopped), found.settled) == ({name, harness.job()}, (RUN,))
+    assert settled == [False]
+
+
+def test_a_job_of_a_run_that_was_missed_is_stopped_after_its_fence_is_raised(harness: ControlHarness) -> None:
+    """Otherwise the event of its end would say that a user has stopped it."""
+    run = harness.plan()
+    harness.arm()
+    cut_off(harness)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    fenced: list[bool] = []
+    harness.cloud.calls.inject(Fault("StopTrainingJob", action=lambda: fenced.append(run.is_stopping)))
+    swept(harness)
+    assert fenced == [True]
+    harness.deliver()
+    assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
+
+
+def test_a_run_that_ends_the_function_keeps_no_orphan_alive_and_no_other_run_unsettled(
+    harness: ControlHarness,
+) -> None:
+    """Each sweep meets the same end, so the runs come in another order each time."""
+    random.seed(0)
+    name = orphan(harness)
+    others = [f"other-{number}" for number in range(3)]
+    for run in ("poisoned", *others):
+        harness.plan(run)
+        harness.arm(run=run)
+        cut_off(harness, run)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    harness.cloud.training.stop_seconds = 1
+    harness.cloud.calls.inject(Fault("GetObject", FunctionEndedError(), when=reads("poisoned"), count=None, skip=2))
+    with pytest.raises(FunctionEndedError):
+        swept(harness)
+    assert name in harness.cloud.training.names("Stopped", "Stopping")
+    assert harness.cloud.training.names("InProgress") == []
+    for _ in range(20):
+        with suppress(FunctionEndedError):
+            swept(harness)
+    results = [harness.result(run) for run in ("poisoned", *others)]
+    assert [result is not None for result in results] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("fault", "settled", "is_stopped"),
+    [
+        (Fault("ListTrainingJobs", AwsError("AccessDeniedException")), (RUN,), False),
+        (Fault("ListExecutions", AwsError("AccessDeniedException"), skip=3), (RUN,), False),
+        (Fault("ListExecutions", AwsError("AccessDeniedException")), (), True),
+        (Fault("GetObject", AwsError("AccessDenied", status=403), when=reads("gone")), (RUN,), True),
+    ],
+    ids=["jobs", "running executions", "ended executions", "a record"],
+)
+def test_a_step_that_fails_keeps_no_other_step_from_its_turn(
+    harness: ControlHarness, fault: Fault, settled: tuple[str, ...], is_stopped: bool
+) -> None:
+    name = orphan(harness)
+    harness.plan()
+    harness.arm()
+    cut_off(harness)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    harness.cloud.calls.inject(fault)
+    found = swept(harness)
+    assert fault.fired == 1
+    assert found.settled == settled
+    assert (name in found.stopped) is (is_stopped and not found.errors[0].startswith(name))
+    assert "AccessDenied" in found.errors[0]
+    harness.cloud.calls.faults.clear()
+    swept(harness)
+    assert harness.cloud.training.names("InProgress") == []
+    assert harness.result() is not None
+
+
+@pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
+def test_one_run_whose_documents_are_denied_keeps_no_other(harness: ControlHarness, operation: str) -> None:
+    for run in ("denied", RUN):
+        harness.plan(run)
+        harness.arm(run=run)
+        cut_off(harness, run)
+    denied = Fault(
+        operation,
+        AwsError("AccessDenied", "kms:Decrypt", 403),
+        count=None,
+        when=lambda call: call.parameters["Key"].startswith("control/denied/"),
+    )
+    harness.cloud.calls.inject(denied)
+    found = swept(ControlHarness(cloud=harness.cloud))
+    assert found.settled == (RUN,)
+    assert all(error.startswith("denied: ") for error in found.errors)
+    harness.cloud.calls.faults.clear()
+    assert swept(harness).settled == ("denied",)
+
+
+def test_jobs_of_a_running_run_whose_fence_stands_are_stopped(harness: ControlHarness) -> None:
+    """The function that raised the fence (a timer's, for instance) could not stop them, whatever Lambda tried."""
+    run = harness.plan()
+    harness.arm()
+    harness.plan("healthy")
+    harness.arm(run="healthy")
+    fence = Fence(verdict=Verdict.FAILED, cause=FenceCause.DEADLINE, reason="deadline", at=clock.now())
+    run.documents.raise_fence(fence)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    assert swept(harness) == Swept((), (harness.job(),), (), ())
+    assert harness.cloud.training.names("InProgress") == ["muster-healthy-r0-a1"]
+
+
+def test_orphans_for_which_the_time_is_too_short_are_named(harness: ControlHarness) -> None:
+    names = {orphan(harness, f"gone-{number}") for number in range(30)}
+    harness.cloud.calls.inject(Fault("StopTrainingJob", delay_seconds=10, count=None))
+    found = swept(harness, 100, young_seconds=0)
+    assert {*found.stopped, *found.left} == names
+    assert found.left
+    assert set(swept(harness, young_seconds=0).stopped) == set(found.left)
+
+
+def test_the_records_show_whose_an_orphan_is_so_its_tags_are_not_asked_for(harness: ControlHarness) -> None:
+    """All of an account share the rate of ListTags."""
+    harness.plan()
+    harness.arm()
+    harness.deliver()
+    harness.cloud.workflow.succeed(RUN)
+    harness.cloud.calls.reset()
+    assert swept(harness, young_seconds=0).stopped == (harness.job(),)
+    assert harness.cloud.calls.counts()["ListTags"] == 0
+
+
+def test_clocks_that_differ_by_minutes_change_nothing(harness: ControlHarness) -> None:
+    """Of the function that planned the run, the one that stopped it and the one that sweeps."""
+    with clock.replaced(SkewedClock(harness.cloud.clock, 120)):
+        harness.plan()
+        harness.arm()
+        harness.plan("young")
+        harness.arm(run="young")
+    cut_off(harness)
+    with clock.replaced(SkewedClock(harness.cloud.clock, -120)):
+        found = swept(harness)
+    assert found == Swept((RUN,), (), (), ())
+    result = harness.result()
+    assert result is not None
+    assert (result.verdict, harness.emitted().count("Run Failed")) == (Verdict.FAILED, 1)
+    with clock.replaced(SkewedClock(harness.cloud.clock, 120)):
+        assert swept(harness) == NOTHING
+    assert harness.cloud.training.names("InProgress") == ["muster-young-r0-a1"]

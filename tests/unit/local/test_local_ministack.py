@@ -47,7 +47,7 @@ RELIED_ON = {
     "ministack.core.sigv4": ["header_signature_failure", "parse_header_signature", "parse_query_signature"],
     "ministack.services.cloudwatch_logs": ["_create_log_group", "_create_log_stream", "_put_log_events"],
     "ministack.services.eventbridge": ["_dispatch_to_lambda", "_put_events", "_validate_target_arn"],
-    "ministack.services.cloudformation.provisioners": ["_S3_BUCKET_CONFIGURATIONS"],
+    "ministack.services.cloudformation.provisioners": ["_RESOURCE_HANDLERS", "_S3_BUCKET_CONFIGURATIONS"],
     "ministack.services.iam": ["_IAM_HANDLERS", "_access_keys", "_error", "_p", "_roles", "_users", "_xml"],
     "ministack.services.lambda_svc": [
         "_acquire_execution_slot",

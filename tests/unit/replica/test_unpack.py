@@ -167,10 +167,12 @@ STRANGE = {
 @pytest.mark.parametrize("stream", STRANGE.values(), ids=STRANGE)
 def test_whatever_an_archive_holds_the_error_is_one_sentence(tmp_path: Path, stream: bytes) -> None:
     begin = time.process_time()
+    refusal = ""
     try:
         unpack(archive(tmp_path, stream + END), tmp_path / "out")
     except ArchiveError as error:
-        assert len(str(error)) < 300
+        refusal = str(error)
+    assert len(refusal) < 300
     assert time.process_time() - begin < 2
     assert {path.name for path in tmp_path.iterdir()} == {"code.tar.gz", "out"}
 

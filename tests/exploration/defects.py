@@ -1,0 +1,195 @@
+"""Defects that are put into the replica's code, one at a time, to see that the exploration finds them.
+
+Each replaces a piece of one function's source. The function object stays the same, so every importer runs the defect.
+A piece that is not there exactly once is an error: a defect cannot silently stop being one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from muster.replica.rounds import (
+    agreement,
+    claims,
+    commit_store,
+    contribution,
+    initial_state,
+    quorum,
+    reduced_shards,
+    reduction,
+    replicated_state,
+    retention,
+    round_context,
+    snapshots,
+)
+from muster.replica.store import missing_objects, s3_store
+from tests.exploration.draws import explore_randomly
+
+SCHEDULES_MAX = 5_000
+
+
+@dataclass(frozen=True)
+class Defect:
+    """In the source of `function`, `after` instead of `before`."""
+
+    name: str
+    function: Callable[..., Any]
+    before: str
+    after: str
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """The code has the defect meanwhile."""
+        source = textwrap.dedent(inspect.getsource(self.function))
+        if source.count(self.before) != 1:
+            message = f"{self.name}: {self.before!r} is {source.count(self.before)} times in {self.function.__name__}"
+            raise ValueError(message)
+        made: dict[str, Any] = {}
+        exec(compile(source.replace(self.before, self.after), self.name, "exec"), self.function.__globals__, made)  # noqa: S102 - our own source
+        sound = self.function.__code__
+        self.function.__code__ = made[self.function.__name__].__code__
+        try:
+            yield
+        finally:
+            self.function.__code__ = sound
+
+
+def find(defect: Defect, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """The first schedule that breaks an invariant because of `defect`, and the invariant."""
+    with defect.put_back():
+        for seed in seeds:
+            problems = explore_randomly(seed).problems
+            if problems:
+                return seed, problems[0]
+    return None
+
+
+DEFECTS = (
+    Defect(
+        "a superseded member is committed",
+        agreement._Agreement._all_claims_hold,
+        "return not any(gone)",
+        "return True",
+    ),
+    Defect(
+        "a lost commit race is not noticed",
+        commit_store.write_commit,
+        "return read_commit(context, commit.round, commit.revision)",
+        "return commit",
+    ),
+    Defect(
+        "a round is committed with one member too few",
+        quorum.QuorumTally.decide,
+        "if present < self._quorum.min_participants:",
+        "if present < self._quorum.min_participants - 1:",
+    ),
+    Defect(
+        "a renewed claim is taken for one's own",
+        claims.renew_claim,
+        "if found is None or found.nonce != nonce:",
+        "if found is None:",
+    ),
+    Defect(
+        "a process reads its own contribution for its rank's",
+        reduced_shards.ReducedShards._reader,
+        "if mine is not None and mine.key == key:",
+        "if mine is not None and mine.header.member.rank == member.rank:",
+    ),
+    Defect(
+        "the mean adds this process's contribution first",
+        reduced_shards.ReducedShards._compute,
+        "members = self._commit.members\n",
+        "members = tuple(sorted(self._commit.members, key=lambda member: self._mine is not None "
+        "and member != self._mine.header.member))\n",
+    ),
+    Defect(
+        "the weights are left out",
+        reduced_shards.ReducedShards._add,
+        "values *= np.float32(member.weight / average)",
+        "pass",
+    ),
+    Defect(
+        "a damaged shard is repaired in the threads that the repair needs",
+        reduced_shards.ReducedShards.read,
+        "return Look.DAMAGED",
+        "self.repair(shard, values)\n    return Look.READ",
+    ),
+    Defect(
+        "no member takes over a late shard",
+        reduction._Reduction.gather,
+        "if timed_out or clock.monotonic() >= due[shard]",
+        "if False",
+    ),
+    Defect(
+        "a header damaged in transit excludes its sender",
+        contribution.read_contribution,
+        "range(READ_TRIES)",
+        "range(1)",
+    ),
+    Defect(
+        "the newest snapshot is deleted, too",
+        retention.Keeper._sweep,
+        "(self._states.folder(place), limit),",
+        "(self._states.folder(place), limit + 1),",
+    ),
+    Defect(
+        "data are deleted before a snapshot covers them",
+        retention.Keeper._sweep,
+        "(keys.reduced_of(place), limit + 1),",
+        "(keys.reduced_of(place), limit + 2),",
+    ),
+    Defect(
+        "a snapshot is sealed before its shards are there",
+        snapshots.Snapshots.is_complete,
+        "if not complete or self.missing(round_):",
+        "if not complete:",
+    ),
+    Defect(
+        "the initial state has no source of its own",
+        initial_state._source,
+        'return f"{rank:05d}-{epoch:06d}"',
+        'return "shared"',
+    ),
+    Defect(
+        "the wait for the initial parameters has no end",
+        initial_state._arrived,
+        "or polling.left_seconds <= 0",
+        "and False",
+    ),
+    Defect(
+        "requests go on after the failure of one",
+        round_context.RoundContext.side_by_side,
+        "wait([future for future in futures if not future.cancel()])",
+        "pass",
+    ),
+    Defect(
+        "a straggler keeps its place without a new state",
+        replicated_state.ReplicatedState.advance,
+        "self.outer.apply(self.state, exchange.mean, self.packing.optimized)",
+        "self.outer.apply(self.state, exchange.mean if exchange.took_part else exchange.mean * 0, "
+        "self.packing.optimized)",
+    ),
+    Defect(
+        "a 409 is taken for an object",
+        s3_store.S3ObjectStore._put,
+        "raise GenericError(_first_line(error)) from None",
+        "raise error",
+    ),
+    Defect(
+        "a broken body is read on from its start",
+        s3_store.S3ObjectStore.stream,
+        "position += len(piece)",
+        "position += 0",
+    ),
+    Defect(
+        "an object that appears after a 403 is denied",
+        missing_objects.MissingObjects.found,
+        "answer = request()\n    self._has_read",
+        "raise\n    self._has_read",
+    ),
+)

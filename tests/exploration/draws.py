@@ -1,0 +1,111 @@
+"""What a seed stands for: the run, what goes wrong in it, and the order of its steps."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from muster.replica.wire import keys
+from tests.exploration.schedules import Event, Randomly, explore
+from tests.exploration.world import FOR_EVER, Choices, Setting, World
+
+STEPS = 160  # faults come before a process has taken so many steps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule but for the order of its steps."""
+
+    setting: Setting
+    events: tuple[Event, ...]
+
+
+def front_end_of(seed: int) -> str:
+    """Every tenth schedule trains with torchft's front end, which takes several times as long."""
+    return "torchft" if seed % 10 == 9 else "arrays"
+
+
+def explore_randomly(seed: int, front_end: str = "arrays") -> World:
+    """One schedule, drawn from the seed."""
+    return run_seed(seed, front_end)[1]
+
+
+def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
+    """One schedule and its plan."""
+    rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
+    plan = draw(rng, front_end)
+    return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
+
+
+def draw(rng: random.Random, front_end: str) -> Plan:
+    """The run, and what goes wrong in it."""
+    replicas = rng.choice([3, 3, 4])
+    setting = Setting(
+        replicas=replicas,
+        min_participants=rng.randrange(1, replicas),
+        rounds=rng.randrange(2, 6),
+        snapshot_rounds=rng.choice([1, 1, 2, 3]),
+        grace_seconds=rng.choice([0.0, 0.5, 2.0]),
+        connections=rng.choice([1, 1, 2, 3]),
+        hides_missing=rng.random() < 0.2,
+        fault_rate=rng.choice([0.0, 0.0, 0.02, 0.1]),
+        reruns=40,
+        front_end=front_end,
+    )
+    if rng.random() < 0.2:
+        setting = replace(setting, count=2048, shard_bytes=1100)
+    if rng.random() < 0.25:
+        setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
+    setting = _poisoned(rng, setting)
+    if front_end == "torchft":
+        setting = replace(setting, reruns=6)
+    if setting.timeout_seconds == FOR_EVER and (front_end == "torchft" or setting.declines or setting.poisoned):
+        # There may be no quorum without the unusable contribution: the processes then end, and are rerun.
+        setting = replace(setting, timeout_seconds=30.0)
+    return Plan(setting, tuple(_events(rng, setting)))
+
+
+def _poisoned(rng: random.Random, setting: Setting) -> Setting:
+    """Sometimes objects of one kind are damaged in the bucket; or a pseudo-gradient has a NaN."""
+    if setting.min_participants == 1 or rng.random() > 0.25:
+        return setting
+    round_, rank = rng.randrange(1, setting.rounds + 1), rng.randrange(setting.replicas)
+    kind = rng.choice(["values", "header", "declined", "shard", "shards", "snapshot"])
+    if kind == "declined":
+        return replace(setting, declines=(rank, round_))
+    where = {
+        "values": keys.contribution(round_, rank, 1),
+        "header": keys.contribution(round_, rank, 1),
+        "shard": keys.reduced(round_, 0, rng.randrange(2)),
+        "shards": f"{keys.REDUCED}*/{round_:08d}",
+        "snapshot": f"{keys.SNAPSHOTS}{rng.randrange(2):05d}/{round_:08d}",
+    }[kind]
+    return replace(setting, poisoned=(where,), poisoned_at=40 if kind == "header" else 4200)
+
+
+def _events(rng: random.Random, setting: Setting) -> list[Event]:
+    """Up to three; so many ranks stay alive, or are replaced, that a quorum lives."""
+    events: list[Event] = []
+    dead: set[int] = set()
+    kinds = ["rerun", "restart", "duplicate", "late rerun", "death", "stall", "sigterm", "cut off"]
+    for step in sorted(rng.randrange(0, STEPS) for _ in range(rng.choice([0, 1, 1, 2, 3]))):
+        rank, kind = rng.randrange(setting.replicas), rng.choice(kinds)
+        if rank in dead or (kind == "death" and setting.replicas - len(dead) - 1 < setting.min_participants):
+            continue
+        if kind == "death":
+            dead.add(rank)
+        seconds = rng.choice([3.0, 15.0, 90.0])
+        events.append(_event(kind, step, rank, seconds))
+    return events
+
+
+def _event(kind: str, step: int, rank: int, seconds: float) -> Event:
+    if kind == "stall":
+        return Event(step, rank, stalls=seconds)
+    if kind == "sigterm":
+        return Event(step, rank, stops=True)
+    if kind == "cut off":
+        return Event(step, rank, cuts_off=seconds)
+    if kind == "late rerun":
+        return Event(step, rank, kills=True, starts=True, reruns=True, after_seconds=seconds)
+    return Event(step, rank, kind != "duplicate", kind != "death", kind in {"rerun", "duplicate"})

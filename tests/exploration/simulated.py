@@ -1,0 +1,89 @@
+"""The replica's code on virtual time: its store, its threads and its clocks are those of the exploration meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from muster.replica.rounds import background, reduced_shards, reduction, round_context, snapshots
+from muster.replica.store import missing_objects, s3_store
+from muster.replica.wire import blocks
+from tests.exploration.activities import Beside, Makers, current, settle_all
+from tests.exploration.simulated_s3 import OBSTORE, Wire
+from tests.exploration.world import Setting
+
+_EVENT = re.compile(r"event=([a-z-]+)")
+
+
+def _sleep(seconds: float) -> None:
+    activity = current()
+    activity.pause("sleep", activity.process.world.seconds + seconds)
+
+
+def _monotonic() -> float:
+    return current().process.monotonic()
+
+
+class _Observer(logging.Handler):
+    """Counts what the processes log, for their world."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[str, str] = {}
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        activity = current()
+        name = self._names.get(record.msg)
+        if name is None:
+            found = _EVENT.search(record.msg)
+            name = self._names[record.msg] = f"logged: {found[1] if found else record.msg}"
+        activity.process.world.seen[name] += 1
+        return True
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Models of a few blocks have as many shards as large ones; what is logged is counted."""
+    log = logging.getLogger("muster.replica")
+    observer = _Observer()
+    replaced = [
+        (blocks, "BLOCK_ELEMENTS_MIN", 1),
+        (blocks, "SHARD_BYTES_MIN", 1),
+        (snapshots, "SHARD_BYTES_MAX", 1024),
+        (s3_store, "obstore", OBSTORE),
+        (s3_store, "_client", lambda _: Wire(current().process)),
+        (s3_store, "time", SimpleNamespace(sleep=_sleep)),
+        (s3_store, "random", SimpleNamespace(uniform=lambda _, longest: longest)),
+        (missing_objects, "obstore", OBSTORE),
+        (missing_objects, "time", SimpleNamespace(monotonic=_monotonic)),
+        (round_context, "wait", settle_all),
+        (reduction, "ThreadPoolExecutor", Makers),
+        (background, "_Work", Beside),
+    ]
+    handlers, level, propagates = log.handlers, log.level, log.propagate
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.enter_context(patch.object(owner, name, value))
+        log.handlers, log.propagate = [observer], False
+        log.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            log.handlers, log.propagate = handlers, propagates
+            log.setLevel(level)
+
+
+@contextmanager
+def scaled(setting: Setting) -> Iterator[None]:
+    """The product's sizes as one schedule wants them."""
+    before = blocks.SHARD_BYTES_AIM, reduced_shards.CONNECTIONS
+    blocks.SHARD_BYTES_AIM = setting.shard_bytes
+    reduced_shards.CONNECTIONS = max(2, setting.connections)
+    try:
+        yield
+    finally:
+        blocks.SHARD_BYTES_AIM, reduced_shards.CONNECTIONS = before

@@ -1,0 +1,215 @@
+"""S3 in memory, behind obstore's functions: `S3ObjectStore` itself runs over it, with its retries and its 403s.
+
+S3 as it is documented: strongly consistent, atomic PUTs, conditional PUTs of which the first wins (412), creation times
+in whole seconds. And what may go wrong with a request: 503, 409, an answer that is lost, an effect that comes after the
+client has given up, a connection that breaks inside a body, a byte that is damaged on its way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
+
+from muster.replica.wire.binary_format import HEADER_BYTES
+from tests.exploration.activities import current
+
+if TYPE_CHECKING:
+    from tests.exploration.world import Process
+
+EPOCH_SECONDS = 1_800_000_000  # when S3's clock shows zero
+PAGE_KEYS = 3  # S3: 1,000
+CHECKSUMMED = ("contributions/", "reduced/", "snapshots/")  # TLS alone protects the others in transit
+# What obstore's errors say.
+BROKEN = "the connection ended in the middle of the body"
+SLOW_DOWN = "503 SlowDown"
+CONFLICT = "409 ConditionalRequestConflict"
+EXISTS = "412 PreconditionFailed"
+DENIED = "403 AccessDenied"
+OUT_OF_RANGE = "416 InvalidRange"
+TIMED_OUT = "the request timed out"
+LOST = "the connection ended before the answer"
+UNREACHABLE = "could not connect"
+
+DAMAGED_READS_MAX = 2  # of one object by one process: the third read is sound, as with S3
+
+Meta = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An object."""
+
+    body: bytes
+    at: int
+
+    @property
+    def meta(self) -> Meta:
+        return {"size": len(self.body), "last_modified": datetime.fromtimestamp(EPOCH_SECONDS + self.at, UTC)}
+
+
+class Bucket:
+    """The objects, and everything that was ever written or deleted, for those who judge a schedule afterwards."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self.objects: dict[str, Stored] = {}
+        self.creates: Counter[str] = Counter()
+        self.written: dict[str, bytes] = {}
+        self.deleted: list[str] = []
+
+    def put(self, key: str, body: bytes) -> bool:
+        """If-None-Match: *. Whether there was no object."""
+        if key in self.objects:
+            return False
+        self.objects[key] = Stored(body, int(self._seconds()))
+        self.creates[key] += 1
+        self.written[key] = body
+        return True
+
+    def exists(self, key: str) -> bool:
+        return key in self.objects
+
+    def delete(self, key: str) -> None:
+        if self.objects.pop(key, None) is not None:
+            self.deleted.append(key)
+
+
+class Answer:
+    """What a GET returns."""
+
+    def __init__(self, stored: Stored, body: bytes, breaks: bool) -> None:
+        self.meta = stored.meta
+        self._body, self._breaks = body, breaks
+
+    def bytes(self) -> bytes:
+        if self._breaks:
+            raise GenericError(BROKEN)
+        return self._body
+
+    def stream(self, _: int) -> Iterator[bytes]:
+        if not self._breaks:
+            return iter((self._body,))
+        return self._broken()
+
+    def _broken(self) -> Iterator[bytes]:
+        yield self._body[: len(self._body) * 2 // 3]
+        raise GenericError(BROKEN)
+
+
+class Wire:
+    """S3 as one process reaches it: every request is a step of the schedule, and may fail."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._bucket = process.world.store
+        self._damaged: Counter[str] = Counter()
+        self._hidden: str | None = None
+
+    def put(self, path: str, body: Any, **_: object) -> None:
+        self._request(f"create {path}")
+        world = self._world
+        stored = world.spoils(path, bytes(body))
+        fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
+        if fault == "409" and not self._bucket.exists(path):
+            raise AlreadyExistsError(CONFLICT)
+        if fault in {"503", "409"}:
+            raise GenericError(SLOW_DOWN)
+        if fault == "late":
+            world.expect_late(self._process, path, stored)
+            raise GenericError(TIMED_OUT)
+        created = self._bucket.put(path, stored)
+        if created:
+            world.created(self._process, path)
+        if fault == "answer lost":
+            raise GenericError(LOST)
+        if not created:
+            world.seen["a create meets an object (412)"] += 1
+            raise AlreadyExistsError(EXISTS)
+
+    def get(self, path: str, *, options: dict[str, Any] | None = None) -> Answer:
+        self._request(f"read {path}")
+        fault = self._world.fault(self._process, ("503", "broken body", "damaged"))
+        if fault == "503":
+            raise GenericError(SLOW_DOWN)
+        stored = self._found(path)
+        size = len(stored.body)
+        start, stop = 0, size
+        if options is not None:
+            span = options["range"]
+            start, stop = (span["offset"], size) if isinstance(span, dict) else (span[0], min(span[1], size))
+            if start >= size:
+                raise GenericError(OUT_OF_RANGE)
+        body = stored.body[start:stop]
+        if fault == "damaged" and path.startswith(CHECKSUMMED) and self._damaged[path] < DAMAGED_READS_MAX:
+            self._damaged[path] += 1
+            self._world.seen[f"damaged in transit: {path.split('/', maxsplit=1)[0]}"] += 1
+            # In the header if it was asked for alone, else in the last value.
+            at = min(40, len(body) - 1) if start == 0 and stop <= HEADER_BYTES else len(body) - 1
+            body = body[:at] + bytes([body[at] ^ 16]) + body[at + 1 :]
+        return Answer(stored, body, fault == "broken body")
+
+    def head(self, path: str) -> Meta:
+        self._request(f"exists {path}")
+        if self._world.fault(self._process, ("503",)) is not None:
+            raise GenericError(SLOW_DOWN)
+        return self._found(path).meta
+
+    def list(self, prefix: str, *, offset: str | None = None) -> Iterator[Sequence[Meta]]:
+        after = offset or ""
+        while True:
+            self._request(f"keys {prefix}")
+            if self._world.fault(self._process, ("503",)) is not None:
+                raise GenericError(SLOW_DOWN)
+            found = sorted(key for key in self._bucket.objects if key.startswith(prefix) and key > after)
+            page, rest = found[:PAGE_KEYS], found[PAGE_KEYS:]
+            yield [{"path": key} for key in page]
+            if not rest:
+                return
+            after = page[-1]
+
+    def delete(self, paths: Sequence[str]) -> None:
+        # Not atomic: the process may die in between.
+        for path in paths:
+            self._request(f"delete {path}")
+            if self._world.fault(self._process, ("503",)) is not None:
+                raise GenericError(SLOW_DOWN)
+            self._world.deletes(path)
+            self._bucket.delete(path)
+
+    def _request(self, label: str) -> None:
+        process = self._process
+        current().pause(label)
+        process.steps += 1
+        process.asked(label)
+        if process.is_cut_off:
+            raise GenericError(UNREACHABLE)
+
+    def _found(self, path: str) -> Stored:
+        stored = self._bucket.objects.get(path)
+        if stored is None:
+            if self._world.setting.hides_missing:
+                self._world.seen["a missing object is hidden (403)"] += 1
+                self._hidden = path
+                raise PermissionDeniedError(DENIED)
+            raise FileNotFoundError(path)
+        if self._hidden is not None:
+            self._world.seen["an object appears after a 403"] += self._hidden == path
+            self._hidden = None
+        return stored
+
+
+# What `muster.replica.store` takes from obstore; the client is a Wire.
+OBSTORE = SimpleNamespace(
+    put=lambda client, path, body, **options: client.put(path, body, **options),
+    get=lambda client, path, **options: client.get(path, **options),
+    head=lambda client, path: client.head(path),
+    list=lambda client, prefix, **options: client.list(prefix, **options),
+    delete=lambda client, paths: client.delete(paths),
+)

@@ -1,0 +1,73 @@
+"""torchft's own DiLoCo over the manager, as a process of the exploration: PyTorch and its hooks included.
+
+Two limits of the front end are known; a schedule that meets one of them says so and is judged on all else. The state
+after a round is held by its members alone until one of them has stored it:
+
+- all members end between a commit and the next inner step: nobody can make the state of that round any more;
+- the last round's keeper ends before it has stored the state, and the others end well: its rerun waits for that state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torchft import local_sgd
+
+from muster.replica.frontends.torchft_manager import Manager
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import RoundContext
+from tests.exploration.world import Process
+
+torch.set_num_threads(1)
+
+
+class Silent(Metrics):
+    """Prints nothing: the utilisation of virtual time means nothing."""
+
+    def log(self, **_: float) -> None:
+        return
+
+
+def train_torchft(process: Process, context: RoundContext) -> None:
+    """One inner step per round, whose gradient is the world's."""
+    world = process.world
+    world.seen["torchft: began"] += 1
+    rendezvous = Rendezvous.open(context, process.rank, process.attempt, Silent())
+    model = torch.nn.Linear(world.setting.count, 1, bias=False)
+    torch.nn.init.constant_(model.weight, process.rank)
+    _witness(process, rendezvous)
+    manager = Manager(rendezvous, model)
+    if manager.round:
+        world.seen["torchft: joined after the first round"] += 1
+    inner = torch.optim.SGD(model.parameters(), lr=1.0)
+    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    with local_sgd.DiLoCo(manager, [model], inner, outer, sync_every=1):
+        while (done := manager.round) < world.setting.rounds:
+            process.round = done
+            manager.add_samples(process.rank + 1)
+            model.weight.grad = torch.from_numpy(world.work(process.rank, done + 1).copy()).reshape(1, -1)
+            inner.step()
+            if manager.round != done + 1:
+                process.left_out += 1
+                world.seen["torchft: left out"] += 1
+            world.saw(manager.round, _bytes(model))
+    process.round = manager.round
+    manager.shutdown()
+
+
+def _witness(process: Process, rendezvous: Rendezvous) -> None:
+    """Report every mean to the world."""
+    exchange = rendezvous.exchange
+
+    def witnessed(*arguments: Any) -> Any:
+        found = exchange(*arguments)
+        process.world.saw_mean(found.commit.round, found.mean)
+        return found
+
+    rendezvous.exchange = witnessed  # type: ignore[method-assign]
+
+
+def _bytes(model: torch.nn.Module) -> bytes:
+    return b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())

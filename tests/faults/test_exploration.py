@@ -1,0 +1,73 @@
+"""The exploration itself: it repeats a seed, finds what is broken, and shows it in few lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.exploration.defects import DEFECTS, Defect, find
+from tests.exploration.draws import run_seed
+from tests.exploration.shrink import kind_of, shrunk
+from tests.exploration.simulated import simulated
+from tests.exploration.transitions import REACHED, unreached
+
+# Those that some hundred schedules find; `python -m tests.exploration defects` puts all of them back.
+SAMPLED = {
+    "a superseded member is committed": 17,
+    "a lost commit race is not noticed": 7,
+    "no member takes over a late shard": 14,
+    "the mean adds this process's contribution first": 1,
+    "a header damaged in transit excludes its sender": 11,
+    "a snapshot is sealed before its shards are there": 12,
+}
+
+
+@pytest.fixture(autouse=True)
+def _simulated() -> Iterator[None]:
+    with simulated():
+        yield
+
+
+def named(name: str) -> Defect:
+    return next(defect for defect in DEFECTS if defect.name == name)
+
+
+def test_a_seed_is_the_same_schedule_every_time() -> None:
+    for seed in (3, 11):
+        first, second = run_seed(seed)[1], run_seed(seed)[1]
+        assert (first.steps, first.seconds, first.seen) == (second.steps, second.seconds, second.seen)
+        assert first.states == second.states
+        assert len(first.states) > 1
+
+
+@pytest.mark.parametrize("name", list(SAMPLED))
+def test_a_defect_that_is_put_back_is_found(name: str) -> None:
+    assert find(named(name), range(2 * SAMPLED[name] + 60)) is not None
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_every_defect_still_fits_the_code(defect: Defect) -> None:
+    sound = defect.function.__code__
+    with defect.put_back():
+        assert defect.function.__code__ is not sound
+    assert defect.function.__code__ is sound
+
+
+def test_a_broken_schedule_is_shrunk_to_what_breaks_it() -> None:
+    defect = named("a lost commit race is not noticed")
+    found = find(defect, range(100))
+    assert found is not None
+    seed, problem = found
+    plan, world = run_seed(seed)
+    with defect.put_back():
+        smallest, trace = shrunk(seed, "arrays")
+    assert kind_of(problem) in map(kind_of, trace)
+    assert len(smallest.plan.events) <= len(plan.events)
+    assert sum(map(bool, smallest.orders)) < len(world.choices.orders) / 4
+    assert any("create commits/" in line for line in trace)
+
+
+def test_a_transition_that_is_never_reached_is_named() -> None:
+    assert unreached(Counter(dict.fromkeys(REACHED[1:], 1))) == [REACHED[0]]

@@ -1,0 +1,78 @@
+"""The stacks that tests look at, by what their settings choose.
+
+`python -m tests.infra.variants FOLDER` synthesizes all of them: node takes longer to start than to synthesize one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from infra.deploy.bundle import build_replica_package
+from infra.deploy.cdk_tools import JSII_ENVIRONMENT
+from infra.settings.settings_file import Tables, parse_settings
+from infra.settings.stack_settings import Platform
+from tests.support.template import ROOT, Template
+
+Variant = Callable[[str], Template]
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+ROLE = "arn:aws:iam::123456789012:role/team/training"
+POLICY = "arn:aws:iam::123456789012:policy/team/mlflow"
+
+VARIANTS: Mapping[str, Tables] = {
+    "bare": {},
+    # A VPC, a key and a bucket's name of its own.
+    "network": {
+        "replicas": {"vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, "kms_key_arn": KEY},
+        "bucket": {"name": "team-rendezvous"},
+    },
+    "own role": {"replicas": {"role_arn": ROLE}},
+    "upper case": {"stack": {"job_prefix": "TeamA"}},
+    "data": {
+        "replicas": {
+            "data": ["s3://team-data/sets/", "s3://team-data/labels/", "s3://public/"],
+            "data_kms_key_arns": [KEY],
+            "further_role_arns": [ROLE],
+        }
+    },
+    "policies": {"replicas": {"policy_arns": [POLICY]}},
+    "unwatched": {"watch": {"health_alarms": False, "dashboard": False}},
+    # A key, a boundary, tags and access logs, under another name.
+    "Nist": {
+        "stack": {
+            "name": "Nist",
+            "kms_key_arn": KEY,
+            "permissions_boundary": BOUNDARY,
+            "tags": {"team": "research"},
+        },
+        "bucket": {"access_logs_bucket": "logs", "access_logs_prefix": "muster/"},
+    },
+}
+"""The settings of each variant."""
+
+
+def synthesize(folder: Path) -> None:
+    """Write each variant's assembly to a folder of its name in `folder`."""
+    # The template is validated once (tests/infra/conftest.py). Node reads this when aws_cdk is imported.
+    os.environ |= {**JSII_ENVIRONMENT, "CDK_VALIDATION": "false"}
+    from aws_cdk import App  # noqa: PLC0415
+
+    from infra.stack import MusterStack, StackFiles  # noqa: PLC0415
+
+    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    # Tests look at the template alone: the functions' code is a small archive, which needs no installation.
+    archive = build_replica_package(ROOT)
+    files = StackFiles(bundle=archive, replica_package=archive, definition=ROOT / "statemachine" / "run.asl.json")
+    for name, settings in VARIANTS.items():
+        app = App(analytics_reporting=False, outdir=str(folder / name), context=flags)
+        MusterStack(app, parse_settings(settings, Platform.AWS), files)
+        app.synth()
+
+
+if __name__ == "__main__":
+    synthesize(Path(sys.argv[1]))
