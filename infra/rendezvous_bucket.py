@@ -118,7 +118,7 @@ class RendezvousBucket(Construct):
             [
                 *("control/*/plan.json", "control/*/result.json", "control/*/lost/*"),
                 *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
-                *("control/*/report.html", "runs/*"),
+                *("control/*/announced.json", "control/*/finished.json", "control/*/report.html", "runs/*"),
             ],
             {"s3:if-none-match": "true"},
         )

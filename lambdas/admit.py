@@ -12,7 +12,11 @@ _plane = ControlPlane.from_environment("s3", "stepfunctions")
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, object], context: object) -> dict[str, bool]:
-    """Never raises; the workflow continues when its task token is completed."""
+    """The workflow continues when its task token is completed, with an error as well.
+
+    Raises:
+        TokenNotSentError: it could not be reported.
+    """
     request = read_event(AdmitRequest, event)
     logger.append_keys(run_id=request.run)
     try:

@@ -16,7 +16,11 @@ _launcher = Launcher(_plane.clients, read_environment(AttemptEnvironment).launch
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, object], context: object) -> dict[str, str]:
-    """Never raises; the workflow gets the outcome through its task token."""
+    """The workflow gets the outcome, also an error, through its task token.
+
+    Raises:
+        TokenNotSentError: it could not be reported.
+    """
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:

@@ -9,6 +9,7 @@ from muster.contract.run.plan import Place
 from muster.contract.run.source_delivery import PACKAGE_FILE
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.control.aws.aws_errors import outages_named
 from muster.control.aws.timer_schedules import Timers
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import Deployment, PlanRequest, make_plan
@@ -34,6 +35,7 @@ _deployment = Deployment(
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
+@outages_named()
 def handler(event: dict[str, object], context: object) -> dict[str, object]:
     """The run and its ranks; for a spec that cannot be run, the error."""
     request = read_event(PlanRequest, event)

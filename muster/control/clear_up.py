@@ -98,6 +98,9 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
         verify_stopped(run, stopping)
     except Exception as error:
         failure = error
+    if failure is None and not ended.is_cancelled and run.documents.is_finished():
+        # The workflow itself has completed the end of its run: the execution of each run that fails comes here.
+        return True
     finished = finish_run(plane, run, budget, verified=failure is None, cancelled=ended.is_cancelled)
     if failure is not None:
         raise failure

@@ -6,7 +6,6 @@ may be created after the last check of its run. The sweep keeps no state: it com
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,13 +14,14 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
+from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
 from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
-from muster.control.runtime.parallel import each_that_succeeds
+from muster.control.runtime.parallel import each_that_succeeds, in_another_order
 from muster.control.runtime.time_budget import TimeBudget
 
 R = TypeVar("R")
@@ -99,9 +99,23 @@ def _missed(plane: ControlPlane, execution: Execution) -> _Missed | None:
         started_at=execution.started_at,
     )
     run = plane.runs.find(ended.run)
-    if run is None or not ended.is_of(run.plan) or run.documents.is_finished():
+    if run is None or not ended.is_of(run.plan):
+        return None
+    if run.documents.is_finished() and not _was_cancelled_while_it_ended(run, ended):
         return None
     return _Missed(run, ended)
+
+
+def _was_cancelled_while_it_ended(run: ActiveRun, ended: ExecutionEnded) -> bool:
+    """Whether the workflow's last task completed the end of a failed run whose execution was then stopped.
+
+    It may have started a continuation; only where the run is fenced as cancelled, that has been stopped.
+    """
+    if not ended.is_cancelled or run.plan.spec.rerun is None:
+        return False
+    fence, result = run.documents.fence(), run.documents.result()
+    has_failed = result is not None and result.verdict is Verdict.FAILED
+    return has_failed and (fence is None or not fence.is_cancellation)
 
 
 def _fence(missed: Sequence[_Missed], errors: list[str]) -> None:
@@ -113,7 +127,7 @@ def _complete(plane: ControlPlane, missed: Sequence[_Missed], budget: TimeBudget
     completed = []
     # In another order each time: a run that ends this function, by its memory for instance, must not keep the runs
     # behind it from their turn for ever.
-    for count, one in enumerate(sorted(missed, key=lambda _: random.uniform(0, 1))):  # noqa: S311 - any order
+    for count, one in enumerate(in_another_order(missed)):
         # A run whose jobs stop slowly, or whose calls are throttled, must not use up the time for the others.
         share = TimeBudget.of(budget.remaining / (len(missed) - count))
         try:

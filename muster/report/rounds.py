@@ -23,6 +23,9 @@ METRICS_MAX = 32
 ROUNDS_MAX = 500
 # Bytes for the values of all ranks and metrics. Base64 adds a third: a page stays below 3 MB.
 CELLS_MAX = 1_000_000
+# Bytes in memory for these values while the commits are read, at 4 bytes each: a commit that names one rank takes as
+# much as one that names all.
+_VALUES_MAX = 256_000_000
 UTILISATION = "utilisation"
 _NONE = 255
 _STEPS = 254
@@ -58,6 +61,7 @@ class RoundTable:
         self._excluded: list[int] = []
         self._absent: list[int] = []
         self._columns: dict[str, _Column] = {}
+        self._columns_max = max(1, min(METRICS_MAX, _VALUES_MAX // (4 * ROUNDS_MAX * max(1, replicas))))
 
     @property
     def latest(self) -> int:
@@ -80,7 +84,7 @@ class RoundTable:
         self._absent.append(len(commit.absent))
         names = sorted({name for member in commit.members for name in member.metrics} - {"round"})
         for name in names:
-            if name not in self._columns and len(self._columns) < METRICS_MAX:
+            if name not in self._columns and (len(self._columns) < self._columns_max or name == UTILISATION):
                 empty = array("f", [math.nan]) * (self._replicas * index)
                 self._columns[name] = _Column(empty, [None] * index, [None] * index, [None] * index)
         for name, column in self._columns.items():

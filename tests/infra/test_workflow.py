@@ -63,6 +63,18 @@ def test_each_rank_has_a_slot_of_its_own_and_a_random_time_in_it() -> None:
     assert len({launch_time(5, 1) for _ in range(5)}) > 1
 
 
+def test_stop_and_settle_are_tried_for_as_long_as_an_attempt() -> None:
+    """Their calls are throttled at the same times, and no run may be lost by a few minutes of that."""
+    machine = json.loads(DEFINITION.read_text(encoding="utf-8"))["States"]
+    states = machine["Train the replicas"]["ItemProcessor"]["States"]
+
+    def tries(state: dict[str, Any]) -> set[tuple[int, int]]:
+        return {(retrier["MaxAttempts"], retrier.get("MaxDelaySeconds", 0)) for retrier in state["Retry"]}
+
+    assert (60, 300) in tries(states["Launch the job and wait for its end"])
+    assert tries(states["Stop the whole run"]) == tries(machine["Settle the run"]) == {(60, 300)}
+
+
 def test_the_definition_is_of_no_partition(template: Template) -> None:
     # In aws-us-gov and aws-cn a state whose resource is of another partition ends with States.Runtime.
     machine = template.one("AWS::StepFunctions::StateMachine")

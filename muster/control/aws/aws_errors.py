@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.errors import ConflictError, NewerDocumentError
@@ -36,3 +39,18 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, ClientError):
         return http_status(error) >= 500 or error_code(error) in _THROTTLES
     return isinstance(error, BotoCoreError | ConflictError | NewerDocumentError | OSError)
+
+
+class UnavailableError(ConnectionError):
+    """A service failed in passing. By this name the workflow tries a function again for hours, not for minutes."""
+
+
+@contextmanager
+def outages_named() -> Iterator[None]:
+    """Raise `UnavailableError` for an error after which a later try may succeed. Also a decorator."""
+    try:
+        yield
+    except Exception as error:
+        if not is_transient(error):
+            raise
+        raise UnavailableError(str(error)) from error

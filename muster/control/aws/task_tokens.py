@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import Field
 
 from muster.contract.document import canonical_json
@@ -31,6 +31,10 @@ _CAUSE_MAX = 32_768
 Token = Annotated[str, Field(min_length=1, max_length=2_048)]
 
 
+class TokenNotSentError(Exception):
+    """Step Functions cannot be reached. The workflow knows the function's error by this name, and tries again."""
+
+
 class Tokens:
     """Completes the tasks of waiting workflows."""
 
@@ -50,13 +54,22 @@ class Tokens:
         """Report to the workflow that the function itself failed; the workflow tries again.
 
         Failing the task makes the workflow try again at once. A raised error would do so only on AWS.
+
+        Raises:
+            TokenNotSentError: Step Functions throttles the call or fails; the workflow gets this error instead.
         """
         name = "Muster.Unavailable" if is_transient(error) else f"Muster.{type(error).__name__}"
-        return _sent(
-            lambda: self._stepfunctions.send_task_failure(
-                taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
+        try:
+            return _sent(
+                lambda: self._stepfunctions.send_task_failure(
+                    taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
+                )
             )
-        )
+        except (ClientError, BotoCoreError) as failure:
+            if not is_transient(failure):
+                raise
+            message = f"{name}: {error}"
+            raise TokenNotSentError(message[:_CAUSE_MAX]) from failure
 
 
 def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:

@@ -20,6 +20,7 @@ from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.finish import finish_run
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.stop import StopRequest, stop_run
+from muster.control.sweep import SweepRequest, sweep
 from tests.memory import AwsError, Fault
 from tests.memory.clock import START
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
@@ -169,6 +170,17 @@ def test_a_continuation_that_was_just_started_is_stopped_by_the_cancel(harness: 
     arn = harness.cloud.workflow.execution_arn(NEXT)
     found = harness.cloud.client("stepfunctions").describe_execution(executionArn=arn)
     assert (found["status"], found["cause"]) == ("ABORTED", f"{RUN}, which this run continues, was cancelled.")
+
+
+def test_a_cancel_whose_event_is_lost_after_the_end_was_complete_is_found_by_the_sweep(harness: ControlHarness) -> None:
+    lose(harness)
+    finish(harness)
+    stop_execution(harness)
+    harness.cloud.notifications.drain()
+    swept = sweep(harness.plane, harness.executions, SweepRequest(), budget())
+    assert (swept.settled, swept.errors) == ((RUN,), ())
+    assert harness.executions.live_runs() == set()
+    assert sweep(harness.plane, harness.executions, SweepRequest(), budget()).settled == ()
 
 
 def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarness) -> None:

@@ -201,6 +201,19 @@ def test_the_end_is_announced_once_although_its_page_can_never_be_written(harnes
     assert harness.emitted().count("Run Failed") == 1
 
 
+def test_an_end_that_the_workflow_has_completed_is_only_verified(harness: ControlHarness) -> None:
+    """The execution of each run that fails ends as FAILED, and its event calls Stop."""
+    run = failed(harness)
+    settle_as_the_workflow_does(harness, run)
+    orphan = late_job(harness)
+    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
+    before = harness.emitted()
+    assert before[-2:] == ["Run Failed", "Run Rerun"]
+    assert cleared(harness)
+    assert harness.emitted() == before
+    assert harness.cloud.training.names("Stopped") == [orphan]
+
+
 def test_an_end_that_an_older_version_has_announced_is_not_announced_again(harness: ControlHarness) -> None:
     """It wrote the page last, and no marks."""
     run = failed(harness)

@@ -19,6 +19,7 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.spec.run_limits import Timer
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
+from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
@@ -220,6 +221,25 @@ def test_stop_clears_up_after_an_execution(harness: ControlHarness, load: Callab
     assert harness.cloud.training.names("Stopped") == [harness.job()]
 
 
+def test_a_plan_that_cannot_be_written_now_is_tried_for_hours(
+    harness: ControlHarness, load: Callable[..., Handler]
+) -> None:
+    plan = load("plan")
+    harness.cloud.calls.inject(throttle("PutObject"))
+    with pytest.raises(UnavailableError):
+        plan(plan_event(harness))
+
+
+def test_the_workflow_tries_for_hours_while_a_service_is_unavailable() -> None:
+    states = json.loads(DEFINITION.read_text(encoding="utf-8"))["States"]
+    children = states["Train the replicas"]["ItemProcessor"]["States"]
+    for state in (states["Plan the run"], states["Wait in the run queue"], children[LAUNCH]):
+        waits = state["Resource"].endswith(".waitForTaskToken")
+        named = {"Muster.Unavailable", "TokenNotSentError"} if waits else {"UnavailableError"}
+        [patient] = [one for one in state["Retry"] if named <= set(one["ErrorEquals"])]
+        assert (patient["MaxAttempts"], patient["MaxDelaySeconds"]) == (60, 300)
+
+
 def test_stop_gives_up_a_replica_that_cannot_be_launched(
     harness: ControlHarness, load: Callable[..., Handler], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,6 +339,7 @@ def test_a_client_that_was_not_opened_is_no_silent_success(harness: ControlHarne
 
 # --- workflows of other versions --------------------------------------------------------------------
 
+LAUNCH = "Launch the job and wait for its end"
 VERSIONS = Path(__file__).parent / "workflow_versions"
 """What the workflow and the functions of each version say to each other. Never regenerate a file: a running execution
 keeps its definition while the functions are replaced, and a rollback replaces them under newer definitions."""

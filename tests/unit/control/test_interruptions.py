@@ -50,14 +50,14 @@ class FunctionEndedError(BaseException):
 class Step(NamedTuple):
     """A call of a function: what was before it, the call itself, and what holds once it has come through.
 
-    All get what `before` returns. The step makes `calls` of AWS at least.
+    All get what `before` returns. Each fault strikes at least `calls` of its calls.
     """
 
     before: Callable[[ControlHarness], Any]
     call: Callable[[ControlHarness, Any], object]
     holds: Callable[[ControlHarness, Any], None]
     cap: int | None = None
-    calls: int = 5
+    calls: int = 3
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -301,12 +301,12 @@ STEPS = {
     "clear up": Step(cut_off, clear, has_ended),
     "sweep": Step(cut_off, sweep_now, has_ended),
     "join the queue": Step(two_runs, join, second_waits, cap=3),
-    "leave the queue": Step(both_joined, leave, second_is_admitted, cap=3, calls=4),
+    "leave the queue": Step(both_joined, leave, second_is_admitted, cap=3),
     "plan": Step(lambda _: None, plan_with_timers, is_planned),
-    "start": Step(put_spec, start_from_inbox, is_started_once, calls=3),
+    "start": Step(put_spec, start_from_inbox, is_started_once, calls=2),
     "launch gate": Step(launch_with_limits, fired(Timer.LAUNCH_GATE), is_stopped_by(FenceCause.LAUNCH_GATE)),
     "deadline": Step(launch_with_limits, fired(Timer.DEADLINE), is_stopped_by(FenceCause.DEADLINE)),
-    "react to a late job": Step(late_job, ControlHarness.react, only_the_newer_trains, calls=3),
+    "react to a late job": Step(late_job, ControlHarness.react, only_the_newer_trains, calls=2),
     "give up a replica": Step(unlaunchable, give_up, is_given_up),
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.report.page_model import MetricView
-from muster.report.rounds import CELLS_MAX, METRICS_MAX, RoundTable, chosen
+from muster.report.rounds import CELLS_MAX, METRICS_MAX, UTILISATION, RoundTable, chosen
 
 START = "2026-05-04T03:00:00.000Z"
 
@@ -82,6 +82,17 @@ def test_what_replicas_write_cannot_break_the_table() -> None:
     assert len(view.metrics) == METRICS_MAX
     assert view.model_dump_json()
     assert all(len(metric.mean) == 6 for metric in view.metrics)
+
+
+def test_the_values_of_a_large_run_fit_into_a_function() -> None:
+    table = RoundTable(10_000, START)
+    metrics = {**{f"m{index}": 1.0 for index in range(31)}, UTILISATION: 0.9}
+    table.add(commit(1, {0: metrics}))
+    shown = [metric.name for metric in table.view().metrics]
+    # 4 bytes for each rank and each of 500 rounds.
+    assert len(shown) * 4 * 10_000 * 500 < 270_000_000
+    assert UTILISATION in shown
+    assert len(shown) == 13
 
 
 def test_excluded_and_absent_are_counted() -> None:
