@@ -200,12 +200,6 @@ DEFECTS = (
         "raise error",
     ),
     Defect(
-        "a broken body is read on from its start",
-        s3_store.S3ObjectStore.stream,
-        "position += len(piece)",
-        "position += 0",
-    ),
-    Defect(
         "an object that appears after a 403 is denied",
         missing_objects.MissingObjects.found,
         "answer = request()\n    self._has_read",

@@ -10,7 +10,8 @@ from muster.replica.wire import keys
 from tests.exploration.schedules import Event, Randomly, explore
 from tests.exploration.world import FOR_EVER, Choices, Setting, World
 
-STEPS = 160  # faults come before a process has taken so many steps
+# Faults come before a process has taken so many steps: while it joins, in the first round, or later.
+STEPS = (30, 80, 160)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
     if setting.min_participants == 1 or rng.random() > 0.25:
         return setting
     round_, rank = rng.randrange(1, setting.rounds + 1), rng.randrange(setting.replicas)
-    kind = rng.choice(["values", "header", "declined", "shard", "shards", "snapshot"])
+    kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot"])
     if kind == "declined":
         return replace(setting, declines=(rank, round_))
     where = {
@@ -98,7 +99,8 @@ def _events(rng: random.Random, setting: Setting) -> list[Event]:
     events: list[Event] = []
     dead: set[int] = set()
     kinds = ["rerun", "restart", "duplicate", "late rerun", "death", "stall", "sigterm", "cut off"]
-    for step in sorted(rng.randrange(0, STEPS) for _ in range(rng.choice([0, 1, 1, 2, 3]))):
+    steps = rng.choice(STEPS)
+    for step in sorted(rng.randrange(0, steps) for _ in range(rng.choice([0, 1, 1, 2, 3]))):
         rank, kind = rng.randrange(setting.replicas), rng.choice(kinds)
         if rank in dead or (kind == "death" and setting.replicas - len(dead) - 1 < setting.min_participants):
             continue
