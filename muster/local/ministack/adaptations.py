@@ -28,6 +28,7 @@ from muster.local.ministack import (
     policy_variables,
 )
 from muster.local.ministack.code_cache import CodeCache
+from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
 from muster.local.ministack.task_tokens import TaskTokens
 
@@ -36,6 +37,8 @@ _SLOT_WAIT_SECONDS = 120.0
 _LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
 # Between two checks of EventBridge Scheduler's clock: MiniStack's own ten seconds would be the longest wait of a test.
 _TICK_SECONDS = 0.5
+
+_processes = FunctionProcesses()
 
 _ObjectContext = Callable[[str, Mapping[str, object], str, Mapping[str, str]], dict[str, object]]
 _Response = tuple[int, dict[str, str], bytes]
@@ -65,6 +68,7 @@ class _StartExecution(TypedDict):
 def adapt(code_cache: Path, account: Account) -> None:
     """Adapt MiniStack. Call it once, before anything is served."""
     lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
+    lambda_runtime.subprocess = _processes.subprocess_module()
     policy_variables.install()
     arn_checks.install(account)
     TaskTokens().install()
@@ -252,3 +256,4 @@ def _with_write_conditions(object_context: _ObjectContext) -> _ObjectContext:
 def stop_functions() -> None:
     """End the processes of all functions."""
     lambda_runtime.reset()
+    _processes.end()

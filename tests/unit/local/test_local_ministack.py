@@ -35,7 +35,7 @@ RELIED_ON = {
         "pin_signed_request",
         "resolve_principal",
     ],
-    "ministack.core.lambda_runtime": ["_lock", "_workers", "kill_workers", "reset"],
+    "ministack.core.lambda_runtime": ["_lock", "_workers", "kill_workers", "reset", "subprocess", "zipfile"],
     "ministack.core.responses": [
         "get_account_id",
         "get_region",
