@@ -29,10 +29,10 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore-rendezvous bench docs screenshots deploy lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SETUP) ## Install what is pinned (a second call installs nothing)
 
@@ -129,6 +129,9 @@ soak: setup ## A night in ten minutes: 50 runs under random faults, every verdic
 
 test: setup $(TORCH) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+explore-rendezvous: setup $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
+	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0)
 
 check: setup $(TORCH) $(GATE) ## Lint, types, import rules, the static gate
 	$(BIN)/ruff check .

@@ -19,11 +19,13 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.table import Row
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.run_document import Manifest
+from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.finish import finish_run
 from muster.control.runtime import clock, parallel
 from muster.control.runtime.parallel import OutOfTimeError
@@ -32,7 +34,7 @@ from muster.control.stop import StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from tests.memory.harness import PREFIX, RUN, ControlHarness
 from tests.simulation.faults import CallFault
-from tests.simulation.kernel import Activity, Kernel
+from tests.simulation.kernel import START, Activity, Kernel
 from tests.simulation.simulated_aws import SimulatedCloud, throttled
 
 REPLICAS = 10_000
@@ -61,7 +63,7 @@ _STATUSES = {"Completed": JobStatus.COMPLETED, "InProgress": JobStatus.IN_PROGRE
 def run() -> list[Row]:
     """The time and the memory of a settlement; when the last job of a stop and of a sweep is asked to stop."""
     settled = settle_all(REPLICAS)
-    stopped, swept = stop_all(REPLICAS), sweep_all(REPLICAS)
+    stopped, swept, cancelled = stop_all(REPLICAS), sweep_all(REPLICAS), cancel_all(REPLICAS)
     at_the_rate = REPLICAS / JOB_RATE
     listing = REPLICAS / _PAGE / LIST_RATE
     note = f"{REPLICAS:,} replicas; {JOB_RATE:.0f} calls a second of StopTrainingJob"
@@ -71,6 +73,8 @@ def run() -> list[Row]:
         Row("settle: memory", settled.memory_mib, "MiB", f"<= {MEMORY_MIB}", note="at most, besides the imports"),
         Row("stop: the last call", stopped.last_seconds, "s", f"<= {SLACK * at_the_rate:.0f}", note=note),
         Row("stop: calls of StopTrainingJob", stopped.stops, "calls", note=f"{stopped.calls} calls of the function"),
+        Row("cancel: the last call of StopTrainingJob", cancelled.last_seconds, "s", f"<= {SLACK * at_the_rate:.0f}"),
+        Row("cancel: the end of the run is complete", cancelled.seconds, "s", note=f"{cancelled.calls} calls"),
         Row("sweep: the last call", swept.last_seconds, "s", f"<= {SLACK * (at_the_rate + listing):.0f}", note=note),
         Row("sweep: calls of StopTrainingJob", swept.stops, "calls", note=f"{swept.calls} calls of the function"),
     ]
@@ -91,6 +95,15 @@ class Stopped:
 
     last_seconds: float
     stops: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """A cancelled run: when its end was complete, when the last job was stopped, in how many calls of the function."""
+
+    seconds: float
+    last_seconds: float
     calls: int
 
 
@@ -131,6 +144,37 @@ def stop_all(replicas: int) -> Stopped:
 
         calls = scale.act(call)
         return Stopped(stops[-1], scale.cloud.counts["StopTrainingJob"], calls)
+
+
+def cancel_all(replicas: int) -> Cancelled:
+    """Clear up after a run of so many replicas that was cancelled while they trained. Lambda calls again after errors.
+
+    Raises:
+        Exception: the error of the last of three calls.
+    """
+    with _Scale(replicas, "InProgress") as scale:
+        harness = scale.harness
+        harness.cloud.is_direct = True
+        arn = harness.cloud.workflow.execution_arn(RUN)
+        harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
+        harness.cloud.is_direct = False
+        ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
+        stops = scale.note_stops()
+
+        def call() -> int:
+            for tried, pause in enumerate((*_ASYNC_RETRY_SECONDS, None), start=1):
+                try:
+                    clear_up(harness.plane, scale.run, ended, scale.budget())
+                except Exception:
+                    if pause is None:
+                        raise
+                    clock.sleep(pause)
+                else:
+                    return tried
+            raise AssertionError
+
+        calls = scale.act(call)
+        return Cancelled(scale.kernel.seconds, stops[-1], calls)
 
 
 def sweep_all(replicas: int) -> Stopped:
@@ -295,6 +339,8 @@ class _Scale:
             name = JobName.parse(job, PREFIX)
             if name is not None:
                 self.kernel.after(_EVENT_SECONDS, lambda: self._record(name.rank, JobStatus.STOPPING.value))
+                ended = self.cloud.training.stop_seconds + _EVENT_SECONDS
+                self.kernel.after(ended, lambda: self._record(name.rank, JobStatus.STOPPED.value))
 
         self.cloud.on_stop = note
         return stops
@@ -308,7 +354,7 @@ class _Scale:
         self._record(rank, self._status)
 
     def _record(self, rank: int, status: str) -> None:
-        ended = status == "Completed"
+        ended = status in {"Completed", "Stopped"}
         attempt = Attempt(
             attempt=1,
             job=self.job(rank),
@@ -317,8 +363,10 @@ class _Scale:
             ended_at="2026-01-01T01:00:00.000Z" if ended else None,
             status=status,
             secondary=status,
+            failure_class=FailureClass.STOPPED_BY_MUSTER if status == "Stopped" else None,
         )
-        decision = Decision(next=Next.DONE, attempt=1) if ended else None
+        follows = Next.DONE if status == "Completed" else Next.FAIL
+        decision = Decision(next=follows, attempt=1) if ended else None
         record = Record(
             run=RUN,
             rank=rank,

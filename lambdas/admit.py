@@ -15,7 +15,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, bool]:
     """The workflow continues when its task token is completed, with an error as well.
 
     Raises:
-        UnavailableError: it could not be reported.
+        TokenNotSentError: it could not be reported.
     """
     request = read_event(AdmitRequest, event)
     logger.append_keys(run_id=request.run)

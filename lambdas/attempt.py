@@ -19,7 +19,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, str]:
     """The workflow gets the outcome, also an error, through its task token.
 
     Raises:
-        UnavailableError: it could not be reported.
+        TokenNotSentError: it could not be reported.
     """
     request = read_event(AttemptRequest, event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)

@@ -16,7 +16,7 @@ from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.function import count
-from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.parallel import in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
@@ -85,7 +85,8 @@ def stop_jobs(run: ActiveRun, budget: TimeBudget) -> None:
         OutOfTimeError: some were not asked because the budget was spent.
         Exception: the first error of a replica, after all of them have been asked.
     """
-    in_parallel(_stop_replica, run.replicas, budget)
+    # A second call would otherwise read the records of all that the first has stopped, while it stops none.
+    in_parallel(_stop_replica, in_another_order(run.replicas), budget)
 
 
 def _stop_replica(replica: ActiveReplica) -> None:

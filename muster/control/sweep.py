@@ -6,7 +6,6 @@ may be created after the last check of its run. The sweep keeps no state: it com
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +21,7 @@ from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
-from muster.control.runtime.parallel import each_that_succeeds
+from muster.control.runtime.parallel import each_that_succeeds, in_another_order
 from muster.control.runtime.time_budget import TimeBudget
 
 R = TypeVar("R")
@@ -128,7 +127,7 @@ def _complete(plane: ControlPlane, missed: Sequence[_Missed], budget: TimeBudget
     completed = []
     # In another order each time: a run that ends this function, by its memory for instance, must not keep the runs
     # behind it from their turn for ever.
-    for count, one in enumerate(sorted(missed, key=lambda _: random.uniform(0, 1))):  # noqa: S311 - any order
+    for count, one in enumerate(in_another_order(missed)):
         # A run whose jobs stop slowly, or whose calls are throttled, must not use up the time for the others.
         share = TimeBudget.of(budget.remaining / (len(missed) - count))
         try:

@@ -74,13 +74,16 @@ def test_the_commands_of_a_stack(
     assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
     assert ask("verify", "--no-run")[0]["checks"][0]["outcome"] == "ok"
     sqs, letters = stack.cloud.client("sqs"), stack.outputs["DeadLetterQueueUrl"]
-    for event in ({"run": "told", "timer": "deadline"}, {}):
-        sqs.send_message(QueueUrl=letters, MessageBody=json.dumps(event))
-    assert [one["function"] for one in ask("deadletters list")[0]["letters"]] == ["timer", None]
-    replayed = ask("deadletters replay", "--all", code=1)[0]
-    assert ([one["run"] for one in replayed["replayed"]], len(replayed["kept"])) == (["told"], 1)
+    good, bad = (
+        sqs.send_message(QueueUrl=letters, MessageBody=json.dumps(event))["MessageId"]
+        for event in ({"run": "told", "timer": "deadline"}, {})
+    )
+    listed = {one["id"]: one["function"] for one in ask("deadletters list")[0]["letters"]}
+    assert (listed[good], listed[bad]) == ("timer", None)
+    [replayed] = ask("deadletters replay", good, bad, code=1)
+    assert ([one["id"] for one in replayed["replayed"]], [one["id"] for one in replayed["kept"]]) == ([good], [bad])
     ask("deadletters drop", "--all", code=2, fails=True)
-    assert ask("deadletters drop", replayed["kept"][0]["id"], "--yes")[0]["dropped"] == replayed["kept"]
+    assert ask("deadletters drop", bad, "--yes") == [{"dropped": replayed["kept"]}]
     assert ask("doctor") == [{"orphans": [], "foreign": []}]
     assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]
     assert ask("rerun --watch", "told")[-1]["state"] == "succeeded"

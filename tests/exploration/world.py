@@ -346,19 +346,24 @@ class World:
         if commit.absent:
             self.seen["a round is committed without an expected rank"] += 1
         if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
-            self.problems.append(f"round {round_} is committed before round {round_ - 1}")
+            self._breaks(f"round {round_} is committed before round {round_ - 1}")
         if len(commit.members) < self.setting.min_participants:
-            self.problems.append(f"round {round_} is committed with {len(commit.members)} members")
+            self._breaks(f"round {round_} is committed with {len(commit.members)} members")
         for member in commit.members:
             if keys.contribution(round_, member.rank, member.epoch) not in self.store.written:
-                self.problems.append(f"round {round_} names rank {member.rank}, which has not contributed")
+                self._breaks(f"round {round_} names rank {member.rank}, which has not contributed")
             newer = self._created.get(keys.claim(member.rank, member.epoch + 1))
             if newer is not None and newer < checked:
-                self.problems.append(f"round {round_} counts a superseded process of rank {member.rank}")
+                self._breaks(f"round {round_} counts a superseded process of rank {member.rank}")
+
+    def _breaks(self, problem: str) -> None:
+        self.problems.append(problem)
+        if self.trace is not None:
+            self.trace.append(f"{self.steps:6d} {self.seconds:9.2f}s BROKEN   {problem}")
 
     def saw_mean(self, round_: int, mean: Floats) -> None:
         if self.means.setdefault(round_, found := mean.tobytes()) != found:
-            self.problems.append(f"two means of round {round_} were applied")
+            self._breaks(f"two means of round {round_} were applied")
 
     def saw_state(self, state: GlobalState) -> None:
         self.saw(state.round, state.parameters.tobytes() + state.momentum.tobytes())
@@ -366,7 +371,7 @@ class World:
     def saw(self, round_: int, found: bytes) -> None:
         """The state of some replica after a round."""
         if self.states.setdefault(round_, found) != found:
-            self.problems.append(f"two states after round {round_}")
+            self._breaks(f"two states after round {round_}")
 
     def deletes(self, key: str) -> None:
         """Called before `key` is deleted: a later state must cover it."""
@@ -375,7 +380,7 @@ class World:
         if folder not in {"contributions", "reduced", "snapshots", "torchft"} or not any(
             self._is_whole(at) for at in range(least, self.setting.rounds + 1)
         ):
-            self.problems.append(f"{key} is deleted although no state covers it")
+            self._breaks(f"{key} is deleted although no state covers it")
 
     def _is_whole(self, round_: int) -> bool:
         """Whether there is a torchft state, or a snapshot with its manifest and every shard that was ever written."""

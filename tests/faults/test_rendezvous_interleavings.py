@@ -19,7 +19,7 @@ from tests.exploration.simulated import simulated
 from tests.exploration.transitions import COMMON, unreached
 from tests.exploration.world import Setting, World
 
-RANDOM_SCHEDULES = 1_200
+RANDOM_SCHEDULES = 900
 PAUSE = 150  # steps: longer than a round takes, so that the others pass the paused process
 
 

@@ -78,7 +78,7 @@ def test_more_damaged_shards_than_threads_are_all_computed_again() -> None:
         assert world.seen["logged: damaged-shard"] > 2
 
 
-def test_a_header_that_is_damaged_in_transit_excludes_nobody() -> None:
+def test_a_header_that_is_damaged_in_transit_excludes_no_sender() -> None:
     # Requests fail so often that some header arrives damaged; the same world says which ones.
     worlds = in_many_orders(Setting(rounds=3, fault_rate=0.1), 20)
     assert sum(world.seen["damaged in transit: contributions"] for world in worlds) > 20
@@ -173,3 +173,24 @@ def test_a_request_that_takes_effect_after_its_process_died_changes_no_committed
         assert world.problems == []
         effects += world.seen["late effect of a process that has ended"]
     assert effects > 0
+
+
+def test_a_joiner_computes_a_round_whose_members_all_died_before_they_reduced_it() -> None:
+    world = world_of(Setting(rounds=2))
+    try:
+        members = [world.start(rank) for rank in range(3)]
+        while any(not member.label.startswith(f"create {keys.REDUCED}") for member in members):
+            held = [member for member in members if member.label.startswith(f"create {keys.REDUCED}")]
+            world.take_step(fair(world, [member for member in members if member not in held]))
+        for member in members:
+            world.kill(member)
+        assert world.store.exists(keys.commit(1))
+        for rank in range(3):
+            world.start(rank, reruns=True)
+        finish(world, fair)
+        assert world.problems == []
+        assert world.store.exists(keys.commit(2))
+        # No time-out ended the wait for the members.
+        assert world.seconds < 60
+    finally:
+        world.end()

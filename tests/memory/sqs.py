@@ -45,7 +45,7 @@ class Sqs:
                 },
             ),
             "DeleteMessage": Operation(self._delete, {"QueueUrl", "ReceiptHandle"}),
-            "ChangeMessageVisibilityBatch": Operation(self._change, {"QueueUrl", "Entries"}),
+            "ChangeMessageVisibility": Operation(self._change, {"QueueUrl", "ReceiptHandle", "VisibilityTimeout"}),
         }
 
     @property
@@ -96,14 +96,11 @@ class Sqs:
         return {}
 
     def _change(self, request: Parameters) -> dict[str, Any]:
-        if not 1 <= len(request["Entries"]) <= _RECEIVED_MAX:
-            refuse("AWS.SimpleQueueService.EmptyBatchRequest", "There should be 1 to 10 entries.")
         with self._lock:
-            for entry in request["Entries"]:
-                for message in self._messages:
-                    if entry["ReceiptHandle"] in message.receipts:
-                        self._hide(message, entry["VisibilityTimeout"])
-        return {"Successful": [{"Id": entry["Id"]} for entry in request["Entries"]], "Failed": []}
+            for message in self._messages:
+                if request["ReceiptHandle"] in message.receipts:
+                    self._hide(message, request["VisibilityTimeout"])
+        return {}
 
     def _hide(self, message: _Message, seconds: int) -> None:
         if not 0 <= seconds <= _HIDDEN_SECONDS_MAX:

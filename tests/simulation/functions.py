@@ -24,7 +24,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 import muster.control
 from muster.contract.errors import MusterError
-from muster.control import sweep
 from muster.control.aws import patience, store
 from muster.control.aws.clients import Clients, Service
 from muster.control.clear_up import UnfinishedError
@@ -425,7 +424,7 @@ def installed(world: World) -> Iterator[None]:
     put(parallel, "ThreadPoolExecutor", lambda max_workers: SimulatedPool(world))
     put(patience, "random", SteadyRandom(world))
     put(store, "random", SteadyRandom(world))
-    put(sweep, "random", SteadyRandom(world))
+    put(parallel, "random", SteadyRandom(world))
     opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))
     try:
         with control_clock.replaced(SimulatedClock(world)), patch.object(Clients, "opened", opened):

@@ -71,14 +71,14 @@ POLICY = {
         _deny(
             "s3:PutObject",
             [
-                *(f"control/*/{name}.json" for name in ("plan", "stopping", "result", "lineage", "continued_by")),
-                *("control/*/report.html", "runs/*"),
+                *(f"control/*/{name}.json" for name in ("plan", "result", "lineage", "continued_by")),
+                *("control/*/announced.json", "control/*/finished.json", "control/*/report.html", "runs/*"),
             ],
             {"Null": {"s3:if-none-match": "true"}},
         ),
         _deny(
             "s3:PutObject",
-            ["control/*/replicas/*", "control/*/rollup/*", "source/*", "packages/*"],
+            ["control/*/replicas/*", "control/*/rollup/*", "control/*/stopping.json", "source/*", "packages/*"],
             {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}},
         ),
     ]

@@ -12,7 +12,7 @@ from muster.client.errors import ClientError
 
 HOLD_SECONDS = 300
 """How long SQS hides a message that was received, unless it is released before."""
-_BATCH = 10  # SQS: messages of a ReceiveMessage, entries of a ChangeMessageVisibilityBatch
+_BATCH = 10  # SQS: messages of a ReceiveMessage
 _WAIT_SECONDS = 1  # with a wait SQS asks all its servers; without one it may miss messages
 
 
@@ -25,8 +25,8 @@ class QueueClient(Protocol):
     def delete_message(self, **request: object) -> object:
         """DeleteMessage."""
 
-    def change_message_visibility_batch(self, **request: object) -> object:
-        """ChangeMessageVisibilityBatch."""
+    def change_message_visibility(self, **request: object) -> object:
+        """ChangeMessageVisibility."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,10 @@ class DeadLetterQueue:
 
     def release(self, messages: Sequence[QueueMessage]) -> None:
         """Show the messages to others again."""
-        for first in range(0, len(messages), _BATCH):
-            entries = [
-                {"Id": str(number), "ReceiptHandle": message.receipt, "VisibilityTimeout": 0}
-                for number, message in enumerate(messages[first : first + _BATCH])
-            ]
+        for message in messages:
             with translated():
-                self._connection.sqs.change_message_visibility_batch(
-                    QueueUrl=self._connection.stack.dead_letters, Entries=entries
+                self._connection.sqs.change_message_visibility(
+                    QueueUrl=self._connection.stack.dead_letters, ReceiptHandle=message.receipt, VisibilityTimeout=0
                 )
 
     def delete(self, message: QueueMessage) -> None:

@@ -18,12 +18,12 @@ class Cancellation(Document):
 
     run: str = Field(description="the run that was named")
     stopped: tuple[str, ...] = Field(
-        description="the runs that were stopped: that run or a continuation of it; empty when all had ended"
+        description="the runs that were stopped: that run, its last continuation, or both; empty when all had ended"
     )
 
 
 def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
-    """Stop `run` or, if it has been continued, its last continuation. Waits for one that is about to start.
+    """Stop `run` and, if it has been continued, its last continuation. Waits for one that is about to start.
 
     Raises:
         UnknownRunError: there is no such run.

@@ -29,10 +29,10 @@ BUCKET = (PLACE, POLICY, PRIVACY, ENCRYPTION, LIFECYCLE)
 
 _RUN = RunLayout("verify")
 WRITTEN_ONCE = (
-    *(_RUN.plan, _RUN.fence, _RUN.result, _RUN.announced, _RUN.finished, _RUN.page),
+    *(_RUN.plan, _RUN.result, _RUN.announced, _RUN.finished, _RUN.page),
     *(_RUN.lineage, _RUN.continued_by, _RUN.document),
 )
-SWAPPED = (_RUN.record(0), _RUN.roll_up_shard(0), f"{SOURCE}verify.tar.gz", f"{PACKAGES}verify.zip")
+SWAPPED = (_RUN.fence, _RUN.record(0), _RUN.roll_up_shard(0), f"{SOURCE}verify.tar.gz", f"{PACKAGES}verify.zip")
 KEPT = ("control/", "runs/", "rendezvous/", "checkpoints/")
 """Prefixes under which nothing may expire by age: a run, or its continuation after any time, needs it."""
 

@@ -41,7 +41,7 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, BotoCoreError | ConflictError | NewerDocumentError | OSError)
 
 
-class UnavailableError(Exception):
+class UnavailableError(ConnectionError):
     """A service failed in passing. By this name the workflow tries a function again for hours, not for minutes."""
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import Field
 
 from muster.contract.document import canonical_json
 from muster.contract.run.record import Decision
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
-from muster.control.aws.aws_errors import error_code, is_transient, outages_named
+from muster.control.aws.aws_errors import error_code, is_transient
 from muster.control.runtime import clock
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ _CAUSE_MAX = 32_768
 
 # Step Functions: a task token has at most 2,048 characters.
 Token = Annotated[str, Field(min_length=1, max_length=2_048)]
+
+
+class TokenNotSentError(Exception):
+    """Step Functions cannot be reached. The workflow knows the function's error by this name, and tries again."""
 
 
 class Tokens:
@@ -52,15 +56,20 @@ class Tokens:
         Failing the task makes the workflow try again at once. A raised error would do so only on AWS.
 
         Raises:
-            UnavailableError: Step Functions itself is not available.
+            TokenNotSentError: Step Functions throttles the call or fails; the workflow gets this error instead.
         """
         name = "Muster.Unavailable" if is_transient(error) else f"Muster.{type(error).__name__}"
-        with outages_named():
+        try:
             return _sent(
                 lambda: self._stepfunctions.send_task_failure(
                     taskToken=token, error=name[:_ERROR_MAX], cause=str(error)[:_CAUSE_MAX]
                 )
             )
+        except (ClientError, BotoCoreError) as failure:
+            if not is_transient(failure):
+                raise
+            message = f"{name}: {error}"
+            raise TokenNotSentError(message[:_CAUSE_MAX]) from failure
 
 
 def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -52,3 +53,8 @@ def each_that_succeeds(
             return []
 
     return [answer for answers in in_parallel(tried, items) for answer in answers]
+
+
+def in_another_order(items: Iterable[T]) -> list[T]:
+    """The items in a random order: what one call had no time for does not come last in the next one again."""
+    return sorted(items, key=lambda _: random.uniform(0, 1))  # noqa: S311 - any order

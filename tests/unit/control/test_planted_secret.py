@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -160,7 +161,6 @@ def test_no_face_shows_a_secret_of_a_refused_document(
     sdk: Muster,
     fields: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
     document = spec_with(fields)
     for launch in (sdk.launch, sdk.plan):
@@ -168,7 +168,8 @@ def test_no_face_shows_a_secret_of_a_refused_document(
             launch(document)
         clean(all_of(refused.value))
     # The function, its log, the cause of the execution, and what a client shows of it.
-    monkeypatch.setattr(logger, "_logger", logger._logger)
+    log = io.StringIO()
+    monkeypatch.setattr(logger.registered_handler, "stream", log)
     plan = loader(harness, monkeypatch)("plan")
     harness.executions.start(RUN, "{}")
     answer = plan({**harness.plan_request().model_dump(), "input": document})
@@ -178,7 +179,8 @@ def test_no_face_shows_a_secret_of_a_refused_document(
     assert status.reason.startswith("Muster.SpecError")
     events = harness.cloud.events.of("Run Refused")
     assert len(events) == 1
-    clean(capfd.readouterr(), answer, status.to_line(), observer.event_log(), events)
+    assert '"message":"refused"' in log.getvalue()
+    clean(log.getvalue(), answer, status.to_line(), observer.event_log(), events)
 
 
 @pytest.mark.parametrize("fields", MISTAKES.values(), ids=MISTAKES)
