@@ -117,7 +117,7 @@ def settle_all(replicas: int) -> Settled:
             scale.put(f"output/{RUN}/{scale.job(rank)}/output/output.tar.gz", manifest)
         written: list[float] = []
 
-        def note(_: str, __: str, shown: str, ___: str) -> None:
+        def note(_: str, shown: str, __: str) -> None:
             if shown.endswith("result.json"):
                 written.append(scale.kernel.seconds)
 
@@ -156,10 +156,10 @@ def cancel_all(replicas: int) -> Cancelled:
     """
     with _Scale(replicas, "InProgress") as scale:
         harness = scale.harness
-        harness.cloud.is_direct = True
+        scale.cloud.is_direct = True
         arn = harness.cloud.workflow.execution_arn(RUN)
         harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
-        harness.cloud.is_direct = False
+        scale.cloud.is_direct = False
         ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
         stops = scale.note_stops()
 
