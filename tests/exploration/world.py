@@ -366,6 +366,9 @@ class World:
             self._breaks(f"two means of round {round_} were applied")
 
     def saw_state(self, state: GlobalState) -> None:
+        if state.round == 0 and len(set(state.parameters[:: self.setting.count // 4])) > 1:
+            # Each process begins with its own rank everywhere.
+            self._breaks("the initial state is of several processes")
         self.saw(state.round, state.parameters.tobytes() + state.momentum.tobytes())
 
     def saw(self, round_: int, found: bytes) -> None:
