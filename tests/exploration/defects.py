@@ -21,6 +21,7 @@ from muster.replica.rounds import (
     quorum,
     reduced_shards,
     reduction,
+    rendezvous,
     replicated_state,
     retention,
     snapshots,
@@ -71,8 +72,26 @@ DEFECTS = (
     Defect(
         "a superseded member is committed",
         agreement._Agreement._all_claims_hold,
-        "return not any(gone)",
+        "return not any(holders)",
         "return True",
+    ),
+    Defect(
+        "a finish is taken for a claim of another process",
+        agreement._Agreement._note_holder,
+        "if finish is None or finish.run != self._context.trained_by:",
+        "if True:",
+    ),
+    Defect(
+        "the next round forgets who has finished",
+        agreement._Agreement.__init__,
+        "if finish.run == context.trained_by:",
+        "if False:",
+    ),
+    Defect(
+        "a run that an early finish has ended trains on",
+        rendezvous.Rendezvous._note,
+        "self._last = commit",
+        "pass",
     ),
     Defect(
         "a lost commit race is not noticed",
@@ -83,8 +102,8 @@ DEFECTS = (
     Defect(
         "a round is committed with one member too few",
         quorum.QuorumTally.decide,
-        "if present < self._quorum.min_participants:",
-        "if present < self._quorum.min_participants - 1:",
+        "if present < self.needed:",
+        "if present < self.needed - 1:",
     ),
     Defect(
         "the mean adds this process's contribution first",

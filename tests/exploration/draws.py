@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.wire import keys
 from tests.exploration.schedules import Event, Randomly, explore
 from tests.exploration.world import FOR_EVER, Choices, Setting, World
@@ -31,10 +32,19 @@ def explore_randomly(seed: int, front_end: str = "arrays") -> World:
     return run_seed(seed, front_end)[1]
 
 
+def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
+    """The plan with one or two ranks whose trainers return early. All contributions are usable: few may be left."""
+    setting = replace(plan.setting, poisoned=(), declines=None, on_early_finish=rng.choice(list(OnEarlyFinish)))
+    ranks = rng.sample(range(setting.replicas), rng.choice([1, 1, 2]))
+    return replace(plan, setting=replace(setting, early=tuple((rank, rng.randrange(setting.rounds)) for rank in ranks)))
+
+
 def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
-    """One schedule and its plan."""
+    """One schedule and its plan. In every tenth one some trainers return early."""
     rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
     plan = draw(rng, front_end)
+    if front_end == "arrays" and seed % 10 == 4:
+        plan = with_early_finishes(rng, plan)
     return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
 
 

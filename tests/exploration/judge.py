@@ -111,7 +111,7 @@ def _failures(world: World) -> list[str]:
     for process in world.processes:
         if process.error is not None and not _is_explained(world, process, process.error):
             found.append(f"{process.name}: {process.error!r}")
-        elif process.ended and process.error is None and process.round < world.setting.rounds:
+        elif process.ended and process.error is None and not world.is_over(process):
             found.append(f"{process.name} ended in round {process.round}")
     return found
 
