@@ -150,7 +150,8 @@ class Process:
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
         if not stop.is_set():
-            current().pause("wait", self.world.seconds + seconds)
+            # Time passes between two looks: a rest that floating point rounds away would be one for ever.
+            current().pause("wait", self.world.seconds + max(seconds, 1e-6))
             self.steps += 1
         return stop.is_set()
 
