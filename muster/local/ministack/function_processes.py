@@ -169,7 +169,7 @@ class FunctionProcesses:
         return server.fork(command[1], options["cwd"], options["env"])
 
     def end(self) -> None:
-        """End the servers. The processes end by themselves, because nobody writes to them any more."""
+        """End the servers. Their processes end with the streams from this service."""
         with self._lock:
             for server in self._servers.values():
                 server.end()

@@ -73,7 +73,7 @@ class Server:
         for descriptor in streams:
             os.close(descriptor)
         self._running.add(process)
-        self._tell({"started": process})
+        self._answer({"started": process})
         return None
 
     def _become(self, streams: list[int]) -> None:
@@ -91,9 +91,9 @@ class Server:
             if process == 0:
                 return
             self._running.discard(process)
-            self._tell({"ended": process, "code": os.waitstatus_to_exitcode(status)})
+            self._answer({"ended": process, "code": os.waitstatus_to_exitcode(status)})
 
-    def _tell(self, answer: dict[str, object]) -> None:
+    def _answer(self, answer: dict[str, object]) -> None:
         with contextlib.suppress(OSError):
             self._service.sendall(json.dumps(answer).encode() + b"\n")
 
