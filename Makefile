@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore-rendezvous bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs screenshots deploy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and d
 
 unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
+
+explore: setup ## Explore schedules of the control plane under faults (N=100000, SEED=0); 0 violations
+	@$(BIN)/python -m tests.simulation explore $(addprefix --schedules ,$(N)) $(addprefix --seed ,$(SEED))
 
 upgrade-test: setup ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
 	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/e2e/test_upgrade.py

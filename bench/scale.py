@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from bench.table import Row
+from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
@@ -198,6 +200,7 @@ def sweep_all(replicas: int) -> Stopped:
 
 # --- a large run ------------------------------------------------------------------------------------
 
+_LAUNCHED, _ENDED = timestamps.text(START), timestamps.text(START + timedelta(hours=1))
 _METRICS = {f"a-metric-whose-name-is-as-long-as-it-may-be-{number:04}": 1.0 for number in range(32)}
 
 
@@ -358,9 +361,9 @@ class _Scale:
         attempt = Attempt(
             attempt=1,
             job=self.job(rank),
-            launched_at="2026-01-01T00:00:00.000Z",
+            launched_at=_LAUNCHED,
             instance_type="ml.m5.large",
-            ended_at="2026-01-01T01:00:00.000Z" if ended else None,
+            ended_at=_ENDED if ended else None,
             status=status,
             secondary=status,
             failure_class=FailureClass.STOPPED_BY_MUSTER if status == "Stopped" else None,

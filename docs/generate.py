@@ -182,7 +182,7 @@ def context_table() -> str:
     rows = ["| field | type | meaning |", "|---|---|---|"]
     for field, below in pairwise(context.body):
         if isinstance(field, ast.AnnAssign):
-            meaning = ast.literal_eval(below.value) if isinstance(below, ast.Expr) else ""
+            meaning = " ".join(ast.literal_eval(below.value).split()) if isinstance(below, ast.Expr) else ""
             rows.append(f"| `{ast.unparse(field.target)}` | `{ast.unparse(field.annotation)}` | {meaning} |")
     return "\n".join(rows)
 

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from muster.replica.errors import FencedError as FencedError
     from muster.replica.errors import ParametersError as ParametersError
     from muster.replica.errors import RendezvousError as RendezvousError
+    from muster.replica.errors import RunEndedError as RunEndedError
     from muster.replica.errors import StoppedError as StoppedError
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
     from muster.replica.metrics import Metrics as Metrics
@@ -148,6 +149,7 @@ _MODULES = {
         "FencedError",
         "ParametersError",
         "RendezvousError",
+        "RunEndedError",
         "StoppedError",
     ),
     "muster.replica.frontends.array_diloco": ("DiLoCo",),
@@ -214,6 +216,7 @@ __all__ = [
     "Result",
     "Run",
     "RunContinuedError",
+    "RunEndedError",
     "RunNameTakenError",
     "RunNotEndedError",
     "RunState",

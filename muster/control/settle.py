@@ -14,6 +14,7 @@ from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.early_finish import finished_before, with_early_finish_note, with_early_finishes
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
@@ -52,15 +53,17 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not _is_overdue(fence)
     search = _Search(budget, may_wait)
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
+    rounds = committed_rounds(run.documents.store, run.plan.shared_layout)
+    replicas = with_early_finishes(replicas, finished_before(run, rounds))
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     result = Result(
         run=run.plan.run,
         verdict=verdict,
-        reason=reason,
+        reason=with_early_finish_note(reason, replicas, rounds),
         settled_at=clock.now(),
         replicas=tuple(replicas),
         reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
-        committed_rounds=committed_rounds(run.documents.store, run.plan.shared_layout),
+        committed_rounds=rounds,
         parameters_identical=_identical(replicas),
     )
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
@@ -152,5 +155,6 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
 
 
 def _identical(replicas: Sequence[ReplicaResult]) -> bool | None:
-    checksums = [replica.checksum for replica in replicas if replica.checksum is not None]
+    to_the_end = (replica for replica in replicas if replica.finished_early is None)
+    checksums = [replica.checksum for replica in to_the_end if replica.checksum is not None]
     return len(set(checksums)) == 1 if len(checksums) > 1 else None

@@ -39,7 +39,8 @@ class Context:
     """Logs metrics to the log and the run's page: `context.metrics.log(loss=0.7)`. At most 31 names."""
 
     stop: Event
-    """Set when SageMaker stops the job (SIGTERM). It kills the process 120 seconds later, so return before that."""
+    """Set when the trainer should return: SageMaker stops the job (SIGTERM) and kills the process 120 seconds later, or
+    the run has ended because a replica finished early (`on_early_finish: stop`)."""
 
     input_dir: Path
     """The input data, one folder per channel of `input_data_config`. `/opt/ml/input/data` in a container."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.contract.errors import MusterError
+from muster.contract.run.commit import Finish
 from muster.contract.run.exits import MORE_MEMORY
 
 
@@ -52,6 +53,15 @@ class StoppedError(MusterError):
 
     def __init__(self) -> None:
         super().__init__("The replica was asked to stop (SIGTERM).")
+
+
+class RunEndedError(MusterError):
+    """The run has ended by its own rule, because a replica has finished early. No failure: the replica succeeds."""
+
+    def __init__(self, round_: int, finished: Sequence[Finish]) -> None:
+        self.round = round_
+        causes = "; ".join(f"replica {item.rank} finished in round {item.round}: {item.how}" for item in finished)
+        super().__init__(f"Round {round_} was the last one of the run (on_early_finish: stop): {causes}.")
 
 
 class ParametersError(MusterError):

@@ -92,6 +92,8 @@ def read_legacy(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple
         grace_seconds=_GRACE_SECONDS,
         timeout_seconds=_TIMEOUT_SECONDS,
     )
+    # Two uses of the same rendezvous look the same, so a finish of the first would be taken for one of the second:
+    # these replicas report none (`on_early_finish` of the document is not set).
     return Environment("", run, rank, 1, base_dir), document
 
 

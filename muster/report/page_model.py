@@ -27,6 +27,9 @@ class ReplicaView(Document):
     checkpoint_uri: str | None = None
     artifacts: str | None = None
     problem: str | None = None
+    finished_early: str | None = Field(
+        default=None, description="how the replica finished, where others train on or did; none where none did"
+    )
 
 
 class MetricView(Document):

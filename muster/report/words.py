@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 
+_NAMED_MAX = 3  # replicas in a sentence
+
 _OPENINGS = {
     "running": "The run is in progress",
     "stopping": "The run is being stopped; its jobs may still save their work",
@@ -39,6 +41,11 @@ def verdict(
             [f"{_with_job(replicas)} of {len(replicas)} replicas have a job", *_waits(replicas), _rounds(rounds)]
         )
     sentences = [f"{opening}: {reason.rstrip('.')}." if reason else f"{opening}."]
+    early = [replica for replica in replicas if replica.finished_early is not None]
+    if early and state == "running":
+        more = f" and {len(early) - _NAMED_MAX} more" if len(early) > _NAMED_MAX else ""
+        named = "; ".join(f"replica {one.rank} {one.finished_early}" for one in early[:_NAMED_MAX])
+        sentences.append(f"Finished early: {named}{more}.")
     reruns = rerun_causes(replicas)
     if reruns:
         causes = ", ".join(f"{cause} ×{count}" if count > 1 else cause for cause, count in reruns.most_common())
@@ -47,9 +54,9 @@ def verdict(
     if rounds.unread:
         sentences.append(f"{commits_text(rounds.unread, 'could not be read')}.")
     if identical is not None:
-        sentences.append(
-            "All replicas hold the same parameters." if identical else "The replicas do not hold the same parameters."
-        )
+        whose = "replicas that trained to the last round" if early else "replicas"
+        held = f"All {whose} hold" if identical else f"The {whose} do not hold"
+        sentences.append(f"{held} the same parameters.")
     return " ".join(sentences)
 
 

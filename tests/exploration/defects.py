@@ -22,6 +22,7 @@ from muster.replica.rounds import (
     quorum,
     reduced_shards,
     reduction,
+    rendezvous,
     replicated_state,
     retention,
     round_context,
@@ -73,8 +74,26 @@ DEFECTS = (
     Defect(
         "a superseded member is committed",
         agreement._Agreement._all_claims_hold,
-        "return not any(gone)",
+        "return not any(holders)",
         "return True",
+    ),
+    Defect(
+        "a finish is taken for a claim of another process",
+        agreement._Agreement._note_holder,
+        "if finish is None or finish.run != self._context.trained_by:",
+        "if True:",
+    ),
+    Defect(
+        "the next round forgets who has finished",
+        agreement._Agreement.__init__,
+        "if finish.run == context.trained_by:",
+        "if False:",
+    ),
+    Defect(
+        "a run that an early finish has ended trains on",
+        rendezvous.Rendezvous._note,
+        "self._last = commit",
+        "pass",
     ),
     Defect(
         "a lost commit race is not noticed",
@@ -85,12 +104,12 @@ DEFECTS = (
     Defect(
         "a round is committed with one member too few",
         quorum.QuorumTally.decide,
-        "if present < self._quorum.min_participants:",
-        "if present < self._quorum.min_participants - 1:",
+        "if present < self.needed:",
+        "if present < self.needed - 1:",
     ),
     Defect(
         "a renewed claim is taken for one's own",
-        claims.renew_claim,
+        claims._succeed,
         "if found is None or found.nonce != nonce:",
         "if found is None:",
     ),
@@ -179,12 +198,6 @@ DEFECTS = (
         s3_store.S3ObjectStore._put,
         "raise GenericError(_first_line(error)) from None",
         "raise error",
-    ),
-    Defect(
-        "a broken body is read on from its start",
-        s3_store.S3ObjectStore.stream,
-        "position += len(piece)",
-        "position += 0",
     ),
     Defect(
         "an object that appears after a 403 is denied",

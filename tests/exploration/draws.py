@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.wire import keys
 from tests.exploration.schedules import Event, Randomly, explore
 from tests.exploration.world import FOR_EVER, Choices, Setting, World
 
-STEPS = 160  # faults come before a process has taken so many steps
+# Faults come before a process has taken so many steps: while it joins, in the first round, or later.
+STEPS = (30, 80, 160)
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,19 @@ def explore_randomly(seed: int, front_end: str = "arrays") -> World:
     return run_seed(seed, front_end)[1]
 
 
+def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
+    """The plan with one or two ranks whose trainers return early. All contributions are usable: few may be left."""
+    setting = replace(plan.setting, poisoned=(), declines=None, on_early_finish=rng.choice(list(OnEarlyFinish)))
+    ranks = rng.sample(range(setting.replicas), rng.choice([1, 1, 2]))
+    return replace(plan, setting=replace(setting, early=tuple((rank, rng.randrange(setting.rounds)) for rank in ranks)))
+
+
 def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
-    """One schedule and its plan."""
+    """One schedule and its plan. In every tenth one some trainers return early."""
     rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
     plan = draw(rng, front_end)
+    if front_end == "arrays" and seed % 10 == 4:
+        plan = with_early_finishes(rng, plan)
     return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
 
 
@@ -70,7 +81,7 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
     if setting.min_participants == 1 or rng.random() > 0.25:
         return setting
     round_, rank = rng.randrange(1, setting.rounds + 1), rng.randrange(setting.replicas)
-    kind = rng.choice(["values", "header", "declined", "shard", "shards", "snapshot"])
+    kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot"])
     if kind == "declined":
         return replace(setting, declines=(rank, round_))
     where = {
@@ -88,7 +99,8 @@ def _events(rng: random.Random, setting: Setting) -> list[Event]:
     events: list[Event] = []
     dead: set[int] = set()
     kinds = ["rerun", "restart", "duplicate", "late rerun", "death", "stall", "sigterm", "cut off"]
-    for step in sorted(rng.randrange(0, STEPS) for _ in range(rng.choice([0, 1, 1, 2, 3]))):
+    steps = rng.choice(STEPS)
+    for step in sorted(rng.randrange(0, steps) for _ in range(rng.choice([0, 1, 1, 2, 3]))):
         rank, kind = rng.randrange(setting.replicas), rng.choice(kinds)
         if rank in dead or (kind == "death" and setting.replicas - len(dead) - 1 < setting.min_participants):
             continue

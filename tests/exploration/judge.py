@@ -22,9 +22,10 @@ SEEN = re.compile(r"round \d+ has (\d+) of at least (\d+) participants")
 
 def problems(world: World) -> list[str]:
     """Everything that went wrong; empty if nothing did."""
+    if world.problems:
+        return list(world.problems)
     commits = {round_: _last_commit(world, round_) for round_ in _committed(world)}
     return [
-        *world.problems,
         *_written_twice(world),
         *_wrong_rounds(world, commits),
         *_excluded_without_reason(world, commits),
@@ -110,7 +111,7 @@ def _failures(world: World) -> list[str]:
     for process in world.processes:
         if process.error is not None and not _is_explained(world, process, process.error):
             found.append(f"{process.name}: {process.error!r}")
-        elif process.ended and process.error is None and process.round < world.setting.rounds:
+        elif process.ended and process.error is None and not world.is_over(process):
             found.append(f"{process.name} ended in round {process.round}")
     return found
 

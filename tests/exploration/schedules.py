@@ -75,6 +75,9 @@ def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
     waiting = sorted(events, key=lambda event: event.step)
     with scaled(world.setting):
         for _ in range(STEPS_MAX):
+            if world.problems:
+                # What follows from a broken invariant says nothing more.
+                break
             if world.timers or world.lates:
                 world.happen()
             due = next((event for event in waiting if _is_due(world, event)), None) if waiting else None

@@ -32,22 +32,22 @@ def kind_of(problem: str) -> str:
     return re.sub(r"\d+", "", problem)[:60]
 
 
-def shrunk(seed: int, front_end: str) -> tuple[Schedule, list[str]]:
-    """The smallest schedule found that has the first problem of the seed's, and what happens in it, line by line."""
+def shrunk(seed: int, front_end: str, tries: int = TRIES_MAX) -> tuple[Schedule, list[str]]:
+    """The smallest schedule found in so many tries that has the first problem of the seed's, and its trace by lines."""
     plan, world = run_seed(seed, front_end)
     kind = kind_of(world.problems[0])
     record = world.choices
     whole = Schedule(plan, tuple(record.orders), tuple(record.faults), tuple(record.activities))
-    smallest = _Shrinking(kind).shrink(whole)
+    smallest = _Shrinking(kind, tries).shrink(whole)
     trace: list[str] = []
     problems = smallest.run(trace).problems
     return smallest, [*_without_repetitions(trace), *problems]
 
 
 class _Shrinking:
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, tries: int) -> None:
         self._kind = kind
-        self._tries = 0
+        self._left = tries
 
     def shrink(self, schedule: Schedule) -> Schedule:
         schedule = self._events(schedule)
@@ -57,9 +57,9 @@ class _Shrinking:
         return self._events(schedule)
 
     def _breaks(self, schedule: Schedule) -> bool:
-        self._tries += 1
-        if self._tries > TRIES_MAX:
+        if not self._left:
             return False
+        self._left -= 1
         return any(kind_of(problem) == self._kind for problem in schedule.run().problems)
 
     def _first(self, schedule: Schedule, simpler: list[Callable[[Plan], Plan]]) -> Schedule:
@@ -102,7 +102,7 @@ class _Shrinking:
                     candidate = replace(schedule, **{name: simpler})  # type: ignore[arg-type]
                     if self._breaks(candidate):
                         schedule, values = candidate, simpler
-            size = size // 2 if self._tries < TRIES_MAX else 0
+            size = size // 2 if self._left else 0
         return schedule
 
 

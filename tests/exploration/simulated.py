@@ -59,6 +59,7 @@ def simulated() -> Iterator[None]:
         (s3_store, "time", SimpleNamespace(sleep=_sleep)),
         (s3_store, "random", SimpleNamespace(uniform=lambda _, longest: longest)),
         (missing_objects, "obstore", OBSTORE),
+        (missing_objects, "TRUST_SECONDS", 1.0),
         (missing_objects, "time", SimpleNamespace(monotonic=_monotonic)),
         (round_context, "wait", settle_all),
         (reduction, "ThreadPoolExecutor", Makers),

@@ -167,6 +167,9 @@ class Wire:
             self._request(f"keys {prefix}")
             if self._world.fault(self._process, ("503",)) is not None:
                 raise GenericError(SLOW_DOWN)
+            if self._hidden is not None:
+                self._world.seen["an object appears after a 403"] += self._bucket.exists(self._hidden)
+                self._hidden = None
             found = sorted(key for key in self._bucket.objects if key.startswith(prefix) and key > after)
             page, rest = found[:PAGE_KEYS], found[PAGE_KEYS:]
             yield [{"path": key} for key in page]
@@ -199,9 +202,6 @@ class Wire:
                 self._hidden = path
                 raise PermissionDeniedError(DENIED)
             raise FileNotFoundError(path)
-        if self._hidden is not None:
-            self._world.seen["an object appears after a 403"] += self._hidden == path
-            self._hidden = None
         return stored
 
 

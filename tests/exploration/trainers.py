@@ -17,12 +17,13 @@ from tests.exploration.world import Process
 
 
 def train_arrays(process: Process, context: RoundContext) -> None:
-    """One pseudo-gradient per round, given to the replicated state."""
+    """One pseudo-gradient per round, given to the replicated state, until the rank's or the run's last round."""
     world = process.world
     rendezvous = Rendezvous.open(context, process.rank, process.attempt, Metrics())
     start = np.full(world.setting.count, process.rank, np.float32)
     state = ReplicatedState.join(rendezvous, ArrayPacking(start), Witnessed(process))
-    while (done := state.state.round) < world.setting.rounds:
+    last = world.setting.last_round(process.rank)
+    while (done := state.state.round) < last and not rendezvous.has_ended:
         process.round = done
         gradient = world.work(process.rank, done + 1)
         exchange = state.advance(LocalUpdate(gradient, float(process.rank + 1)))
@@ -30,6 +31,7 @@ def train_arrays(process: Process, context: RoundContext) -> None:
             process.left_out += 1
     process.round = state.state.round
     world.saw_state(state.state)
+    rendezvous.finish("its trainer returned")
 
 
 class Witnessed(Algorithm):

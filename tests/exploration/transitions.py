@@ -49,6 +49,7 @@ FAULTS = (
     "late effect after a successor took the rank",
     "an amendment is created",
     "a round is committed without an expected rank",
+    "a round is committed without a rank that has finished",
     "killed",
     "stalled",
     "told to stop",

@@ -17,14 +17,16 @@ import numpy as np
 from greenlet import getcurrent
 
 from muster.contract.run.commit import Commit
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import DivergedError, FencedError, StoppedError
-from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.headers import ClaimDocument
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
 from tests.exploration.simulated_s3 import Bucket
 from tests.support.rendezvous_keys import is_like, round_of
@@ -58,6 +60,12 @@ class Setting:
     fault_rate: float = 0.0  # the share of requests that fail once
     reruns: int = 0  # how many processes of a rank the control plane starts again after they failed
     front_end: str = "arrays"
+    on_early_finish: OnEarlyFinish | None = None
+    early: tuple[tuple[int, int], ...] = ()  # ranks whose trainers return after an earlier round, with that round
+
+    def last_round(self, rank: int) -> int:
+        """After which round the trainer of `rank` returns."""
+        return dict(self.early).get(rank, self.rounds)
 
 
 @dataclass
@@ -205,7 +213,9 @@ class Process:
         try:
             store = S3ObjectStore("bucket", "")
             context = RoundContext(store, RUN, quorum, setting.timeout_seconds, self.stop, pool, self)
-            self.world.trainer(self, replace(context, snapshot_rounds=setting.snapshot_rounds))
+            context = replace(context, snapshot_rounds=setting.snapshot_rounds)
+            context = replace(context, trained_by=RUN, on_early_finish=setting.on_early_finish)
+            self.world.trainer(self, context)
         except BaseException as error:
             # The judge decides whether this was to be expected.
             self.error = error
@@ -236,6 +246,7 @@ class World:
         self._shards: dict[int, list[str]] = {}
         self._works = 0
         self._declined = False
+        self._ends_run = 0  # the round with which the run ended by its rule
 
     def start(self, rank: int, *, reruns: bool = False) -> Process:
         """A new process of `rank`, beside existing ones: in its last attempt (a restart), or in the next one."""
@@ -347,7 +358,8 @@ class World:
             self.seen["a round is committed without an expected rank"] += 1
         if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
             self._breaks(f"round {round_} is committed before round {round_ - 1}")
-        if len(commit.members) < self.setting.min_participants:
+        self._judge_finishes(commit)
+        if len(commit.members) < needed_of(self.setting.min_participants, len(commit.finished)):
             self._breaks(f"round {round_} is committed with {len(commit.members)} members")
         for member in commit.members:
             if keys.contribution(round_, member.rank, member.epoch) not in self.store.written:
@@ -360,6 +372,24 @@ class World:
         self.problems.append(problem)
         if self.trace is not None:
             self.trace.append(f"{self.steps:6d} {self.seconds:9.2f}s BROKEN   {problem}")
+
+    def _judge_finishes(self, commit: Commit) -> None:
+        """A commit names those who have finished, and with `stop` the first one that names any is the last one."""
+        for finish in commit.finished:
+            self.seen["a round is committed without a rank that has finished"] += 1
+            body = self.store.written[keys.claim(finish.rank, commit.epochs[finish.rank])]
+            if ClaimDocument.from_json(body, "claim").finish != finish:
+                self._breaks(f"round {commit.round} lists rank {finish.rank}, which has not finished")
+        if self._ends_run and commit.round > self._ends_run:
+            self._breaks(f"round {commit.round} is committed after the last one, {self._ends_run}")
+        if commit.finished and self.setting.on_early_finish is OnEarlyFinish.STOP:
+            self._ends_run = self._ends_run or commit.round
+
+    def is_over(self, process: Process) -> bool:
+        """Whether a process that has ended well holds the round that it should."""
+        if self._ends_run and process.round == self._ends_run:
+            return True
+        return process.round >= self.setting.last_round(process.rank)
 
     def saw_mean(self, round_: int, mean: Floats) -> None:
         if self.means.setdefault(round_, found := mean.tobytes()) != found:

@@ -13,15 +13,15 @@ from tests.exploration.shrink import kind_of, shrunk
 from tests.exploration.simulated import simulated
 from tests.exploration.transitions import REACHED, unreached
 
-# Those that some hundred schedules find; `python -m tests.exploration defects` puts all of them back.
-SAMPLED = {
-    "a superseded member is committed": 17,
-    "a lost commit race is not noticed": 7,
-    "no member takes over a late shard": 14,
-    "the mean adds this process's contribution first": 1,
-    "a header damaged in transit excludes its sender": 11,
-    "a snapshot is sealed before its shards are there": 12,
-}
+# Those that few schedules find; `python -m tests.exploration defects` puts all of them back.
+SAMPLED = (
+    "a lost commit race is not noticed",
+    "no member takes over a late shard",
+    "the mean adds this process's contribution first",
+    "a header damaged in transit excludes its sender",
+    "a snapshot is sealed before its shards are there",
+    "an object that appears after a 403 is denied",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,9 @@ def test_a_seed_is_the_same_schedule_every_time() -> None:
         assert len(first.states) > 1
 
 
-@pytest.mark.parametrize("name", list(SAMPLED))
+@pytest.mark.parametrize("name", SAMPLED)
 def test_a_defect_that_is_put_back_is_found(name: str) -> None:
-    assert find(named(name), range(2 * SAMPLED[name] + 60)) is not None
+    assert find(named(name), range(300)) is not None
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
@@ -57,12 +57,12 @@ def test_every_defect_still_fits_the_code(defect: Defect) -> None:
 
 def test_a_broken_schedule_is_shrunk_to_what_breaks_it() -> None:
     defect = named("a lost commit race is not noticed")
-    found = find(defect, range(100))
+    found = find(defect, range(300))
     assert found is not None
     seed, problem = found
     plan, world = run_seed(seed)
     with defect.put_back():
-        smallest, trace = shrunk(seed, "arrays")
+        smallest, trace = shrunk(seed, "arrays", tries=50)
     assert kind_of(problem) in map(kind_of, trace)
     assert len(smallest.plan.events) <= len(plan.events)
     assert sum(map(bool, smallest.orders)) < len(world.choices.orders) / 4

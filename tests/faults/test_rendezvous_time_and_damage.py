@@ -169,7 +169,7 @@ def test_without_a_quorum_all_time_out_and_their_reruns_finish_when_it_is_back()
 def test_a_request_that_takes_effect_after_its_process_died_changes_no_committed_round() -> None:
     effects = 0
     events = (Event(40, 1, kills=True, starts=True, reruns=True), Event(60, 0, kills=True, starts=True))
-    for world in in_many_orders(Setting(rounds=3, fault_rate=0.1), 40, events):
+    for world in in_many_orders(Setting(rounds=3, fault_rate=0.1), 25, events):
         assert world.problems == []
         effects += world.seen["late effect of a process that has ended"]
     assert effects > 0

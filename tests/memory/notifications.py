@@ -42,10 +42,10 @@ class Notifications:
                 "time": f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
                 "region": self._region,
                 "resources": [resource],
-                "detail": copy.deepcopy(dict(detail)),
+                "detail": dict(detail),
             }
             if self.on_send is None:
-                self.pending.append(event)
+                self.pending.append(copy.deepcopy(event))
         if self.on_send is not None:
             self.on_send(event)
 

@@ -17,6 +17,7 @@ from tests.memory.notifications import Notifications, epoch_milliseconds
 
 _PAGE = 100  # ListExecutions: by default
 _FORGOTTEN_AFTER = timedelta(days=90)  # of its end; the name is free again
+_REDRIVABLE = timedelta(days=14)  # after its end
 _BAD_IN_NAMES = re.compile(r'[\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]')
 _EXECUTION_ARN = re.compile(r"arn:[^:]+:states:[^:]+:\d{12}:execution:[^:]+:[^:]+")
 
@@ -122,6 +123,16 @@ class Workflow:
     def fail(self, name: str, error: str, cause: str = "", status: str = "FAILED") -> None:
         """The execution fails, or, as TIMED_OUT, was too slow."""
         self._end(self._running(name), status, error=error, cause=cause)
+
+    def redrive(self, name: str) -> bool:
+        """RedriveExecution: what failed or was stopped within 14 days goes on. False: it cannot be redriven."""
+        with self._lock:
+            found = self._named(self.execution_arn(name))
+            if not _is_redrivable(found) or found.stopped is None or self._clock.now() - found.stopped > _REDRIVABLE:
+                return False
+            found.status, found.stopped, found.error, found.cause = "RUNNING", None, None, None
+            self._announce(found)
+            return True
 
     # --- operations ----------------------------------------------------------------------------
 

@@ -1,55 +1,110 @@
-"""`python -m tests.simulation`: schedules of the control plane."""
+"""`python -m tests.simulation explore | replay`: the control plane under faults, in virtual time.
+
+`explore` runs many schedules. The first violations are shrunk to the fewest choices that still cause them, and printed
+with what happened. `replay SEED` prints what happens in one schedule, `--only` with these choices alone.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from tests.simulation.defects import DEFECTS, hunted
+from tests.simulation.exploration import Explored, explore_in_parallel
 from tests.simulation.shrinking import explored, shrunk
+from tests.simulation.transitions import TRANSITIONS
+from tests.simulation.world import World
+
+_REPORT = Path(__file__).parents[2] / "build" / "explore.json"
+_SHRUNK = 3
 
 
 def main() -> int:
+    """0 if no schedule broke an invariant, and every transition was reached."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=100)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--trace", type=int)
-    parser.add_argument("--shrink", type=int)
-    parser.add_argument("--which", default=None)
+    commands = parser.add_subparsers(dest="command", required=True)
+    many = commands.add_parser("explore", help="run many schedules")
+    many.add_argument("--schedules", type=int, default=100_000)
+    many.add_argument("--seed", type=int, default=0, help="the first one")
+    many.add_argument("--workers", type=int, default=2)
+    one = commands.add_parser("replay", help="print one schedule")
+    one.add_argument("seed", type=int)
+    one.add_argument("--only", nargs="*", help="names of choices; all others are plain")
+    one.add_argument("--shrink", action="store_true", help="with the fewest choices that break the same invariant")
+    bad = commands.add_parser("defects", help="put known defects in, one after the other, and find them")
+    bad.add_argument("names", nargs="*", help="these; all without any")
+    bad.add_argument("--schedules", type=int, default=5_000, help="at most, for each")
+    bad.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    if options.trace is not None:
-        world = explored(options.trace, tracing=True)
-        print("\n".join(world.trace))
-        print(world.draws.made)
-        print(world.violations)
-        return 0
-    if options.shrink is not None:
-        world = explored(options.shrink)
-        which = options.which or world.violations[0][0]
-        names = shrunk(options.shrink, which)
-        world = explored(options.shrink, names, tracing=True)
-        print("\n".join(world.trace))
-        print(world.draws.made)
-        print(world.violations)
-        return 0
-    began = time.process_time()
-    calls, reached, steps = 0, Counter(), 0
-    broken = Counter()
-    for seed in range(options.first, options.first + options.schedules):
-        world = explored(seed)
-        calls += sum(world.cloud.counts.values())
-        steps += world.kernel.steps
-        reached.update(world.reached)
-        for violation in world.violations[:1]:
-            broken[violation[0]] += 1
-            if broken[violation[0]] <= 4:
-                print(seed, *violation, flush=True)
-    print(options.schedules, "schedules", calls, "calls", steps, "steps", time.process_time() - began, "s")
-    for line in sorted(reached.items()):
-        print(*line)
-    print(broken)
-    return 0
+    return {"explore": _explore, "replay": _replay, "defects": _defects}[options.command](options)
+
+
+def _explore(options: argparse.Namespace) -> int:
+    began, total = time.monotonic(), Explored()
+    for part in explore_in_parallel(range(options.seed, options.seed + options.schedules), options.workers):
+        for invariant, (seed, what) in part.found.items():
+            if invariant not in total.found:
+                print(f"seed {seed}: {invariant}: {what}", flush=True)
+        total.add(part)
+    seconds = time.monotonic() - began
+    for invariant, (seed, _) in list(total.found.items())[:_SHRUNK]:
+        _show(seed, shrunk(seed, invariant))
+    missing = [name for name in TRANSITIONS if not total.reached[name]]
+    others = sorted(total.reached.keys() - set(TRANSITIONS))
+    for name in (*TRANSITIONS, *others):
+        print(f"{total.reached[name]:>9,}  {name}")
+    broken = sum(total.broken.values())
+    print(f"{total.schedules:,} schedules, {total.calls:,} calls, {seconds:,.0f} s, {broken:,} violations")
+    for invariant, count in total.broken.most_common():
+        print(f"{count:>9,}  broken: {invariant}")
+    for name in missing:
+        print(f"never reached: {name}")
+    _REPORT.parent.mkdir(exist_ok=True)
+    report = {
+        "schedules": total.schedules,
+        "calls": total.calls,
+        "seconds": round(seconds),
+        "violations": broken,
+        "reached": {name: total.reached[name] for name in TRANSITIONS},
+    }
+    _REPORT.write_text(json.dumps(report, indent=1))
+    return 1 if broken or missing else 0
+
+
+def _defects(options: argparse.Namespace) -> int:
+    names = options.names or [defect.name for defect in DEFECTS]
+    missed = 0
+    with ThreadPoolExecutor(max_workers=options.workers) as pool:
+        for name, found in zip(names, pool.map(lambda name: hunted(name, options.schedules), names), strict=True):
+            missed += found.invariant is None
+            what = f"{found.schedules:>6,} schedules: {found.invariant}" if found.invariant else "not found"
+            print(f"{what:<60}  {name}", flush=True)
+    print(f"{len(names) - missed} of {len(names)} defects found")
+    return 1 if missed else 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    only = options.only
+    if options.shrink:
+        violations = explored(options.seed).violations
+        if not violations:
+            print("no invariant is broken")
+            return 0
+        only = shrunk(options.seed, violations[0][0])
+    return 1 if _show(options.seed, only).violations else 0
+
+
+def _show(seed: int, only: list[str] | None) -> World:
+    world = explored(seed, only, tracing=True)
+    print(f"--- seed {seed}")
+    for name, chosen in world.draws.made.items():
+        print(f"choice {name}: {chosen}")
+    print("\n".join(world.trace))
+    return world
 
 
 if __name__ == "__main__":

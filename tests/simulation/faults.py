@@ -71,15 +71,16 @@ class CallFault:
 class Faults:
     """The faults of one schedule."""
 
-    def __init__(self, kernel: Kernel, draws: Draws) -> None:
+    def __init__(self, kernel: Kernel, draws: Draws, reach: Callable[[str], None]) -> None:
+        self.reach = reach
         self._kernel = kernel
         self._draws = draws
         self.on_late: Callable[[str, Mapping[str, Any]], None] = lambda *_: None
         self._rates = [(kind, self._rate(kind)) for kind in _KINDS]
         self._total = sum(rate for _, rate in self._rates)
         self.storms = [storm for number in range(2) if (storm := self._storm(number)) is not None]
-        self.quiet = False
-        """At the end of a schedule: nothing befalls calls any more."""
+        self._refused_next: set[str] = set()
+        self._creates_late = draws.chance("late creations", 0.06)
 
     def _rate(self, kind: str) -> float:
         name = f"faults/{kind}"
@@ -95,7 +96,9 @@ class Faults:
         begin = _STORM_STARTS[int(draws.share(f"{name}/begin") * len(_STORM_STARTS))]
         seconds = _STORM_SECONDS[int(draws.share(f"{name}/seconds") * len(_STORM_SECONDS))]
         error = AwsError("InternalFailure", "Please try again.", 500)
-        if draws.share(f"{name}/kind") < 0.7:
+        if operation == "CreateTrainingJob" and draws.share(f"{name}/kind") < 0.4:
+            error = AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances")
+        elif draws.share(f"{name}/kind") < 0.7:
             error = throttled(service)
         elif service == "s3":
             error = AwsError("ServiceUnavailable", "Please try again.", 503)
@@ -117,11 +120,17 @@ class Faults:
 
     def of_call(self, caller: Any, service: str, operation: str, parameters: Mapping[str, Any]) -> CallFault | None:
         """What befalls a call; None: nothing."""
-        if self.quiet or not caller.meets_faults:
+        if not caller.meets_faults:
             return None
         for storm in self.storms:
             if storm.covers(service, operation, self._kernel.seconds):
+                self.reach("a storm")
                 return CallFault(error=storm.error)
+        if (
+            operation == "CreateTrainingJob"
+            and (found := self._late_creation(caller, parameters["TrainingJobName"])) is not None
+        ):
+            return found
         if not self._total:
             return None
         name = self._draws.number(f"{caller.name}:{operation}")
@@ -136,9 +145,24 @@ class Faults:
                 ):
                     return None
                 self._draws.note(name, kind)
+                self.reach("a conflict of S3" if kind == "conflict" else f"a {kind}" if kind == "late effect" else kind)
                 return found
             share -= rate
         return None
+
+    def _late_creation(self, caller: Any, job: str) -> CallFault | None:
+        """A job that is created although its answer was lost: the worst that SageMaker can do to a replica."""
+        if job in self._refused_next:
+            self._refused_next.discard(job)
+            return CallFault(error=AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances"))
+        name = self._draws.number(f"{caller.name}:late creation")
+        if not self._creates_late or not self._draws.chance(name, 0.3):
+            return None
+        late = _LATE_SECONDS[int(self._draws.share(f"{name}/size") * len(_LATE_SECONDS))]
+        # The next try may be refused, as if no try had ever got through.
+        if self._draws.chance(f"{name}/refused", 0.5):
+            self._refused_next.add(job)
+        return CallFault(error=ConnectTimeoutError(endpoint_url="sagemaker"), late_seconds=late)
 
     def _made(self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]) -> CallFault | None:
         draws = self._draws

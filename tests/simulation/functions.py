@@ -10,11 +10,14 @@ import importlib.util
 import json
 import os
 import pkgutil
+import random
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import cache
 from types import CodeType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,9 +26,11 @@ from unittest.mock import patch
 from botocore.exceptions import BotoCoreError, ClientError
 
 import muster.control
+from muster.client.aws import roll_ups
+from muster.client.runs import progress, run_list
 from muster.contract.errors import MusterError
-from muster.control.aws import patience, store
 from muster.control.aws.clients import Clients, Service
+from muster.control.aws.task_tokens import TokenNotSentError
 from muster.control.clear_up import UnfinishedError
 from muster.control.runtime import clock as control_clock
 from muster.control.runtime import function, parallel
@@ -33,6 +38,7 @@ from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StillRunningError
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.simulation.kernel import Activity, Killed
+from tests.simulation.transitions import of_answer
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -57,6 +63,8 @@ TIMEOUTS = {
 """In seconds, as infra/functions/function_table.py has them; tests/infra compares the two."""
 RETRY_SECONDS = (60.0, 120.0)
 """Lambda: the waits before the two retries of an asynchronous event."""
+_SLOW_PACE = 25.0
+"""A function that is slow enough to meet its time-out, however long that is."""
 _COLD_SECONDS = 0.4
 _PACE = 0.02
 _PACES = (_PACE, _PACE, _PACE, 0.004, 0.1, 0.6, 2.5)
@@ -77,7 +85,7 @@ _ENVIRONMENT = {
 # What a function may raise or log when AWS fails; everything else is an error in Muster.
 _EXPECTED = (
     *(ClientError, BotoCoreError, MusterError, OutOfTimeError, StillRunningError, UnfinishedError),
-    ConnectionError,
+    *(TokenNotSentError, ConnectionError),
 )
 
 
@@ -102,13 +110,13 @@ class Invocation:
     """One call of a function. It lives on when its caller does not."""
 
     can_crash = True
-    meets_faults = True
 
     def __init__(self, fleet: Fleet, function_name: str, name: str, environment: Environment) -> None:
         self.fleet = fleet
         self.function_name = function_name
         self.name = name
         self.label = name.partition("(")[2].rpartition(")")[0]
+        self.meets_faults = self.label != "late sweep"
         self.environment = environment
         self.pace = environment.pace
         self.deadline = fleet.world.kernel.seconds + TIMEOUTS[function_name]
@@ -122,6 +130,7 @@ class Invocation:
 
     def crash(self) -> None:
         """The process is gone, in the middle of what it does."""
+        self.fleet.world.reach(f"crash: {self.function_name}")
         self.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
         raise Killed
 
@@ -145,9 +154,21 @@ class Environment:
 
     handler: Callable[[dict[str, Any], Any], Any]
     generation: int
+    version: Version
     skew: float
     pace: float
     fresh: bool = True
+
+
+class Version(StrEnum):
+    """Which code is deployed."""
+
+    THIS = "this version"
+    NEXT = "the next version"
+    """It adds a field to every stored document and to every answer, as a later version of Muster may."""
+
+
+NEW_FIELD = "added_by_the_next_version"
 
 
 class Fleet:
@@ -155,17 +176,22 @@ class Fleet:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.generation = 0
         self.variables: dict[str, str] = {}
-        self.running: dict[str, int] = {}
+        self._generations: Counter[str] = Counter()
+        self._versions: dict[str, Version] = {}
         self._idle: dict[str, list[Environment]] = {}
-        self.on_decode: Callable[[str, Any], Any] | None = None
 
-    def deploy(self, **variables: str) -> None:
-        """New code, and a new environment; what runs goes on, what is idle ends."""
-        self.generation += 1
+    def deploy(self, version: Version, **variables: str) -> None:
+        """New code and variables, one function after the other; what runs goes on, what is idle ends."""
         self.variables |= variables
-        self._idle.clear()
+        for name in TIMEOUTS:
+            lag = self.world.draws.pick(f"deploy {version}/{name}", (0.0, 0.0, 3.0, 20.0))
+            self.world.kernel.after(lag, lambda name=name: self._replace(name, version))
+
+    def _replace(self, name: str, version: Version) -> None:
+        self._generations[name] += 1
+        self._versions[name] = version
+        self._idle.pop(name, None)
 
     def begin(self, name: str, event: Any, label: str, then: Callable[[Any, Cause | None], None]) -> Invocation:
         """Invoke a function; `then` gets its answer, or why it failed."""
@@ -179,9 +205,12 @@ class Fleet:
             answer, cause = self._run(invocation, event)
             if cause is not None:
                 world.scenario.judge_.invocation_failed(invocation, cause)
-            if cause is None and environment.generation == self.generation:
+            elif (transition := of_answer(name, answer)) is not None:
+                world.reach(transition)
+            if cause is None and environment.generation == self._generations[name]:
                 self._idle.setdefault(name, []).append(environment)
-            world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
+            if world.tracing:
+                world.tell(numbered, f"failed: {cause.error}: {cause.text}" if cause else f"answers {answer}")
             then(answer, cause)
 
         invocation.activities.append(
@@ -189,14 +218,17 @@ class Fleet:
         )
         environment.fresh = False
         world.kernel.at(invocation.deadline, lambda: self._time_out(invocation))
-        if draws.chance(f"{numbered}/crash at once", 0.004 if not world.faults.quiet else 0.0):
+        broken = world.scenario.is_broken(name) and invocation.meets_faults
+        if broken or draws.chance(f"{numbered}/crash at once", 0.004):
             invocation.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
-        world.tell(numbered, f"begins: {_brief(event)}")
+        if world.tracing:
+            world.tell(numbered, f"begins: {_brief(event)}")
         return invocation
 
     def _time_out(self, invocation: Invocation) -> None:
         main = invocation.activities[0]
         if not main.ended:
+            self.world.reach(f"time-out: {invocation.function_name}")
             invocation.end(Cause("Sandbox.Timedout", "Task timed out", injected=True))
 
     def _run(self, invocation: Invocation, event: Any) -> tuple[Any, Cause | None]:
@@ -212,7 +244,8 @@ class Fleet:
             return None, Cause(type(error).__name__, str(error), injected=_is_injected(error, world))
         if invocation.ended is not None:
             return None, invocation.ended
-        return json.loads(json.dumps(answer)), None
+        more = {NEW_FIELD: 1} if invocation.environment.version is Version.NEXT and isinstance(answer, dict) else {}
+        return json.loads(json.dumps({**answer, **more} if more else answer)), None
 
     def saw(self, invocation: Invocation, error: BaseException | None) -> None:
         """A function raised or logged an error: is it one of AWS's?"""
@@ -228,10 +261,14 @@ class Fleet:
         if idle:
             return idle.pop()
         draws = self.world.draws
-        handler = _load(name, self.world, {**_ENVIRONMENT, **self.variables})
+        variables = {key: value for key, value in {**_ENVIRONMENT, **self.variables}.items() if value}
+        handler = _load(name, self.world, variables)
         pace = draws.pick(f"{numbered}/pace", _PACES)
+        if draws.chance(f"{numbered}/slow", 0.004):
+            pace = _SLOW_PACE
         skew = draws.pick(f"{numbered}/skew", _SKEWS)
-        return Environment(handler, self.generation, skew, pace)
+        version = self._versions.get(name, Version.THIS)
+        return Environment(handler, self._generations[name], version, skew, pace)
 
 
 def _is_injected(error: BaseException, world: World) -> bool:
@@ -262,6 +299,11 @@ def _code(name: str) -> tuple[CodeType, str]:
     return code, str(spec.origin)
 
 
+@cache
+def _encoded(variables: tuple[tuple[str, str], ...]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables}
+
+
 _opening: list[World] = []
 
 
@@ -272,14 +314,14 @@ def _load(name: str, world: World, variables: dict[str, str]) -> Callable[[dict[
     # A model of a handler's own finds its annotations by its module's name.
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module  # type: ignore[assignment]
-    saved = dict(os.environ)
+    # Setting the variables one by one would take longer than all that the handler does with them.
+    environ: Any = os.environ
+    saved, environ._data = environ._data, _encoded(tuple(variables.items()))
     _opening.append(world)
-    os.environ.update(variables)
     try:
         exec(code, vars(module))  # noqa: S102
     finally:
-        os.environ.clear()
-        os.environ.update(saved)
+        environ._data = saved
         _opening.pop()
         if before is None:
             del sys.modules[module.__name__]
@@ -346,7 +388,7 @@ class SimulatedPool:
         current = self._kernel.current
         assert current is not None
         owner = current.owner
-        activity = self._kernel.spawn(current.name, lambda: work(item), owner=owner)
+        activity = self._kernel.spawn(current.name, lambda: work(item), owner=owner, is_asked=True)
         if isinstance(owner, Invocation):
             owner.activities.append(activity)
         self._begun.append(activity)
@@ -358,6 +400,20 @@ class SimulatedPool:
             return value
 
         return SimpleNamespace(result=result)
+
+
+class SerialPool:
+    """In place of a client's pool of threads: one after the other."""
+
+    def __enter__(self) -> SerialPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """The answers, in order."""
+        return map(work, items)
 
 
 class SilentLogger:
@@ -402,7 +458,8 @@ class SteadyRandom:
         self._world = world
 
     def uniform(self, low: float, high: float) -> float:
-        return low + (high - low) * self._world.draws.share(f"{self._world.current_name}/jitter")
+        draws = self._world.draws
+        return low + (high - low) * draws.share(draws.number(f"{self._world.current_name}/jitter"))
 
 
 @contextmanager
@@ -417,13 +474,17 @@ def installed(world: World) -> Iterator[None]:
         setattr(module, name, value)
 
     for module in _modules(real_logger, real_metrics):
-        for name, stand_in in (("logger", logger), ("metrics", metrics)):
-            if vars(module).get(name) in (real_logger, real_metrics):
+        for name, real, stand_in in (
+            ("logger", real_logger, logger),
+            ("metrics", real_metrics, metrics),
+            ("random", random, SteadyRandom(world)),
+        ):
+            if vars(module).get(name) is real:
                 put(module, name, stand_in)
     put(function, "single_metric", lambda *_, **__: nullcontext())
-    put(parallel, "ThreadPoolExecutor", lambda max_workers: SimulatedPool(world))
-    put(patience, "random", SteadyRandom(world))
-    put(store, "random", SteadyRandom(world))
+    put(parallel, "ThreadPoolExecutor", lambda **_: SimulatedPool(world))
+    for module in (roll_ups, run_list, progress):
+        put(module, "ThreadPoolExecutor", lambda **_: SerialPool())
     put(parallel, "random", SteadyRandom(world))
     opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))
     try:
@@ -436,8 +497,8 @@ def installed(world: World) -> Iterator[None]:
 
 @cache
 def _modules(*_: object) -> tuple[Any, ...]:
-    """The modules of the control plane that log or count: all are imported now."""
+    """The modules of the control plane that log, count or draw: all are imported now."""
     for found in pkgutil.walk_packages(muster.control.__path__, "muster.control."):
         importlib.import_module(found.name)
     found = [module for name, module in list(sys.modules.items()) if name.startswith("muster.control")]
-    return tuple(module for module in found if "logger" in vars(module) or "metrics" in vars(module))
+    return tuple(module for module in found if {"logger", "metrics", "random"} & vars(module).keys())

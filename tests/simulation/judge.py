@@ -34,19 +34,29 @@ _WATCHED = {
 }
 
 
+def _is_excused(execution: Execution) -> bool:
+    """Whether a state gave up because of faults that no patience of the control plane could outlast."""
+    return any(
+        # Before its plan is written, nothing of a run exists.
+        state == "Plan the run" or any(one.injected for one in tries)
+        for state, tries in execution.gave_up
+    )
+
+
 class Judge:
     """Watches a schedule, and looks at everything at its end."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._injured: dict[str, list[tuple[float, str]]] = {}
-        self._first_fence: dict[str, float] = {}
 
     # --- while things happen -------------------------------------------------------------------
 
     def job_created(self, life: Life) -> None:
         """Never two jobs of a replica, except where SageMaker's answers lied."""
         world = self._world
+        # Of two calls for one attempt SageMaker refused one, and then took the other.
+        life.came_late = life.came_late or self._is_refused(life)
         others = [other for other in world.lives.living(life.run, life.rank) if other is not life]
         if others:
             world.reach("two jobs of a replica")
@@ -58,12 +68,21 @@ class Judge:
             world.reach("a job is created after its run's end")
         self._check_cap()
 
+    def _is_refused(self, life: Life) -> bool:
+        """Whether the record says that no such job was created."""
+        key = RunLayout(life.run).record(life.rank)
+        body = self._object(key)
+        attempts = () if body is None else Record.from_json(body, key).attempts
+        return any(attempt.job == life.name and not attempt.was_created for attempt in attempts)
+
     def _check_cap(self) -> None:
         world = self._world
         if world.scenario.cap is None:
             return
-        running = {life.run for life in world.lives.jobs.values() if life.ended is None}
-        plans = [plan for run in running if world.executions[run].ended is None and (plan := self.plan(run))]
+        living = {life.run for life in world.lives.jobs.values() if life.ended is None}
+        # A run that is being stopped leaves the queue once its jobs have ended, as far as SageMaker lists them.
+        running = [run for run in living if world.executions[run].ended is None and self.fence(run) is None]
+        plans = [plan for run in running if (plan := self.plan(run))]
         used = sum(plan.spec.replicas for plan in plans)
         if used > world.scenario.largest_cap and len(plans) > 1:
             world.violate("cap", f"{used} replicas of {', '.join(plan.run for plan in plans)} run at once")
@@ -77,7 +96,8 @@ class Judge:
         life.stopped_by.append(caller)
         execution = world.executions[life.run]
         newer = any(other.attempt > life.attempt for other in world.lives.of(life.run, life.rank))
-        if execution.ended is None and self.fence(life.run) is None and not newer and not caller.startswith("settle"):
+        allowed = newer or life.came_late or caller.startswith("settle")
+        if execution.ended is None and self.fence(life.run) is None and not allowed:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
 
     def event_seen(self, job: str, status: str) -> None:
@@ -101,7 +121,8 @@ class Judge:
 
     def _check_dead(self, execution: Execution) -> None:
         world, name = self._world, execution.name
-        assert execution.ended is not None
+        if execution.ended is None or world.kernel.seconds < execution.ended + _ALIVE_SECONDS:
+            return  # it was redriven
         living = [life for life in world.lives.living(name) if not life.came_late or life.began < execution.ended]
         if not living:
             return
@@ -148,11 +169,12 @@ class Judge:
                     world.violate("no plan", f"{name} has jobs")
                 continue
             result = self.result(name)
-            world.reach(f"execution {status}, result {result.verdict if result else None}")
+            world.reach(f"end: {status}, {result.verdict if result else None}")
             if result is None:
                 world.violate("no result", f"{name} has ended as {status}")
                 continue
             self._check_verdict(execution, status, plan, result)
+            self._count_ends(plan, result)
             for replica in result.replicas:
                 self._check_replica(execution, replica)
             self._check_records(name)
@@ -168,7 +190,7 @@ class Judge:
         fence = self.fence(name)
         ends = [self._last(name, rank) for rank in range(spec.replicas)]
         completed = sum(life is not None and life.end is not None and life.end.status == "Completed" for life in ends)
-        excused = any(one.injected for _, tries in execution.gave_up for one in tries)
+        excused = _is_excused(execution)
         if result.verdict is Verdict.SUCCEEDED and completed < spec.quorum:
             world.violate("untrue success", f"{name}: {completed} of {spec.quorum} jobs completed")
         if completed == spec.replicas and result.verdict is not Verdict.SUCCEEDED:
@@ -178,10 +200,9 @@ class Judge:
                 world.violate("lost success", f"{name}: all {completed} completed, but it is {result.verdict}")
         if result.verdict is Verdict.STOPPED and execution.cancelled_at is None:
             world.violate("untrue stop", f"{name} was not cancelled")
-        if execution.cancelled_at is not None and result.verdict is Verdict.FAILED:
-            raised = self._first_fence.get(name)
-            if fence is None or fence.cause is FenceCause.EXECUTION_FAILED:
-                world.violate("a cancel is a failure", f"{name}: fence {fence}, raised at {raised}")
+        forgotten = fence is None or fence.cause is FenceCause.EXECUTION_FAILED
+        if execution.cancelled_at is not None and result.verdict is Verdict.FAILED and forgotten:
+            world.violate("a cancel is a failure", f"{name}: fence {fence}")
         if status == "SUCCEEDED" and result.verdict is not Verdict.SUCCEEDED:
             world.violate("execution and result", f"{name}: {status}, {result.verdict}")
         if status == "FAILED" and result.verdict is Verdict.SUCCEEDED and not excused:
@@ -190,6 +211,21 @@ class Judge:
             world.violate("untrue failure", f"{name}: {completed} completed, {spec.quorum} were needed")
         if execution.gave_up and not excused:
             world.violate("Muster failed", f"{name}: {execution.gave_up}")
+
+    def _count_ends(self, plan: Plan, result: Result) -> None:
+        reach = self._world.reach
+        if (fence := self.fence(plan.run)) is not None:
+            reach(f"fence: {fence.cause}")
+        outcomes = [replica.outcome for replica in result.replicas]
+        if result.verdict is Verdict.SUCCEEDED and ReplicaOutcome.FAILED in outcomes:
+            reach("a replica is lost, and the run succeeds")
+        for replica in result.replicas:
+            if replica.outcome is ReplicaOutcome.SUCCEEDED and len(replica.attempts) > 1:
+                reach("a replica is rerun, and succeeds")
+        for key, body in self._under(f"control/{plan.run}/replicas/"):
+            decision = Record.from_json(body, key).decision
+            if decision is not None and "cost ceiling" in decision.reason:
+                reach("the cost ceiling prevents a rerun")
 
     def _last(self, run: str, rank: int) -> Life | None:
         lives = self._world.lives.of(run, rank)
@@ -226,6 +262,9 @@ class Judge:
                 *({FailureClass.STOPPED_BY_USER} if "a user" in life.stopped_by else ()),
                 *({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) or life.stopped_by != ["a user"] else ()),
             }
+        if life.came_late:
+            # It was refused, and then created after all: the refusal stays its end.
+            wanted.add(FailureClass.QUOTA)
         if attempt.failure_class not in wanted:
             found = (
                 f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
@@ -246,9 +285,9 @@ class Judge:
                 life = world.lives.jobs.get(attempt.job)
                 self._check_attempt(run, attempt, life)
             entry = entries.get(record.rank)
-            if entry is None or not entry.says_the_same(ReplicaEntry.of(record)):
-                if not self._injured.get(run):
-                    world.violate("roll-up", f"{run}: replica {record.rank} differs from its record")
+            agrees = entry is not None and entry.says_the_same(ReplicaEntry.of(record))
+            if not agrees and not self._injured.get(run):
+                world.violate("roll-up", f"{run}: replica {record.rank} differs from its record")
 
     def _check_continuations(self) -> None:
         world = self._world
@@ -289,7 +328,7 @@ class Judge:
 
         world.look(look)
         for name, seen in found.items():
-            excused = any(one.injected for _, tries in world.executions[name].gave_up for one in tries)
+            excused = _is_excused(world.executions[name])
             if len(set(seen)) > 1 and not excused:
                 world.violate("what clients see", f"{name}: result {seen[0]}, status {seen[1]}, list {seen[2]}")
             page = self._objects.get(RunLayout(name).page)

@@ -24,7 +24,7 @@ class Activity:
 
     __slots__ = ("_kernel", "_switch", "ended", "error", "name", "owner", "value", "waiters", "waiting")
 
-    def __init__(self, kernel: Kernel, name: str, run: Callable[[], Any], owner: Any) -> None:
+    def __init__(self, kernel: Kernel, name: str, run: Callable[[], Any], owner: Any, *, is_asked: bool) -> None:
         self._kernel = kernel
         self.name = name
         self.owner = owner
@@ -37,8 +37,12 @@ class Activity:
         def live(_: Any = None) -> None:
             try:
                 self.value = run()
+            except Killed as error:
+                self.error = error
             except BaseException as error:
                 self.error = error
+                if not is_asked:
+                    kernel.broken = error
             self._end()
 
         self._switch = greenlet(live, kernel.hub)
@@ -74,6 +78,8 @@ class Kernel:
         self._order = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self.steps = 0
+        self.broken: BaseException | None = None
+        """An error of an activity whose result is not asked for: the simulation itself is at fault."""
         self.living: dict[Activity, None] = {}
 
     def now(self) -> datetime:
@@ -89,9 +95,11 @@ class Kernel:
         """Do something after so many seconds; it must not wait."""
         self.at(self.seconds + seconds, action)
 
-    def spawn(self, name: str, run: Callable[[], Any], delay: float = 0.0, owner: Any = None) -> Activity:
-        """Begin an activity."""
-        activity = Activity(self, name, run, owner)
+    def spawn(
+        self, name: str, run: Callable[[], Any], delay: float = 0.0, owner: Any = None, *, is_asked: bool = False
+    ) -> Activity:
+        """Begin an activity. `is_asked`: its result is asked for, also where that is an error."""
+        activity = Activity(self, name, run, owner, is_asked=is_asked)
         self.after(delay, lambda: None if activity.ended else activity.resume())
         return activity
 
@@ -150,6 +158,8 @@ class Kernel:
             if self.steps > most:
                 return False
             action()
+            if self.broken is not None:
+                raise self.broken
         self.seconds = max(self.seconds, until) if due else self.seconds
         return True
 

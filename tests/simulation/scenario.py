@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.functions import MACHINE_ARN
+from botocore.exceptions import ClientError
+
+from tests.simulation.functions import MACHINE_ARN, Version
 from tests.simulation.judge import Judge
 from tests.simulation.lives import FATES, Fate, Life
 
@@ -25,15 +28,19 @@ class Scenario:
         self._world = world
         draws = self._draws = world.draws
         self.invoke_faults = draws.pick("lambda/faults", (0.0, 0.0, 0.0, 0.02, 0.1))
-        self.fewer_retries = 0
         self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.15))
         self._bad_fates = draws.pick("fates", (0.0, 0.1, 0.3, 0.6))
+        self._broken = draws.pick("broken function", (None,) * 30 + ("plan", "attempt", "settle", "admit", "stop"))
+        self._broken_since = draws.pick("broken function/since", (0.0, 100.0, 300.0))
+        self._broken_hours = draws.pick("broken function/hours", (1.0, 0.2, 12.0))
         self.cap: int | None = draws.pick("cap", (None, None, None, 2, 4))
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.4)
         self.judge_ = Judge(world)
+        self._last_sweep = 0.0
         cloud = world.cloud
         cloud.training.list_lag_seconds = draws.pick("list lag", (0.0, 0.0, 0.0, 5.0, 40.0, 100.0))
+        cloud.workflow.list_lag_seconds = draws.pick("executions' lag", (0.0, 0.0, 0.0, 5.0, 60.0))
         cloud.training.stop_seconds = draws.pick("stop seconds", (120.0, 120.0, 4.0, 400.0))
 
     # --- beginning -----------------------------------------------------------------------------
@@ -42,18 +49,48 @@ class Scenario:
         """Set everything going."""
         world, draws = self._world, self._draws
         if self.cap is not None:
-            world.fleet.deploy(MUSTER_MAX_CONCURRENT_REPLICAS=str(self.cap))
+            world.fleet.variables["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(self.cap)
         runs = draws.pick("runs", (1, 1, 2, 3)) if self.cap is not None else 1
         for number in range(runs):
             name = ("one", "two", "three")[number]
             self._launch(name, draws.pick(f"{name}/start", (0.0, 0.0, 5.0, 100.0)))
+        if draws.chance("deploy", 0.15):
+            self._deploy_at(draws.pick("deploy/at", (0.3, 1.0, 3.0, 20.0, 60.0, 200.0, 350.0, 353.0, 360.0, 500.0)))
+        if draws.chance("replay", 0.2):
+            for number in range(2):
+                after = draws.pick(f"replay {number}", (600.0, _HOUR, 21 * _HOUR, 2 * _DAY))
+                world.kernel.at(after, world.replay_dead_letters)
         if self.sweeps:
             self._sweep_at(draws.pick("sweep", (100.0, 300.0, 400.0, 700.0, 1500.0)))
+
+    def _deploy_at(self, seconds: float) -> None:
+        world, draws = self._world, self._draws
+        variables: dict[str, str] = {}
+        if self.cap is not None:
+            cap = draws.pick("deploy/cap", (self.cap, 1, 3, 5))
+            self.largest_cap = max(cap, self.largest_cap)
+            variables["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(cap)
+
+        def deploy() -> None:
+            if not world.is_over:
+                world.reach("a deployment")
+                world.fleet.deploy(Version.NEXT, **variables)
+
+        def roll_back() -> None:
+            if not world.is_over:
+                world.reach("a rollback")
+                world.fleet.deploy(Version.THIS, MUSTER_MAX_CONCURRENT_REPLICAS=str(self.cap) if self.cap else "")
+
+        world.kernel.at(seconds, deploy)
+        if draws.chance("rollback", 0.5):
+            world.kernel.at(seconds + draws.pick("rollback/after", (60.0, 2.0, 10.0, 150.0, 300.0)), roll_back)
 
     def spec(self, name: str) -> dict[str, Any]:
         """What a user has written."""
         draws = self._draws
         most = 4 if self.cap is None else self.cap
+        if draws.chance(f"{name}/too large", 0.03):
+            most = 4
         spec: dict[str, Any] = {**_SPEC, "replicas": min(most, draws.pick(f"{name}/replicas", (2, 1, 2, 3, 4)))}
         if draws.chance(f"{name}/continue", 0.35) and spec["replicas"] > 1:
             spec |= {"on_replica_failure": "continue", "min_replicas": max(1, spec["replicas"] - 1)}
@@ -71,29 +108,40 @@ class Scenario:
             "infrastructure": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/delay", (0, 5, 700))},
             "capacity": {"max_reruns": budget, "delay_seconds": 60},
             "spot": {"max_reruns": budget, "delay_seconds": 10},
+            "quota": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/quota delay", (120, 5, 5, 60))},
             "user-code": {"max_reruns": draws.pick(f"{name}/code reruns", (0, 0, 1))},
         }
         return spec
 
     def _launch(self, name: str, delay: float) -> None:
         world, draws = self._world, self._draws
-        document = json.dumps(self.spec(name))
+        spec = self.spec(name)
+        document = json.dumps(spec)
         from tests.simulation.world import User  # noqa: PLC0415
 
         def launch() -> None:
             world.cloud.client("stepfunctions").start_execution(stateMachineArn=MACHINE_ARN, name=name, input=document)
 
-        world.kernel.spawn(f"user of {name}", launch, delay, owner=User(f"user of {name}"))
+        if draws.chance(f"{name}/by event", 0.15):
+            event = _requested(name, spec)
+            for later in self.deliveries(f"{name} requested"):
+                world.kernel.at(delay + later, lambda: world.call_later("start", event, name))
+        else:
+            world.kernel.spawn(f"user of {name}", launch, delay, owner=User(f"user of {name}"))
         if draws.chance(f"{name}/cancel", 0.25):
             at = draws.between(f"{name}/cancel at", 0.0, 600.0)
             world.kernel.spawn(f"canceller of {name}", lambda: self._cancel(name), delay + at, owner=User("canceller"))
 
     def _cancel(self, name: str) -> None:
         world = self._world
-        execution = world.executions[name]
-        if execution.ended is None:
+        execution = world.executions.get(name)
+        if execution is not None and execution.ended is None:
             world.reach("a run is cancelled")
-            world.cloud.client("stepfunctions").stop_execution(executionArn=world.workflow.execution_arn(name))
+            if self._draws.chance(f"{name}/redrive", 0.2):
+                after = self._draws.pick(f"{name}/redrive after", (100.0, 0.2, 2.0, 10.0, 400.0, _HOUR))
+                world.kernel.after(after, lambda: world.redrive(name))
+            with suppress(ClientError):  # it has ended meanwhile
+                world.cloud.client("stepfunctions").stop_execution(executionArn=world.workflow.execution_arn(name))
 
     def _sweep_at(self, seconds: float) -> None:
         world = self._world
@@ -105,6 +153,11 @@ class Scenario:
 
         world.kernel.at(seconds, sweep)
 
+    def is_broken(self, function: str) -> bool:
+        """Whether a function only fails now, for whatever reason."""
+        since, now = self._broken_since, self._world.kernel.seconds
+        return function == self._broken and since <= now < since + self._broken_hours * _HOUR
+
     # --- what befalls events and jobs ------------------------------------------------------------
 
     def deliveries(self, label: str) -> list[float]:
@@ -112,18 +165,21 @@ class Scenario:
         world, draws = self._world, self._draws
         choice = draws.number(f"event {label}")
         share = draws.share(choice)
-        if world.faults.quiet or share >= self._event_faults or not draws.is_free(choice):
+        if share >= self._event_faults or not draws.is_free(choice):
             return [0.5]
         kind, size = draws.share(f"{choice}/kind"), draws.share(f"{choice}/size")
         late = _LATE[int(size * len(_LATE))]
         if kind < 0.3:
             draws.note(choice, "the event is lost")
+            world.reach("an event is lost")
             world.lost_events.append(label)
             return []
         if kind < 0.6:
             draws.note(choice, f"the event comes twice, again after {late:.0f} s")
+            world.reach("an event comes twice")
             return [0.5, late]
         draws.note(choice, f"the event comes after {late:.0f} s")
+        world.reach("an event comes late")
         world.lost_events.append(label)
         return [late]
 
@@ -151,9 +207,25 @@ class Scenario:
         """An execution has ended."""
         self.judge_.execution_ended(execution)
         # A stack's sweep finds what every other net has missed.
-        for hours in (20, 26, 32):
-            self._world.kernel.after(hours * _HOUR, lambda: self._world.call_later("sweep", {}, "sweep"))
+        if self._last_sweep < self._world.kernel.seconds + 10 * _HOUR:
+            self._world.kernel.after(20 * _HOUR, lambda: self._world.call_later("sweep", {}, "late sweep"))
+            self._last_sweep = self._world.kernel.seconds + 20 * _HOUR
 
     def judge(self) -> None:
         """Nothing is due any more."""
         self.judge_.at_the_end()
+
+
+def _requested(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """An event Run Requested on the stack's bus."""
+    return {
+        "version": "0",
+        "id": f"request-{name}",
+        "detail-type": "Run Requested",
+        "source": "somebody",
+        "account": "123456789012",
+        "time": "2026-01-01T00:00:00Z",
+        "region": "us-east-1",
+        "resources": [],
+        "detail": {"spec": {**spec, "name": name}},
+    }

@@ -81,10 +81,12 @@ class SimulatedCloud(MemoryCloud):
         self.kernel = kernel
         self.faults = faults
         self.counts: Counter[str] = Counter()
-        self.on_call: Callable[[str, str, str, str], None] | None = None
-        """For the trace: who called what with what, and what came of it."""
+        self.on_call: Callable[[str, str, str], None] | None = None
+        """For the trace: what was called, with what, and what came of it."""
         self.on_stop: Callable[[str, str], None] = lambda *_: None
         """A job's name and who calls StopTrainingJob."""
+        self.rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda _, parameters: parameters
+        """What the code of another version writes instead."""
         self.is_direct = False
         """Whether calls take no time: those of a client that looks at the end, in threads of its own."""
         self._clients: dict[str, SimulatedClient] = {}
@@ -122,6 +124,8 @@ class SimulatedCloud(MemoryCloud):
         assert activity is not None
         caller: Caller = activity.owner
         caller.check()
+        if name == "PutObject":
+            parameters = self.rewrite(caller, parameters)
         fault = self.faults.of_call(caller, service, name, parameters)
         if fault is None:
             self.kernel.sleep(caller.pace)
@@ -133,22 +137,22 @@ class SimulatedCloud(MemoryCloud):
         self.kernel.sleep(caller.pace + fault.before_seconds)
         caller.check()
         if fault.crash == "before":
-            self._tell(service, name, parameters, "the function crashes before the effect")
+            self._tell(name, parameters, "the function crashes before the effect")
             fault.strike()
         answer = None
         if fault.late_seconds is not None:
-            self._tell(service, name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
+            self._tell(name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
             self.kernel.after(fault.late_seconds, lambda: self._late(service, name, operation, parameters))
         elif fault.error is None or fault.after_effect:
             answer = self._effect(service, name, operation, parameters)
         if fault.crash == "after":
-            self._tell(service, name, parameters, "the function crashes after the effect")
+            self._tell(name, parameters, "the function crashes after the effect")
             fault.strike()
         self.kernel.sleep(caller.pace + fault.after_seconds)
         caller.check()
         if fault.error is not None:
             when = "after the effect" if fault.after_effect else "instead of the effect"
-            self._tell(service, name, parameters, f"{fault.error} {when}")
+            self._tell(name, parameters, f"{fault.error} {when}")
             if isinstance(fault.error, AwsError):
                 raise fault.error.as_client_error(name)
             raise fault.error
@@ -174,7 +178,7 @@ class SimulatedCloud(MemoryCloud):
         self.faults.comes_late(name, parameters)
         answer = self._effect(service, name, operation, parameters)
         if not isinstance(answer, AwsError):
-            self._tell(service, name, parameters, "done, late")
+            self._tell(name, parameters, "done, late")
 
     def _answer(
         self,
@@ -185,16 +189,16 @@ class SimulatedCloud(MemoryCloud):
         answer: dict[str, Any] | AwsError,
     ) -> dict[str, Any]:
         if isinstance(answer, AwsError):
-            self._tell(service, name, parameters, answer.code)
+            self._tell(name, parameters, answer.code)
             raise answer.as_client_error(name)
-        self._tell(service, name, parameters, "done")
+        self._tell(name, parameters, "done")
         _check_answer_once(service, name, answer)
         status = 206 if "ContentRange" in answer else operation.status
         return {**answer, "ResponseMetadata": metadata(status)}
 
-    def _tell(self, service: str, name: str, parameters: dict[str, Any], outcome: str) -> None:
+    def _tell(self, name: str, parameters: dict[str, Any], outcome: str) -> None:
         if self.on_call is not None:
-            self.on_call(service, name, _shown(parameters), outcome)
+            self.on_call(name, _shown(parameters), outcome)
 
 
 class SimulatedClient:
@@ -232,7 +236,7 @@ def throttled(service: str) -> AwsError:
 
 
 def _form(service: str, name: str, parameters: dict[str, Any]) -> tuple[Any, ...]:
-    return (service, name, *((key, type(value)) for key, value in parameters.items()))
+    return (service, name, *parameters)
 
 
 def _check_once(service: str, name: str, parameters: dict[str, Any]) -> None:

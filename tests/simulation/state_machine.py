@@ -1,7 +1,7 @@
 """An interpreter of state machines, as far as Muster's definition needs it, in virtual time.
 
-tests/conformance/test_state_machines.py holds it to the interpreter of the embedded cloud. A field or an expression that
-it does not have raises NotImplementedError.
+tests/conformance/test_state_machines.py holds it to the interpreter of the embedded cloud. A field or an expression
+that it does not have raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _FIELDS = {
 }
 _EVERYWHERE = {"Type", "Comment", "Next", "End", "QueryLanguage"}
 _TOKEN = ".waitForTaskToken"
+_RUNTIME = "States.Runtime"
+_CHILD_FAILED = "States.ExceedToleratedFailureThreshold"
 _FORMAT = re.compile(r"States\.Format\('((?:[^'\\]|\\.)*)'((?:,\s*\$[^,)]*)*)\)")
 _PATH = re.compile(r"\$(\.\w+)*")
 
@@ -71,6 +73,12 @@ class Host(Protocol):
 
     def tell(self, who: str, what: str) -> None:
         """For the trace."""
+
+    def entered(self, who: str, state: str) -> None:
+        """A state was entered."""
+
+    def caught(self, who: str, state: str, error: StateError) -> None:
+        """A state has caught an error."""
 
     def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
         """A state has failed after all its retries."""
@@ -119,7 +127,7 @@ class Interpreter:
                 message = f"{name}: {', '.join(sorted(unknown))}"
                 raise NotImplementedError(message)
             context = {**flow.context, "State": {"Name": name, "EnteredTime": self._now(), "RetryCount": 0}}
-            self._host.tell(flow.name, f"enters {name!r}")
+            self._host.entered(flow.name, name)
             data, following = self._state(flow, name, state, context)
             flow.data = data
             if following is None:
@@ -166,6 +174,7 @@ class Interpreter:
                     continue
                 for catcher in state.get("Catch", ()):
                     if _matches(catcher["ErrorEquals"], error):
+                        self._host.caught(flow.name, name, error)
                         if error.error != "States.Timeout":
                             self._host.gave_up(flow.name, name, tries)
                         found = {"Error": error.error, "Cause": error.cause}
@@ -265,7 +274,7 @@ class Interpreter:
             self._abort(living, activities)
             flow.children = []
             message = f"The specified tolerated failure threshold was exceeded: {failed}"
-            raise StateError("States.ExceedToleratedFailureThreshold", message, injected=failed.injected)
+            raise StateError(_CHILD_FAILED, message, injected=failed.injected)
         return [child.data for child in flow.children]
 
     def _abort(self, flows: list[Flow], activities: list[Activity]) -> None:
@@ -329,8 +338,8 @@ def _at(path: str, data: Any, context: Mapping[str, Any]) -> Any:
     found: Any = root
     for name in path.split(".")[1:]:
         if not isinstance(found, Mapping) or name not in found:
-            error = "States.Runtime"
-            raise StateError(error, f"{path} is not in {found!r}")
+            message = f"{path} is not in {found!r}"
+            raise StateError(_RUNTIME, message)
         found = found[name]
     return found
 

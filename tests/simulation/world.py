@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from muster.contract.names import JobName
 from tests.memory.workflow import Workflow
+from tests.simulation.defects import ROOT, active
 from tests.simulation.draws import Draws
 from tests.simulation.faults import Faults
-from tests.simulation.functions import MACHINE_ARN, PREFIX, RETRY_SECONDS, Cause, Fleet, Invocation
+from tests.simulation.functions import (
+    NEW_FIELD,
+    PREFIX,
+    RETRY_SECONDS,
+    Cause,
+    Fleet,
+    Invocation,
+    Version,
+)
 from tests.simulation.kernel import Activity, Kernel
 from tests.simulation.lives import Lives
 from tests.simulation.scenario import Scenario
@@ -23,7 +31,7 @@ from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
 
 HORIZON_SECONDS = 30 * 86_400.0
 _MOST_STEPS = 60_000
-_DEFINITION = Path(__file__).parents[2] / "statemachine" / "run.asl.json"
+_DEFINITION = "statemachine/run.asl.json"
 _EARLY_ENDS = {"ABORTED", "FAILED", "TIMED_OUT"}
 _ENDS = {"Completed", "Failed", "Stopped"}
 
@@ -31,13 +39,13 @@ _ENDS = {"Completed", "Failed", "Stopped"}
 @cache
 def definition() -> dict[str, Any]:
     """The state machine."""
-    found: dict[str, Any] = json.loads(_DEFINITION.read_text())
+    found: dict[str, Any] = json.loads(active.get(_DEFINITION) or (ROOT / _DEFINITION).read_text())
     return found
 
 
 @dataclass
 class User:
-    """Somebody, or something, outside of the control plane that calls AWS; no fault befalls its calls."""
+    """A caller outside of the control plane, whose calls meet no faults."""
 
     name: str
     pace: float = 0.02
@@ -72,7 +80,7 @@ class World:
         self.reached: Counter[str] = Counter()
         self.kernel = Kernel()
         self.draws = Draws(seed, only)
-        self.faults = Faults(self.kernel, self.draws)
+        self.faults = Faults(self.kernel, self.draws, self.reach)
         self.cloud = SimulatedCloud(self.kernel, self.faults)
         self.fleet = Fleet(self)
         self.executions: dict[str, Execution] = {}
@@ -99,11 +107,16 @@ class World:
     def current_name(self) -> str:
         """Who acts."""
         activity = self.kernel.current
-        return "nobody" if activity is None else activity.name
+        return "the client" if activity is None else activity.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no execution is running any more."""
+        return all(execution.ended is not None for execution in self.executions.values())
 
     def tell(self, who: str, what: str) -> None:
-        """Add a line to the trace."""
-        if self.tracing:
+        """Add a line to the trace; the calls of sweeps after everything, and of clients, are not of interest."""
+        if self.tracing and not self.cloud.is_direct and "late sweep" not in who:
             self.trace.append(f"{self.kernel.seconds:12.2f}  {who}: {what}")
 
     def violate(self, invariant: str, what: str) -> None:
@@ -120,11 +133,10 @@ class World:
     def _wire(self) -> None:
         cloud = self.cloud
         if self.tracing:
-            cloud.on_call = lambda service, name, shown, outcome: self.tell(
-                self.current_name, f"{name}({shown}) {outcome}"
-            )
+            cloud.on_call = lambda name, shown, outcome: self.tell(self.current_name, f"{name}({shown}) {outcome}")
         cloud.notifications.on_send = self._sent
         cloud.on_stop = self.scenario.judge_.job_stopped
+        cloud.rewrite = _with_new_field
         self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started
         cloud.workflow.on_end = self._ended
@@ -158,7 +170,7 @@ class World:
         name = parameters["FunctionName"].removeprefix("${").removesuffix("FunctionArn}").lower()
         draws = self.draws
         choice = draws.number(f"invoke {name}({label})")
-        share = 1.0 if self.faults.quiet else draws.share(choice)
+        share = draws.share(choice)
         if share < self.scenario.invoke_faults and draws.is_free(choice):
             draws.note(
                 choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost"
@@ -185,7 +197,7 @@ class World:
                     detail = event["detail"]
                     self.scenario.judge_.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])
                 return
-            if tried < len(RETRY_SECONDS) - self.scenario.fewer_retries:
+            if tried < len(RETRY_SECONDS):
                 self.kernel.after(RETRY_SECONDS[tried], lambda: self.call_later(function, event, label, tried + 1))
                 return
             self.reach("a dead letter")
@@ -223,6 +235,24 @@ class World:
         self.executions[name] = Execution(name, self.kernel.seconds, flow, activity)
         self.tell(name, "execution starts")
 
+    def redrive(self, name: str) -> None:
+        """A user redrives an execution: what had not ended goes on where it was."""
+        execution = self.executions[name]
+        if execution.ended is None or not self.workflow.redrive(name):
+            return
+        self.reach("an execution is redriven")
+        self.tell(name, "execution is redriven")
+        execution.ended = None
+        execution.redriven += 1
+        execution.activity = self.kernel.spawn(name, lambda: self._execute(name, execution.flow), owner=User(name))
+
+    def replay_dead_letters(self) -> None:
+        """A user replays all dead letters."""
+        letters, self.dead_letters = self.dead_letters, []
+        for function, event, label in letters:
+            self.reach("a dead letter is replayed")
+            self.call_later(function, event, label)
+
     def _execute(self, name: str, flow: Flow) -> None:
         try:
             output = self.interpreter.run(flow)
@@ -236,7 +266,7 @@ class World:
         execution.ended = self.kernel.seconds
         self.tell(name, "execution ends")
         if execution.activity is not self.kernel.current:
-            execution.cancelled_at = self.kernel.seconds
+            execution.cancelled_at = execution.cancelled_at or self.kernel.seconds
             self.kernel.kill(execution.activity)
         self.scenario.execution_ended(execution)
 
@@ -250,6 +280,15 @@ class World:
         """How much longer than its parent a child execution lives."""
         return self.draws.pick(f"{label}/abort lag", (0.0, 0.0, 1.0, 15.0, 60.0))
 
+    def entered(self, who: str, state: str) -> None:
+        """A state was entered."""
+        self.tell(who, f"enters {state!r}")
+        self.reach(f"state: {state}")
+
+    def caught(self, who: str, state: str, error: StateError) -> None:
+        """A state has caught an error."""
+        self.reach(f"re-armed: {state}" if error.error == "States.Timeout" else f"caught: {state}")
+
     def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
         """A state of an execution, or of a child of it, failed after its retries."""
         execution = self.executions[who.partition("/")[0]]
@@ -257,23 +296,18 @@ class World:
         self.tell(who, f"gives up in {state!r} after {len(tries)} tries")
 
 
+def _with_new_field(caller: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """A document as the next version of Muster writes it."""
+    if not isinstance(caller, Invocation) or caller.environment.version is not Version.NEXT:
+        return parameters
+    if not parameters["Key"].startswith(("control/", "queue/")) or not parameters["Key"].endswith(".json"):
+        return parameters
+    document = {**json.loads(parameters["Body"]), NEW_FIELD: 1}
+    return {**parameters, "Body": json.dumps(document).encode()}
+
+
 def job_of(name: str) -> JobName:
     """The parts of a job's name."""
     found = JobName.parse(name, PREFIX)
     assert found is not None
     return found
-
-
-def machine() -> str:
-    """The state machine's ARN."""
-    return MACHINE_ARN
-
-
-def as_invocation(owner: Any) -> Invocation | None:
-    """The invocation that an activity belongs to."""
-    return owner if isinstance(owner, Invocation) else None
-
-
-def shown(mapping: Mapping[str, Any]) -> str:
-    """One line."""
-    return ", ".join(f"{key}={value}" for key, value in mapping.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from muster.contract.run.commit import Commit
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.errors import RunEndedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds import agreement, reduction
@@ -44,6 +46,20 @@ Rewrite = Callable[[str, bytes], bytes]
 
 class Killed(BaseException):
     """The simulated process is dead: it does nothing after this."""
+
+
+class Returned(Exception):  # noqa: N818 - it is no error
+    """The trainer returns here."""
+
+
+def returns_before(round_: int) -> Callable[[int], None]:
+    """For `Run.start`: a trainer that returns before it trains for `round_`."""
+
+    def before_step(next_: int) -> None:
+        if next_ >= round_:
+            raise Returned
+
+    return before_step
 
 
 @dataclass
@@ -165,6 +181,8 @@ class Run:
     count: int = SMALL
     snapshot_rounds: int = 10
     codec: str = "fp32"
+    on_early_finish: OnEarlyFinish | None = None
+    name: str = RUN  # of the run in its lineage; everything is stored under RUN
 
     @property
     def store(self) -> Store:
@@ -173,7 +191,12 @@ class Run:
     def context(self, store: Store | None = None, stop: threading.Event | None = None) -> RoundContext:
         quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
         context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
-        return replace(context, snapshot_rounds=self.snapshot_rounds)
+        return replace(
+            context,
+            snapshot_rounds=self.snapshot_rounds,
+            trained_by=self.name,
+            on_early_finish=self.on_early_finish,
+        )
 
     def start(
         self,
@@ -183,7 +206,10 @@ class Run:
         before_step: Callable[[int], None] = lambda _: None,
         gradient: Callable[[int, int, int], Floats] = gradient_of,
     ) -> Peer:
-        """A replica that trains to the last round; `before_step` is called with each round before it trains for it."""
+        """A replica that trains to the last round, or to an earlier end of the run, and finishes.
+
+        `before_step` is called with each round before it trains for it; with `Returned` it lets the trainer return.
+        """
         stop = threading.Event()
         store = FaultyStore(self.store, faults or Faults())
 
@@ -194,12 +220,14 @@ class Run:
                 peer.rendezvous = Rendezvous.open(self.context(store, stop), rank, attempt, metrics)
                 parameters = np.zeros(self.count, np.float32)
                 outer = DiLoCo(peer.rendezvous, parameters, Algorithm(codec=self.codec))
-                while outer.round < self.rounds:
-                    before_step(outer.round + 1)
-                    parameters -= gradient(rank, outer.round + 1, self.count)
-                    outcome = outer.step(rank + 1)
-                    assert outcome is not None
-                    peer.outcomes.append(outcome)
+                with suppress(Returned, RunEndedError):
+                    while outer.round < self.rounds:
+                        before_step(outer.round + 1)
+                        parameters -= gradient(rank, outer.round + 1, self.count)
+                        outcome = outer.step(rank + 1)
+                        assert outcome is not None
+                        peer.outcomes.append(outcome)
+                peer.rendezvous.finish("its trainer returned")
                 assert peer.rendezvous.training is not None
                 peer.state = peer.rendezvous.training.state
                 assert parameters.tobytes() == peer.state.parameters.tobytes()

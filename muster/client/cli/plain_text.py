@@ -72,6 +72,8 @@ def result_lines(result: Result) -> Iterator[str]:
                 yield f"    attempt {attempt.attempt} {attempt.status}: {why}"
         if replica.problem:
             yield f"    {replica.problem}"
+        if replica.finished_early:
+            yield f"    {replica.finished_early}"
         if replica.checkpoint_uri:
             yield f"    {replica.checkpoint_uri}"
 

@@ -95,4 +95,5 @@ def _replica(replica: ReplicaStatus, attempts: tuple[Attempt, ...], settled: Rep
         checkpoint_uri=settled.checkpoint_uri if settled else None,
         artifacts=settled.artifacts if settled else None,
         problem=settled.problem if settled else None,
+        finished_early=replica.finished_early,
     )

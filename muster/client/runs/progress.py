@@ -111,4 +111,5 @@ def advance(progress: Progress, commit: Commit) -> Progress:
         excluded=commit.excluded_total,
         rounds={**progress.rounds, **{member.rank: commit.round for member in commit.members}},
         metrics={**progress.metrics, **{member.rank: member.metrics for member in commit.members}},
+        finished=commit.finished,
     )

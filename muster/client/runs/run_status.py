@@ -14,7 +14,9 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.document import Document
+from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.commit import Finish
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
@@ -77,6 +79,9 @@ class ReplicaStatus(Document):
         default=None, description="what the next attempt waits for, when SageMaker refused its launch for now"
     )
     round: int | None = Field(default=None, description="the latest round it took part in")
+    finished_early: str | None = Field(
+        default=None, description="how the replica finished, where others train on or did; none where none did"
+    )
     metrics: dict[str, float] = Field(default_factory=dict)
     ends: tuple[FailureClass | None, ...] = Field(
         default=(), description="why each ended attempt did not succeed, oldest first; none where not known"
@@ -131,12 +136,16 @@ class RunStatus(Document):
 
 @dataclass(frozen=True)
 class Progress:
-    """The content of the commits seen so far: the latest round, and each replica's own latest one with its metrics."""
+    """The content of the commits seen so far: the latest round, and each replica's own latest one with its metrics.
+
+    `finished` are the replicas that had finished before the latest round.
+    """
 
     round: int | None = None
     excluded: int = 0
     rounds: Mapping[int, int] = field(default_factory=dict)
     metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
+    finished: tuple[Finish, ...] = ()
     unreadable: tuple[str, ...] = ()
     """The commits that cannot be read, each with the reason."""
 
@@ -176,8 +185,11 @@ def run_status(seen: Observation) -> RunStatus:
     if state.is_terminal:
         # Of an attempt without a status no job was created, and none will be.
         attempts = {rank: tuple(one for one in found if one.status) for rank, found in attempts.items()}
+    early = {finish.rank: finish.words for finish in seen.progress.finished if finish.run == run_name(seen.run)}
     replicas = tuple(
-        _replica(rank, attempts.get(rank, ()), decisions.get(rank), seen.progress)
+        _replica(rank, attempts.get(rank, ()), decisions.get(rank), seen.progress).model_copy(
+            update={"finished_early": early.get(rank)}
+        )
         for rank in sorted({*range(execution.replicas), *attempts})
     )
     return RunStatus(

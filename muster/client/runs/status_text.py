@@ -61,7 +61,7 @@ def metrics_text(metrics: dict[str, float]) -> str:
 
 
 def note(replica: ReplicaStatus, state: RunState) -> str:
-    """Why a replica has its status, where that needs a word: a rerun, an interruption, an end."""
+    """Why a replica has its status, where that needs a word: a rerun, an interruption, an end, an early one."""
     if replica.waiting_for is not None:
         return ""
     if replica.secondary in _SPOT_PAUSES:
@@ -71,11 +71,12 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
         if replica.rerun_follows is None or state is not RunState.RUNNING:
             return str(reason)
         return f"{reason}: {'to be rerun' if replica.rerun_follows else 'no rerun'}"
+    early = [] if replica.finished_early is None else [replica.finished_early]
     if replica.attempt > 1:
         counted = Counter(str(end or "unknown") for end in replica.ends)
         classes = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counted.items())
-        return f"rerun: {classes}" if classes else "rerun"
-    return ""
+        early.append(f"rerun: {classes}" if classes else "rerun")
+    return "; ".join(early)
 
 
 def headline(status: RunStatus) -> str:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.errors import DocumentError
+from muster.contract.names import RUN_MAX
 from muster.contract.timestamps import Timestamp
 
 ROUND_MAX = 99_999_999  # eight digits in a key
@@ -48,6 +49,23 @@ class Exclusion(StoredPart):
     reason: str
 
 
+class Finish(StoredPart):
+    """The end of a replica whose trainer has returned: it contributes to no round after `round`.
+
+    A continuation calls the trainers again, so a finish holds for one run of a lineage only.
+    """
+
+    rank: int = Field(ge=0)
+    run: str = Field(max_length=RUN_MAX, description="the run in which the trainer returned")
+    round: int = Field(ge=0, le=ROUND_MAX, description="the last round whose result the replica holds")
+    how: str = Field(max_length=200, pattern=r"^[\x20-\x7e]*$", description="how the trainer ended, in words")
+
+    @property
+    def words(self) -> str:
+        """`finished in round 31: its trainer returned`."""
+        return f"finished in round {self.round}: {self.how}"
+
+
 class Commit(StoredDocument):
     """One round's members in the order in which they are reduced.
 
@@ -71,6 +89,9 @@ class Commit(StoredDocument):
         description="arrival of the members' contributions: seconds after the first, ascending",
     )
     grace_seconds: float = Field(default=0.0, ge=0, description="grace window after the quorum was reached")
+    finished: tuple[Finish, ...] = Field(
+        default=(), description="replicas that had finished before the round was committed, by ascending rank"
+    )
     epochs: tuple[int, ...] = Field(description="the latest known claim of each rank, 0 for none")
 
     def names(self, rank: int) -> bool:

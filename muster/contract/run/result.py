@@ -41,6 +41,9 @@ class ReplicaResult(StoredPart):
     checksum: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
     problem: str | None = Field(default=None, description="why a value above is missing")
+    finished_early: str | None = Field(
+        default=None, description="how the replica finished, where others trained on; none where none did"
+    )
 
     @field_validator("outcome", mode="before")
     @classmethod
@@ -62,5 +65,6 @@ class Result(StoredDocument):
     )
     parameters_identical: bool | None = Field(
         default=None,
-        description="whether all replicas that succeeded hold the same bytes; none when fewer than two report it",
+        description="whether all replicas that succeeded, but for those that finished early, hold the same bytes; "
+        "none when fewer than two report it",
     )

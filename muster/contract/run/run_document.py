@@ -8,6 +8,7 @@ from muster.contract.document import StoredDocument
 from muster.contract.layout import s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
+from muster.contract.spec.policies import OnEarlyFinish
 
 # The environment of every replica. Muster does not set RANK and WORLD_SIZE, which torch's env:// rendezvous reads.
 ENV_DOCUMENT = "MUSTER_DOCUMENT"
@@ -32,6 +33,9 @@ class RunDocument(StoredDocument):
     timeout_seconds: float = Field(gt=0)
     snapshot_rounds: int = Field(default=10, ge=1)
     checkpoint_rounds: int = Field(default=1, ge=1)
+    on_early_finish: OnEarlyFinish | None = Field(
+        default=None, description="the run's rule; none where replicas do not report that they have finished"
+    )
     root: str | None = Field(
         default=None,
         description="the first run of the lineage; none for a run that continues no other",
@@ -53,6 +57,7 @@ class RunDocument(StoredDocument):
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
             checkpoint_rounds=plan.spec.rendezvous.checkpoint_rounds,
+            on_early_finish=plan.spec.on_early_finish,
             root=plan.lineage.root if plan.lineage else None,
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
         )

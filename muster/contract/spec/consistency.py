@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
-from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
@@ -70,6 +70,9 @@ def _program_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("arguments", "set without entrypoint", "pass values to a trainer in kwargs")
     if spec.trainer is None and spec.kwargs:
         yield StatedProblem("kwargs", "set without trainer", "pass values to an entrypoint in arguments")
+    if spec.trainer is None and spec.on_early_finish is OnEarlyFinish.STOP:
+        remedy = "leave it out: only replicas with a trainer have rounds"
+        yield StatedProblem("on_early_finish", "stop is set without trainer", remedy)
 
 
 def _membership_problems(spec: Spec) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""How a run reacts to slow and lost replicas, and when a failed run gets a continuation."""
+"""How a run reacts to slow, lost and early replicas, and when a failed run gets a continuation."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ class OnReplicaFailure(StrEnum):
 
     TERMINATE = "terminate"
     CONTINUE = "continue"
+
+
+class OnEarlyFinish(StrEnum):
+    """What follows when the trainer of a replica returns while the other replicas train on."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
 
 
 class Rendezvous(Document):

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
-from muster.contract.spec.policies import OnReplicaFailure, Rendezvous, Rerun
+from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rendezvous, Rerun
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
@@ -94,6 +94,11 @@ class Spec(
         le=names.REPLICAS_MAX,
         description="with `continue`: how many replicas must be able to succeed; default all",
     )
+    on_early_finish: OnEarlyFinish = Field(
+        default=OnEarlyFinish.CONTINUE,
+        description="what follows when a trainer returns while other replicas train on: `continue`: they go on "
+        "without it; `stop`: they end after their next round",
+    )
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how long replicas wait for each other")
     rerun: Rerun | None = Field(default=None, description="whether a failed run gets a continuation")
     resume_from: Annotated[
@@ -117,6 +122,12 @@ class Spec(
     @classmethod
     def _policy_name(cls, value: object) -> object:
         known = {item.value: item for item in OnReplicaFailure}
+        return known.get(value, value) if isinstance(value, str) else value
+
+    @field_validator("on_early_finish", mode="before")
+    @classmethod
+    def _finish_rule_name(cls, value: object) -> object:
+        known = {item.value: item for item in OnEarlyFinish}
         return known.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
-from muster.contract.spec.policies import OnReplicaFailure
+from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
@@ -32,6 +32,10 @@ _FIELDS_LISTED = 16
 
 _NUMBER_SHOWN = 10**20
 
+_POLICIES: dict[str, type[StrEnum]] = {
+    "on_replica_failure": OnReplicaFailure,
+    "on_early_finish": OnEarlyFinish,
+}
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -133,7 +137,7 @@ def _singular(text: str) -> str:
 def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "").replace(" or ", ", ")
-    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if field.startswith("reruns.") else OnReplicaFailure
+    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if field.startswith("reruns.") else _POLICIES[field]
     return ", ".join(choice.value for choice in choices)
 
 

@@ -59,6 +59,7 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
         checkpoint_uri=replica.checkpoint_uri,
         artifacts=replica.artifacts,
         problem=replica.problem,
+        finished_early=replica.finished_early,
     )
 
 

@@ -1,7 +1,8 @@
 """Executions that have ended stay so, and their task tokens with them.
 
 MiniStack takes answers for executions that were stopped, continues the children of a stopped execution, lets a late
-error overwrite its end, and waits for a token whose function has failed. On AWS a token ends with its task.
+error overwrite its end, waits for a token whose function has failed, and gives every try of a task the same token. On
+AWS a token ends with its task, and each try has a token of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _Handler = Callable[[Mapping[str, Any]], _Response]
 _TOKEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Whose state runs in this thread, and on which token it waits.
 _execution: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("muster_execution", default=None)
+_context: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("muster_context", default=None)
 _waiting: contextvars.ContextVar[str] = contextvars.ContextVar("muster_token", default="")
 
 
@@ -44,14 +46,15 @@ class TaskTokens:
 
     def _noting_execution(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(execute)
-        def executed(state: object, given: object, execution: dict[str, Any], context: object) -> Any:
+        def executed(state: object, given: object, execution: dict[str, Any], context: dict[str, Any]) -> Any:
             if not _alive(execution):
                 raise _aborted()
-            note = _execution.set(execution)
+            notes = _execution.set(execution), _context.set(context)
             try:
                 return execute(state, given, execution, context)
             finally:
-                _execution.reset(note)
+                _execution.reset(notes[0])
+                _context.reset(notes[1])
 
         return executed
 
@@ -68,6 +71,9 @@ class TaskTokens:
                 _waiting.reset(note)
                 self._executions.pop(token, None)
                 self._closed.add(token)
+                if (context := _context.get()) is not None:
+                    # For the next try, whose parameters are made anew.
+                    context["Task"] = {"Token": responses.new_uuid()}
 
         return invoked
 

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
@@ -25,6 +26,7 @@ from muster.replica.errors import (
     InputError,
     OutOfMemoryError,
     RendezvousError,
+    RunEndedError,
     StoppedError,
     TrainerError,
 )
@@ -47,6 +49,19 @@ _EXITS: dict[type[MusterError], ReplicaExit] = {
 }
 
 
+@dataclass(frozen=True)
+class Stops:
+    """The reasons to end: `asked` by SIGTERM; the `trainer` should return, for that reason or because the run ended."""
+
+    asked: Event = field(default_factory=Event)
+    trainer: Event = field(default_factory=Event)
+
+    def terminate(self) -> None:
+        """SIGTERM was received."""
+        self.asked.set()
+        self.trainer.set()
+
+
 Read = Callable[[Mapping[str, str]], tuple[Environment, RunDocument]]
 """Reads a replica's environment and its run document from the process's variables."""
 
@@ -59,10 +74,10 @@ def _read(variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
 def main(variables: Mapping[str, str], read: Read = _read) -> ReplicaExit:
     """Run one replica in this process; returns its exit code and writes the reason of a failure to output/failure."""
     logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stops = Stops()
+    signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     try:
-        _run(*read(variables), stop)
+        _run(*read(variables), stops)
     except MusterError as error:
         return _failed(error, variables)
     except MemoryError as error:
@@ -80,13 +95,16 @@ def _failed(error: MusterError, variables: Mapping[str, str]) -> ReplicaExit:
     return code
 
 
-def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
+def _run(environment: Environment, document: RunDocument, stops: Stops) -> None:
     tree = Tree(environment.base_dir)
     tree.prepare()
     trainer = load_trainer(document.trainer or "", document.kwargs)
-    context = _context(environment, document, tree, stop)
+    context = _context(environment, document, tree, stops)
     try:
-        call_trainer(trainer, context, document)
+        how = call_trainer(trainer, context, document)
+    except RunEndedError as end:
+        log.info("event=ended reason=%r", str(end))
+        how = f"the run ended with round {end.round}"
     except StoppedError:
         if (training := context.rendezvous.training) is not None:
             # A running exchange is stopped as well; until it ends it may be changing the state.
@@ -101,6 +119,8 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
         raise TrainerError(message)
     # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the global state.
     training.exchanges.wait()
+    # Before anything else: the others may be waiting. If the rest fails, a rerun claims the rank again.
+    context.rendezvous.finish(how)
     path = tree.save_result(training.packing, training.state)
     uri = checkpoint_uri(document.rendezvous_uri, document.rendezvous_name, environment.rank, path)
     manifest = manifest_of(uri, training.state, context.metrics.latest())
@@ -108,7 +128,7 @@ def _run(environment: Environment, document: RunDocument, stop: Event) -> None:
     log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
 
 
-def _context(environment: Environment, document: RunDocument, tree: Tree, stop: Event) -> Context:
+def _context(environment: Environment, document: RunDocument, tree: Tree, stops: Stops) -> Context:
     metrics = Metrics()
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     round_context = RoundContext(
@@ -116,10 +136,13 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         document.rendezvous_name,
         quorum,
         document.timeout_seconds,
-        stop,
+        stops.asked,
         snapshot_rounds=document.snapshot_rounds,
         rounds_before=document.rounds_before,
         checkpoint_rounds=document.checkpoint_rounds,
+        trained_by=document.run,
+        on_early_finish=document.on_early_finish,
+        trainer_stop=stops.trainer,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(
@@ -130,7 +153,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stop: 
         incarnation=rendezvous.incarnation,
         rendezvous=rendezvous,
         metrics=metrics,
-        stop=stop,
+        stop=stops.trainer,
         input_dir=tree.input_data,
         checkpoint_dir=tree.checkpoints,
         output_dir=tree.output_data,

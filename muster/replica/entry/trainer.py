@@ -36,14 +36,17 @@ def load_trainer(name: str, kwargs: Mapping[str, object]) -> Trainer:
     return function  # type: ignore[no-any-return]
 
 
-def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> None:
-    """Call the trainer. Its own errors are logged with a traceback; the last line of it becomes the failure's reason.
+def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> str:
+    """Call the trainer, and return how it ended, in words.
+
+    Its own errors are logged with a traceback; the last line of it becomes the failure's reason.
 
     Raises:
         StoppedError: the replica was asked to stop.
         OutOfMemoryError, TrainerError: the trainer failed.
         MusterError: what the trainer's calls to Muster raise.
     """
+    how = "its trainer returned"
     try:
         trainer(context, **document.kwargs)
     except MusterError:
@@ -52,13 +55,15 @@ def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> N
         if error.code not in {None, 0}:
             message = f"{document.trainer} exited: {error.code}"
             raise TrainerError(message) from None
+        how = "its trainer called sys.exit(0)"
     except Exception as error:
         traceback.print_exc()
         last = traceback.format_exception_only(error)[-1].strip()
         message = f"{document.trainer} failed: {last}"
         raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
-    if context.stop.is_set():
+    if context.rendezvous.context.stop.is_set():
         raise StoppedError
+    return how
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -104,6 +104,7 @@ class DiLoCoFrontEnd(FrontEnd):
         Raises:
             ParametersError: samples is not a positive, finite number.
             FencedError, StoppedError, RendezvousError, DivergedError: the parameters keep their local values.
+            RunEndedError: the run has ended (`on_early_finish: stop`), and the trainer was called on. Let it pass.
         """
         return self._synchronizer.step(samples)
 

@@ -129,10 +129,17 @@ class Manager(FrontEnd):
         self._weight, self._samples = self._samples or 1.0, 0.0
 
     def disallow_state_dict_read(self) -> None:
-        """An inner step begins: the state after the last sync is complete, and the next exchange can start."""
+        """An inner step begins: the state after the last sync is complete, and the next exchange can start.
+
+        Raises:
+            RunEndedError: the run has no further round.
+        """
         with self._stopwatch.blocked():
             self._capture()
             self._start_exchange()
+        if self._rendezvous.has_ended and not self._sync.pending:
+            self.shutdown()
+            self._rendezvous.check_not_ended()
 
     def allow_state_dict_read(self) -> None:
         """An inner step has ended: nothing to do."""

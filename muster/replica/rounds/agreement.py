@@ -9,7 +9,7 @@ from typing import NoReturn
 from muster.contract import timestamps
 from muster.contract.run.commit import Commit, Member
 from muster.replica.errors import DivergedError, RendezvousError
-from muster.replica.rounds.claims import Claim, check_claim, is_superseded
+from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holder
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window
@@ -19,6 +19,7 @@ from muster.replica.store.transport import ObjectMissingError
 
 CHECK_SECONDS = 1.0
 CHECK_SECONDS_MIN = 0.1
+WAITING_LOGGED_SECONDS = 60.0
 
 
 def agree(
@@ -52,6 +53,9 @@ class _Agreement:
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._contributed_at = context.clock.monotonic()
+        for finish in () if self._previous is None else self._previous.finished:
+            if finish.run == context.trained_by:
+                self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
         self._note(claim.rank, judge(mine.header, len(mine.body), self._count, context.codec))
 
@@ -62,6 +66,7 @@ class _Agreement:
         """
         clock = self._context.clock
         polling.reset()
+        logged_at = clock.monotonic()
         while True:
             timed_out = polling.left_seconds <= 0
             commit = self._check_quorum(timed_out)
@@ -75,6 +80,9 @@ class _Agreement:
             if commit is not None:
                 return commit
             check_claim(self._context.store, self._claim)
+            if clock.monotonic() - logged_at >= WAITING_LOGGED_SECONDS:
+                logged_at = clock.monotonic()
+                log.info("event=waiting seconds=%d %s", logged_at - self._contributed_at, self._what_is_missing())
 
     def _check_quorum(self, timed_out: bool) -> Commit | None:
         self._look()
@@ -95,14 +103,15 @@ class _Agreement:
     def _look(self) -> None:
         """Look for the contributions that have not arrived yet."""
         ranks = self._tally.open_ranks
-        for rank, (epoch, received) in zip(ranks, self._context.side_by_side(self._look_for, ranks), strict=True):
-            self._tally.claimed(rank, epoch)
+        for rank, (holder, received) in zip(ranks, self._context.side_by_side(self._look_for, ranks), strict=True):
+            if holder is not None:
+                self._note_holder(rank, holder)
             if received is not None:
                 self._arrived[rank] = received.at
                 self._note(rank, received.answer)
 
-    def _look_for(self, rank: int) -> tuple[int, Received | None]:
-        """The latest claim of `rank`, and its contribution.
+    def _look_for(self, rank: int) -> tuple[Holder | None, Received | None]:
+        """The new holder of `rank` if there is one, and the contribution.
 
         A rank that is not expected was left out under its known claim: it claims again before it contributes again.
         """
@@ -110,11 +119,29 @@ class _Agreement:
         if epoch and self._tally.is_expected(rank):
             received = self._read(rank, epoch)
             if received is not None:
-                return epoch, received
-        known = epoch
-        while is_superseded(self._context.store, rank, epoch):
-            epoch += 1
-        return epoch, self._read(rank, epoch) if epoch > known else None
+                return None, received
+        holder = newer_holder(self._context.store, rank, epoch)
+        return holder, None if holder is None or holder.finish else self._read(rank, holder.epoch)
+
+    def _note_holder(self, rank: int, holder: Holder) -> None:
+        """A newer process holds `rank`, or the replica has finished. A finish of another run says nothing about this.
+
+        The run before this one in its lineage has ended, and this run will launch the replica as well.
+        """
+        finish = holder.finish
+        if finish is None or finish.run != self._context.trained_by:
+            self._tally.claimed(rank, holder.epoch)
+            return
+        self._tally.finished_with(holder.epoch, finish)
+        log.warning(
+            "round=%d event=finished rank=%d last_round=%d on_early_finish=%s needed=%d reason=%r",
+            self._round,
+            rank,
+            finish.round,
+            self._context.on_early_finish,
+            self._tally.needed,
+            finish.how,
+        )
 
     def _read(self, rank: int, epoch: int) -> Received | None:
         return read_contribution(self._context, self._round, rank, epoch, count=self._count)
@@ -130,13 +157,13 @@ class _Agreement:
         """Whether every member still holds its rank: a superseded process must not be committed."""
         check_claim(self._context.store, self._claim)
         others = [member for member in self._tally.members if member.rank != self._claim.rank]
-        gone = self._context.side_by_side(
-            lambda member: is_superseded(self._context.store, member.rank, member.epoch), others
+        holders = self._context.side_by_side(
+            lambda member: newer_holder(self._context.store, member.rank, member.epoch), others
         )
-        for member, superseded in zip(others, gone, strict=True):
-            if superseded:
-                self._tally.claimed(member.rank, member.epoch + 1)
-        return not any(gone)
+        for member, holder in zip(others, holders, strict=True):
+            if holder is not None:
+                self._note_holder(member.rank, holder)
+        return not any(holders)
 
     def _proposal(self) -> Commit | None:
         """The commit that this process would make; None if it was suspended until the round's data was deleted."""
@@ -159,6 +186,7 @@ class _Agreement:
             absent=self._tally.absent,
             arrivals=tuple(round(at - arrivals[0], 3) for at in arrivals),
             grace_seconds=round(self._tally.grace_seconds, 3),
+            finished=self._tally.finished,
             epochs=tuple(self._tally.epochs),
         )
 
@@ -169,12 +197,11 @@ class _Agreement:
     def _raise_hopeless(self) -> NoReturn:
         excluded = self._tally.exclusions
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
-        least = self._context.quorum.min_participants
-        message = f"Round {self._round} can no longer reach {least} participants ({reasons})."
+        message = f"Round {self._round} can no longer reach {self._tally.needed} participants ({reasons})."
         own = any(item.rank == self._claim.rank for item in excluded)
         raise DivergedError(message) if own else RendezvousError(message)
 
     def _what_is_missing(self) -> str:
         ranks = ", ".join(str(rank) for rank in self._tally.open_ranks)
-        present, least = len(self._tally.members), self._context.quorum.min_participants
-        return f"round {self._round} has {present} of at least {least} participants; missing: rank {ranks}."
+        present, needed = len(self._tally.members), self._tally.needed
+        return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}."

@@ -1,4 +1,8 @@
-"""Which process holds a rank. Each rank has a sequence of claims, each created once; the last claim holds the rank."""
+"""Which process holds a rank. Each rank has a sequence of claims, each created once; the last claim holds the rank.
+
+A process that has finished makes one more claim, with which it gives the rank up. So the others learn of it where they
+look anyway, and a rerun supersedes it like any other claim.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import uuid
 from dataclasses import dataclass
 
 from muster.contract.errors import DocumentError
+from muster.contract.run.commit import Finish
 from muster.replica.errors import FencedError, RendezvousError
+from muster.replica.rounds.round_context import log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, Store
 from muster.replica.wire import keys
 from muster.replica.wire.headers import ClaimDocument
@@ -55,15 +61,57 @@ def renew_claim(store: Store, run: str, claim: Claim) -> Claim:
     Raises:
         FencedError: another process has claimed the rank since.
     """
+    return _succeed(store, run, claim, None)
+
+
+def give_up_claim(store: Store, run: str, claim: Claim, finish: Finish) -> None:
+    """Give the rank up, because this process has finished: the others no longer wait for it.
+
+    Raises:
+        FencedError: another process has claimed the rank since.
+    """
+    _succeed(store, run, claim, finish)
+
+
+def _succeed(store: Store, run: str, claim: Claim, finish: Finish | None) -> Claim:
+    """The claim after `claim`, by the same process."""
     nonce = uuid.uuid4().hex
     document = ClaimDocument(
-        run=run, rank=claim.rank, attempt=claim.attempt, incarnation=claim.incarnation, nonce=nonce
+        run=run, rank=claim.rank, attempt=claim.attempt, incarnation=claim.incarnation, nonce=nonce, finish=finish
     )
     if not _create(store, document, claim.epoch + 1):
         found = _read_claim(store, claim.rank, claim.epoch + 1)
         if found is None or found.nonce != nonce:
             raise FencedError(claim.rank, claim.attempt, claim.incarnation)
     return Claim(claim.rank, claim.attempt, claim.incarnation, claim.epoch + 1)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The last claim of a rank as another process finds it; `finish` if its process has given the rank up."""
+
+    epoch: int
+    finish: Finish | None
+
+
+def newer_holder(store: Store, rank: int, epoch: int) -> Holder | None:
+    """The last claim of `rank`, where it is later than `epoch`; None where it is not. One read for each claim.
+
+    A claim that cannot be read fences as well as any other.
+    """
+    holder: Holder | None = None
+    while True:
+        try:
+            found = _read_claim(store, rank, epoch + 1)
+        except RendezvousError as error:
+            log.warning("event=unreadable-claim rank=%d reason=%r", rank, str(error))
+            finish = None
+        else:
+            if found is None:
+                return holder
+            finish = found.finish if found.finish and found.finish.rank == rank else None
+        epoch += 1
+        holder = Holder(epoch, finish)
 
 
 def check_claim(store: Store, claim: Claim) -> None:

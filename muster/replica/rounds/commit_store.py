@@ -28,7 +28,8 @@ def read_commit(context: RoundContext, round_: int, revision: int = 0) -> Commit
         raise RendezvousError(str(error)) from None
     ranks = [member.rank for member in commit.members]
     in_order = ranks == sorted(set(ranks)) and ranks[-1] < context.quorum.replicas
-    fits = (commit.run, commit.round, commit.revision) == (context.run, round_, revision)
+    known = all(finish.rank < context.quorum.replicas for finish in commit.finished)
+    fits = known and (commit.run, commit.round, commit.revision) == (context.run, round_, revision)
     if not in_order or not fits or len(commit.epochs) != context.quorum.replicas:
         message = f"{uri} is not a commit of round {round_} of the run {context.run}."
         raise RendezvousError(message)

@@ -11,6 +11,7 @@ from statistics import median
 
 from muster.contract import timestamps
 from muster.contract.run.commit import Commit
+from muster.replica.rounds.quorum import needed_of
 
 ROUNDS_SEEN = 16  # enough for a quantile, few enough to follow a change
 ROUNDS_MIN = 3  # with fewer the longest window applies
@@ -46,8 +47,8 @@ def _waits(least: int, recent: Sequence[Commit]) -> list[float]:
     for index, commit in enumerate(recent):
         if any(_came_back(rank, recent[:index], recent[index + 1 :]) for rank in commit.absent):
             waits.append(FACTOR * commit.grace_seconds)
-        elif len(commit.arrivals) >= least:
-            waits.append(commit.arrivals[-1] - commit.arrivals[least - 1])
+        elif len(commit.arrivals) >= (needed := needed_of(least, len(commit.finished))):
+            waits.append(commit.arrivals[-1] - commit.arrivals[needed - 1])
     return waits
 
 

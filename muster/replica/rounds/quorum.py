@@ -1,7 +1,8 @@
 """The quorum of one round: which ranks are expected, which have contributed, whether that is enough. Pure.
 
 Expected are the members of the last round and every rank claimed since (by a rerun, a restart, or a straggler that was
-left out and rejoins). A dead replica therefore delays the others by one grace window, once.
+left out and rejoins). A dead replica therefore delays the others by one grace window, once. A replica that has finished
+is not expected, and counts towards the quorum: it has done its part.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.contract.run.commit import Commit, Exclusion, Finish, Member
 
 
 class Decision(Enum):
@@ -30,6 +31,11 @@ class Quorum:
     grace_seconds: float
 
 
+def needed_of(min_participants: int, finished: int) -> int:
+    """How many contributions make a round after `finished` replicas have finished."""
+    return max(1, min_participants - finished)
+
+
 class QuorumTally:
     """What one replica has seen of a round so far."""
 
@@ -39,6 +45,7 @@ class QuorumTally:
         self._since: float | None = None
         self._members: dict[int, Member] = {}
         self._excluded: dict[int, str] = {}
+        self._finished: dict[int, Finish] = {}
         self.epochs = [0] * quorum.replicas if previous is None else list(previous.epochs)
         if previous is None:
             self._expected = set(range(quorum.replicas))
@@ -52,8 +59,15 @@ class QuorumTally:
             return
         self.epochs[rank] = epoch
         self._expected.add(rank)
+        self._finished.pop(rank, None)
         self._members.pop(rank, None)
         self._excluded.pop(rank, None)
+
+    def finished_with(self, epoch: int, finish: Finish) -> None:
+        """The replica of `finish` gave its rank up with the claim `epoch`: nothing of it is expected any more."""
+        self.claimed(finish.rank, epoch)
+        self._expected.discard(finish.rank)
+        self._finished[finish.rank] = finish
 
     def contributed(self, member: Member) -> None:
         """`member` made a usable contribution."""
@@ -72,6 +86,16 @@ class QuorumTally:
     def exclusions(self) -> tuple[Exclusion, ...]:
         """Unusable contributions with their reasons, by rank."""
         return tuple(Exclusion(rank=rank, reason=self._excluded[rank]) for rank in sorted(self._excluded))
+
+    @property
+    def finished(self) -> tuple[Finish, ...]:
+        """The replicas that have finished, by rank."""
+        return tuple(self._finished[rank] for rank in sorted(self._finished))
+
+    @property
+    def needed(self) -> int:
+        """How many contributions make this round."""
+        return needed_of(self._quorum.min_participants, len(self._finished))
 
     @property
     def open_ranks(self) -> list[int]:
@@ -95,10 +119,10 @@ class QuorumTally:
     def decide(self, now: float, *, timed_out: bool = False) -> Decision:
         """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""
         present = len(self._members)
-        if present < self._quorum.min_participants:
+        if present < self.needed:
             self._since = None
-            reachable = present + len(self.open_ranks)
-            return Decision.HOPELESS if reachable < self._quorum.min_participants else Decision.WAIT
+            reachable = present + sum(rank not in self._finished for rank in self.open_ranks)
+            return Decision.HOPELESS if reachable < self.needed else Decision.WAIT
         if self._since is None:
             self._since = now
         return Decision.COMMIT if timed_out or not self.absent or now >= self.closes_at else Decision.WAIT

@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import Commit, Finish
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
-from muster.replica.errors import HistoryGoneError, ParametersError
+from muster.replica.errors import HistoryGoneError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.background import Background
-from muster.replica.rounds.claims import Claim, claim_rank, renew_claim
+from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
 from muster.replica.rounds.contribution import Contribution, contribute, make_contribution
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
@@ -51,6 +52,7 @@ class Rendezvous:
         self.metrics = metrics
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
         self._training: Trained | None = None
+        self._last: Commit | None = None
 
     @classmethod
     def open(cls, context: RoundContext, rank: int, attempt: int, metrics: Metrics) -> Rendezvous:
@@ -103,6 +105,34 @@ class Rendezvous:
         """This process's current claim of its rank."""
         return self._claim
 
+    def check_not_ended(self) -> None:
+        """Return if the run has another round.
+
+        Raises:
+            RunEndedError: a replica has finished, the others have ended their round, and by the run's rule it is the
+                last one (`on_early_finish: stop`).
+        """
+        if self._last is not None:
+            raise RunEndedError(self._last.round, self._finished_in(self._last))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `check_not_ended` raises."""
+        return self._last is not None
+
+    def finish(self, how: str) -> None:
+        """Report that this process's trainer has returned, and give the rank up. `how`: in words, for the others.
+
+        Raises:
+            FencedError: another process holds the rank.
+        """
+        context, training = self._context, self._training
+        if context.on_early_finish is None or training is None:
+            return
+        finish = Finish(rank=self.rank, run=context.trained_by, round=training.state.round, how=how)
+        # An exchange that may still be running keeps the old claim, and so is fenced.
+        give_up_claim(context.store, context.run, self._claim, finish)
+
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
         self._context = replace(self._context, codec=codec_named(codec))
@@ -132,7 +162,7 @@ class Rendezvous:
         """Restart the record of recent commits at `round_`: the next round expects that round's members."""
         self._recent.clear()
         if round_ and (commit := read_last_revision(self._context, round_)) is not None:
-            self._recent.append(commit)
+            self._note(commit)
 
     def exchange(self, round_: int, update: LocalUpdate) -> Exchange:
         """Contribute to `round_`, the one after the last that this process saw; blocks until its mean is known.
@@ -170,5 +200,20 @@ class Rendezvous:
     def _exchanged(self, commit: Commit, mine: Contribution | None) -> Exchange:
         # A time-out of its own: a commit may come when the one of the wait for it is over.
         commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
-        self._recent.append(commit)
+        self._note(commit)
         return Exchange(commit, mean, self.rank)
+
+    def _note(self, commit: Commit) -> None:
+        """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return.
+
+        The commit decides, so all replicas that are left end with the same round, late and restarted ones included.
+        """
+        self._recent.append(commit)
+        if self._context.on_early_finish is OnEarlyFinish.STOP and self._finished_in(commit):
+            self._last = commit
+            self._context.trainer_stop.set()
+            log.warning("round=%d event=run-ended on_early_finish=stop", commit.round)
+
+    def _finished_in(self, commit: Commit) -> tuple[Finish, ...]:
+        """The replicas that have finished in this run, as `commit` lists them."""
+        return tuple(finish for finish in commit.finished if finish.run == self._context.trained_by)

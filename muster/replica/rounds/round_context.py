@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
 
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
@@ -59,7 +60,14 @@ class SystemClock:
 class RoundContext:
     """One run's rendezvous as one process sees it.
 
-    `rounds_before` are the rounds that earlier runs of the lineage have committed, as far as is known.
+    Attributes:
+        run: the first run of the lineage, under whose name everything is stored.
+        stop: set when the process is asked to end (SIGTERM).
+        rounds_before: the rounds that earlier runs of the lineage have committed, as far as is known.
+        trained_by: the run of the lineage that calls this process's trainer.
+        on_early_finish: what follows when a trainer returns early; None where processes do not report that they have
+            finished.
+        trainer_stop: set when the trainer should return.
     """
 
     store: Store
@@ -74,6 +82,9 @@ class RoundContext:
     checkpoint_rounds: int = 1
     buffers: Buffers = field(default_factory=Buffers)
     rounds_before: int = 0
+    trained_by: str = ""
+    on_early_finish: OnEarlyFinish | None = None
+    trainer_stop: Event = field(default_factory=Event)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

@@ -35,6 +35,7 @@ class Synchronizer:
         Args:
             checkpoint_dir: where to save the residual of the codec's error feedback each round; None: not saved.
         """
+        self._rendezvous = rendezvous
         self._packing = packing
         self._algorithm = algorithm
         self._keep = keep
@@ -60,7 +61,11 @@ class Synchronizer:
         Raises:
             ParametersError: samples is not a positive, finite number.
             FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
+            RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
+        if self._rendezvous.has_ended:
+            self.finish()
+            self._rendezvous.check_not_ended()
         self._samples += checked_samples(samples)
         self.steps += 1
         action = self._algorithm.action_after(self.steps)
@@ -121,7 +126,7 @@ class Synchronizer:
     def _renew(self) -> Outcome | None:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
         exchange = self._training.exchanges.wait()
-        if exchange is not None and not self._is_expected(exchange):
+        if exchange is not None and (not self._is_expected(exchange) or self._rendezvous.has_ended):
             self._start_over()
             return exchange.outcome
         begun = self._packing.rounded(self.parameters) if self._begun is None else self._begun

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, digest
-from muster.contract.run.commit import ROUND_MAX, Commit, Exclusion, Member
+from muster.contract.run.commit import ROUND_MAX, Commit, Exclusion, Finish, Member
 
 Round = Annotated[int, Field(ge=0, le=ROUND_MAX)]
 
@@ -20,6 +20,9 @@ class ClaimDocument(StoredDocument):
     attempt: int = Field(ge=1)
     incarnation: int = Field(ge=1)
     nonce: str = Field(description="identifies a process's own claim when the store's answer was lost")
+    finish: Finish | None = Field(
+        default=None, description="of a process that has finished: with this claim it gives its rank up"
+    )
 
 
 class ContributionHeader(StoredDocument):

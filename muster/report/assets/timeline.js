@@ -197,7 +197,7 @@ class Timeline {
       el("td", {}, ...(hasJob(attempt) ? [link("job", attempt.job, "job"), " ", link("logs", attempt.job, "logs")] : ["no job"]))));
     const heads = ["attempt", "end", "reason", "time", "instance", "console"].map((name) => el("th", { scope: "col" }, name));
     const metrics = Object.entries(replica.metrics ?? {}).filter(([name]) => name !== "round").map(([name, value]) => `${name} ${short(value)}`);
-    const more = [replica.problem, metrics.join(", "), replica.checkpoint_uri, replica.artifacts].filter(Boolean);
+    const more = [replica.problem, replica.finished_early, metrics.join(", "), replica.checkpoint_uri, replica.artifacts].filter(Boolean);
     return el("tr", { class: "details", role: "row" }, el("td", { colspan: 5, role: "cell" },
       el("table", { class: "attempts", "aria-label": `Attempts of replica ${replica.rank}` }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)),
       ...more.map((text) => el("p", { class: "uris" }, text))));

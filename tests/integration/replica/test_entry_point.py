@@ -18,6 +18,7 @@ import pytest
 
 from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import Manifest, RunDocument
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.wire import keys
 from tests.support.peers import Run
 from tests.support.waiting import wait_until
@@ -120,6 +121,32 @@ def test_a_finished_replica_leaves_its_checkpoint_and_a_manifest(containers: Con
     assert manifest.checksum == hashlib.sha256(weights.tobytes()).hexdigest()
     assert weights.tobytes() == Run(containers.root, replicas=1, rounds=3).replayed_by_hand()
     assert not (containers.base(0) / "output" / "failure").exists()
+
+
+@pytest.mark.parametrize(("rule", "last"), [(OnEarlyFinish.CONTINUE, 5), (OnEarlyFinish.STOP, 3)])
+def test_a_replica_with_less_data_ends_alone_and_the_others_as_the_run_says(
+    containers: Containers, rule: OnEarlyFinish, last: int
+) -> None:
+    containers.write_document(
+        "train_unequally",
+        replicas=2,
+        min_participants=2,
+        kwargs={"rounds": [5, 2]},
+        on_early_finish=rule,
+        timeout_seconds=30.0,
+    )
+    longer, shorter = [ended(process) for process in [containers.start(rank) for rank in range(2)]]
+    assert (shorter[0], longer[0]) == (ReplicaExit.DONE, ReplicaExit.DONE), longer[2]
+    assert [containers.manifest(rank).round for rank in range(2)] == [last, 2]
+    why = "its trainer called sys.exit(0)"
+    assert f"event=finished rank=1 last_round=2 on_early_finish={rule} needed=1 reason={why!r}" in longer[2]
+    ended_by_rule = f"(on_early_finish: stop): replica 1 finished in round 2: {why}." in longer[2]
+    asked = f"asked_to_return={1 if rule is OnEarlyFinish.STOP else 0}"
+    assert ended_by_rule is (rule is OnEarlyFinish.STOP)
+    assert longer[1].splitlines()[-1] == asked
+    path = containers.base(0) / "checkpoints" / f"parameters-{last:08d}.npz"
+    alone = Run(containers.root, replicas=2, rounds=last).replayed_by_hand(lambda r: [0, 1] if r < 3 else [0])
+    assert np.load(path)["weights"].tobytes() == alone
 
 
 def test_a_replica_that_is_killed_comes_back_as_another_process_and_all_hold_the_same_bits(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ pytest.importorskip("torchft.local_sgd", reason="make test installs it")
 import torch
 from torchft import local_sgd
 
-from muster.replica.errors import AlgorithmError, StoppedError
+from muster.contract.spec.policies import OnEarlyFinish
+from muster.replica.errors import AlgorithmError, RunEndedError, StoppedError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
@@ -285,3 +287,26 @@ def test_a_replica_that_is_killed_comes_back_with_the_outer_optimizer_of_the_oth
     stop.set()
     assert [member.attempt for member in run.commit(4).members] == [2, 1]
     assert [state_of(model) for model in models] == [state_of(model) for model in undisturbed]
+
+
+def test_a_run_that_ends_by_its_rule_leaves_the_model_of_the_last_round(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=30, on_early_finish=OnEarlyFinish.STOP)
+
+    def replica(rendezvous: Rendezvous) -> tuple[int, bytes]:
+        model: Any = None
+        with suppress(RunEndedError):
+            model = train_with_torchft(rendezvous, rounds=3 if rendezvous.rank else 9)
+        training = rendezvous.training
+        assert training is not None
+        rendezvous.finish("its trainer returned")
+        result = training.packing.read().tobytes()
+        assert result == training.state.parameters.tobytes()
+        assert (model is None) is (rendezvous.rank == 0)
+        return training.state.round, result
+
+    (longer, ours), (shorter, theirs) = together(run, replica)
+    assert (longer, shorter) == (4, 3)
+    assert ours != theirs
+    # A rerun loads the state of the last round, and does not replay it.
+    assert replica(Rendezvous.open(run.context(), 0, 2, Metrics())) == (4, ours)
+    assert [member.rank for member in run.commit(4).members] == [0]

@@ -15,7 +15,7 @@ from muster.client.runs.status_text import Row, changes, elapsed, headline, sele
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
-from muster.contract.run.commit import Commit, Member
+from muster.contract.run.commit import Commit, Finish, Member
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
@@ -248,6 +248,17 @@ def test_progress_keeps_the_round_of_a_replica_that_was_left_out() -> None:
     progress = advance(advance(Progress(), commit(3, {0: 1.0, 1: 2.0})), commit(4, {0: 0.5}))
     status = look(job(0), job(1), progress=progress)
     assert [(row.round, row.metrics) for row in rows(status)] == [("4", "loss 0.5"), ("3", "loss 2")]
+
+
+def test_a_replica_that_finished_early_says_so_while_the_others_train_on() -> None:
+    early = Finish(rank=1, run="digits", round=3, how="its trainer called sys.exit(0)")
+    before = Finish(rank=0, run="the-run-before", round=2, how="its trainer returned")
+    last = commit(4, {0: 0.5}).model_copy(update={"finished": (before, early)})
+    status = look(job(0), job(1, status="Completed"), progress=advance(advance(Progress(), commit(3, {1: 1.0})), last))
+    words = "finished in round 3: its trainer called sys.exit(0)"
+    assert [replica.finished_early for replica in status.replicas] == [None, words]
+    assert [row.note for row in rows(status)] == ["", words]
+    assert f"replica 1 attempt 1 Completed ({words})" in list(changes(None, status))
 
 
 def test_a_log_gets_a_line_for_each_change_and_none_without_one() -> None:

@@ -116,6 +116,8 @@ def test_a_faulty_field_is_not_blamed_twice():
         ({"reruns": {"spot": {"max_reruns": -1}}}, "reruns.spot.max_reruns", "at least 0"),
         ({"reruns": {"spot": {"max_rerun": 1, "max_reruns": 1}}}, "reruns.spot.max_rerun", "did you mean max_reruns?"),
         ({"on_replica_failure": "retry"}, "on_replica_failure", "terminate, continue"),
+        ({"on_early_finish": "wait"}, "on_early_finish", "continue, stop"),
+        ({"trainer": None, "entrypoint": ["sh"], "on_early_finish": "stop"}, "on_early_finish", "only replicas with"),
         ({"min_replicas": 5, "on_replica_failure": "continue"}, "min_replicas", "at most replicas (4)"),
         ({"min_replicas": 2}, "min_replicas", "on_replica_failure: continue"),
         ({"rendezvous": {"min_participants": 5}}, "rendezvous.min_participants", "at most replicas (4)"),

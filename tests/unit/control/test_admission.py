@@ -168,6 +168,19 @@ def test_a_settled_run_that_waits_is_not_admitted_in_place_of_another(harness: C
     assert [harness.output(token) for token in tokens] == [{}, {}]
 
 
+def test_a_settled_run_that_could_not_leave_is_not_admitted_in_place_of_the_next(
+    harness: ControlHarness, queue: RunQueue
+) -> None:
+    """It was cancelled while it waited, and the function that settled it ended before it left."""
+    tokens = {run: harness.cloud.workflow.token() for run in "abc"}
+    for run, replicas in (("a", 3), ("b", 2), ("c", 4)):
+        queue.join(queued(run, replicas), tokens[run])
+    settle(harness, "b")
+    queue.leave("arn:a")
+    assert in_queue(harness) == ["c"]
+    assert harness.output(tokens["c"]) == {}
+
+
 def test_a_run_is_queued_by_its_plan_and_joins_once_however_often_it_asks(harness: ControlHarness) -> None:
     for name in ("first", "second"):
         harness.plan(name, replicas=4)

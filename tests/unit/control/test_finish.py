@@ -325,6 +325,28 @@ def test_after_three_calls_of_stop_in_vain_the_sweep_leaves_nothing_alive(
     assert harness.result() == result
 
 
+@pytest.mark.parametrize("operation", ["DescribeTrainingJob", "ListTags"])
+def test_a_cancel_whose_jobs_cannot_be_looked_at_is_completed_once_they_can(
+    harness: ControlHarness, operation: str
+) -> None:
+    """No event has shown yet whose job it is, and a permission is missing."""
+    harness.plan()
+    harness.arm()
+    harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(RUN))
+    refused(harness, operation, 4 * 900, DENIED)
+    for _ in range(3):
+        with pytest.raises(ClientError, match=operation):
+            cleared(harness, "ABORTED")
+    harness.cloud.clock.advance(6 * 3_600)
+    found = sweep(harness.plane, harness.executions, SweepRequest(), budget(LAMBDA_SECONDS))
+    assert (found.settled, found.errors) == ((RUN,), ())
+    assert harness.cloud.training.names("InProgress", "Stopping") == []
+    result = harness.result()
+    assert result is not None
+    assert (result.verdict, result.replicas[0].outcome) == (Verdict.STOPPED, ReplicaOutcome.STOPPED)
+    assert harness.emitted().count("Run Stopped") == 1
+
+
 @pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
 def test_a_key_that_denies_is_one_clear_error_and_loses_no_run(harness: ControlHarness, operation: str) -> None:
     """The key policy of the bucket's KMS key denies the functions; later it is put right."""

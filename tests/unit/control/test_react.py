@@ -15,7 +15,7 @@ from muster.contract.run.result import Verdict
 from muster.control.attempt import Launch
 from muster.control.react import JobStateChange
 from tests.memory import AwsError, Fault, server_error, throttle
-from tests.memory.harness import RUN, ControlHarness
+from tests.memory.harness import RUN, ControlHarness, budget
 
 AGAIN = "InternalServerError: again"
 
@@ -429,3 +429,18 @@ def test_a_stop_that_was_throttled_brings_the_event_back(harness: ControlHarness
         harness.react(event)
     harness.react(event)
     assert harness.cloud.training.names("Stopping") == [harness.job()]
+
+
+@pytest.mark.parametrize("operation", ["DescribeTrainingJob", "ListTags"])
+def test_minutes_of_throttling_lose_no_end(harness: ControlHarness, operation: str) -> None:
+    """Thousands of jobs end at the same time, and no event has tags or shows whose its job is."""
+    harness.plan()
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    event = harness.last_event(harness.job()).model_copy(update={"Tags": {}})
+    began = harness.cloud.clock.monotonic()
+    storm = throttle(operation, None, when=lambda _: harness.cloud.clock.monotonic() - began < 240)
+    harness.cloud.calls.inject(storm)
+    harness.plane.allow(budget(285))
+    assert harness.react(event).what == "decided"
+    assert 240 <= harness.cloud.clock.monotonic() - began < 285

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import NewerDocumentError
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.commit import Commit, Finish, Member
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
@@ -278,3 +279,62 @@ def test_a_foreign_job_says_nothing_of_a_replica(harness: ControlHarness) -> Non
     harness.cloud.training.complete(harness.job(1))
     run.documents.raise_fence(CANCELLED)
     assert outcomes(settled(run))[1] == "stopped"
+
+
+# --- a replica that finished early ----------------------------------------------------------------
+
+
+def commit_rounds(run: ActiveRun, rounds: int, *finished: Finish, body: bytes | None = None) -> None:
+    """The commits of a run's rounds; the last one lists who had finished before."""
+    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8)
+    for round_ in range(1, rounds + 1):
+        values = {"run": RUN, "round": round_, "committed_at": "t", "count": 1, "epochs": (1,), "members": (member,)}
+        commit = Commit(**values, finished=finished if round_ == rounds else ())  # type: ignore[arg-type]
+        last = body is not None and round_ == rounds
+        run.documents.store.create(run.plan.shared_layout.commit(round_), body if last and body else commit.to_json())
+
+
+def finish_of(rank: int, run: str = RUN) -> Finish:
+    return Finish(rank=rank, run=run, round=7, how="its trainer returned")
+
+
+def test_the_result_says_who_finished_before_the_last_round_and_compares_the_others(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=3)
+    commit_rounds(run, 9, finish_of(2))
+    for rank, checksum in enumerate(("ab", "ab", "cd")):
+        complete(harness, rank, checksum * 32)
+    result = settled(run)
+    words = "finished in round 7: its trainer returned"
+    assert (result.verdict, outcomes(result), result.reruns) == (Verdict.SUCCEEDED, ["succeeded"] * 3, 0)
+    assert result.reason == f"3 of 3 replicas succeeded; the last round was 9; replica 2 {words}"
+    assert [replica.finished_early for replica in result.replicas] == [None, None, words]
+    assert result.parameters_identical is True
+
+
+def test_a_reason_names_a_few_of_those_who_finished_early(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=5)
+    commit_rounds(run, 9, *(finish_of(rank) for rank in range(1, 5)))
+    for rank in range(5):
+        complete(harness, rank)
+    reason = settled(run).reason
+    assert reason.count("finished in round 7") == 3
+    assert reason.endswith("; and 1 more finished early")
+
+
+def test_a_replica_that_failed_after_its_trainer_had_returned_did_not_finish_early(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
+    commit_rounds(run, 9, finish_of(1))
+    complete(harness, 0)
+    fail(harness, 1)
+    result = settled(run)
+    assert (result.reason, result.replicas[1].finished_early) == ("1 of 2 replicas succeeded", None)
+
+
+@pytest.mark.parametrize("body", [None, b"{", b"x" * 1_000_000])
+def test_a_finish_of_an_earlier_run_and_a_commit_that_cannot_be_read_add_nothing(
+    harness: ControlHarness, body: bytes | None
+) -> None:
+    run = harness.plan()
+    commit_rounds(run, 3, finish_of(0, "the-run-before"), body=body)
+    complete(harness)
+    assert settled(run).reason == "1 of 1 replicas succeeded"

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from muster.contract.run.commit import Finish
 from muster.replica.errors import FencedError, RendezvousError
-from muster.replica.rounds.claims import Claim, check_claim, claim_rank, renew_claim
+from muster.replica.rounds.claims import (
+    Claim,
+    Holder,
+    check_claim,
+    claim_rank,
+    give_up_claim,
+    newer_holder,
+    renew_claim,
+)
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import ObjectExistsError, Store
 from muster.replica.wire import keys
@@ -82,3 +91,29 @@ def test_a_damaged_claim_is_named(tmp_path: Path) -> None:
     store.create(keys.claim(0, 1), b"{")
     with pytest.raises(RendezvousError, match=r"claims/00000/000001\.json"):
         claim_rank(store, RUN, 0, 1)
+
+
+def finish_of(rank: int) -> Finish:
+    return Finish(rank=rank, run=RUN, round=7, how="its trainer returned")
+
+
+def test_a_rank_that_is_given_up_has_no_holder_until_it_is_claimed_again(store: Store) -> None:
+    claim = claim_rank(store, RUN, 3, 1)
+    assert newer_holder(store, 3, 1) is None
+    give_up_claim(store, RUN, claim, finish_of(3))
+    assert newer_holder(store, 3, 0) == newer_holder(store, 3, 1) == Holder(2, finish_of(3))
+    with pytest.raises(FencedError):
+        check_claim(store, claim)
+    again = claim_rank(store, RUN, 3, 1)
+    assert (again.incarnation, again.epoch) == (2, 3)
+    assert newer_holder(store, 3, 1) == Holder(3, None)
+    with pytest.raises(FencedError):
+        give_up_claim(store, RUN, claim, finish_of(3))
+
+
+def test_a_claim_that_cannot_be_read_and_a_finish_of_another_rank_fence_and_finish_nothing(store: Store) -> None:
+    store.create(keys.claim(3, 1), b"{")
+    assert newer_holder(store, 3, 0) == Holder(1, None)
+    claim = claim_rank(store, RUN, 2, 1)
+    give_up_claim(store, RUN, claim, finish_of(1))
+    assert newer_holder(store, 2, 1) == Holder(2, None)

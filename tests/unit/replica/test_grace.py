@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.contract.run.commit import Commit, Member
+from muster.contract.run.commit import Commit, Finish, Member
 from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
 
 LONGEST = 600.0
@@ -106,3 +106,10 @@ def test_whatever_was_seen_the_window_lies_within_its_bound(
 ) -> None:
     rounds = [round_of(number, each) for number, each in enumerate(arrivals, start=1)]
     assert 0 <= grace_window(longest, least, rounds) <= longest
+
+
+def test_a_round_after_an_early_finish_has_a_smaller_quorum() -> None:
+    early = Finish(rank=3, run="r", round=1, how="its trainer returned")
+    rounds = [round_of(n, [0.0, 1.0, 8.0], absent=(3,)) for n in range(1, ROUNDS_SEEN + 1)]
+    rounds = [commit.model_copy(update={"absent": (), "finished": (early,)}) for commit in rounds]
+    assert grace_window(LONGEST, 3, rounds) == FACTOR * 7.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.contract.run.commit import Commit, Exclusion, Finish, Member
 from muster.replica.rounds.quorum import Decision, Quorum, QuorumTally
 
 GRACE = 10.0
@@ -109,3 +109,46 @@ def test_absent_ranks_keep_hope_alive() -> None:
     seen = tally(committed([0, 1]), 0, 1, least=3)
     seen.exclude(2, "NaN")
     assert seen.decide(0.0) is Decision.WAIT
+
+
+def finish_of(rank: int) -> Finish:
+    return Finish(rank=rank, run="r", round=1, how="its trainer returned")
+
+
+def test_who_has_finished_is_not_waited_for_and_counts_towards_the_quorum() -> None:
+    seen = tally(committed([0, 1, 2, 3]), 0, 1, least=4)
+    seen.finished_with(2, finish_of(3))
+    assert (seen.needed, seen.absent, seen.epochs[3]) == (3, (2,), 2)
+    assert seen.decide(1e9, timed_out=True) is Decision.WAIT
+    seen.contributed(member(2))
+    assert seen.decide(0.0) is Decision.COMMIT
+    assert [item.rank for item in seen.finished] == [3]
+
+
+def test_the_last_one_needs_nobody() -> None:
+    seen = tally(committed([0, 1, 2, 3]), 0)
+    for rank in (1, 2, 3):
+        seen.finished_with(2, finish_of(rank))
+    assert (seen.needed, seen.decide(0.0)) == (1, Decision.COMMIT)
+
+
+def test_what_a_process_gave_does_not_count_once_it_has_finished_without_the_round() -> None:
+    seen = tally(committed([0, 1]), 0, 1)
+    seen.finished_with(2, finish_of(1))
+    assert [item.rank for item in seen.members] == [0]
+
+
+def test_a_rerun_of_a_replica_that_had_finished_is_waited_for() -> None:
+    seen = tally(committed([0, 1]), 0)
+    seen.finished_with(2, finish_of(1))
+    assert seen.decide(0.0) is Decision.COMMIT
+    seen.claimed(1, 3)
+    assert (seen.finished, seen.absent, seen.decide(0.0)) == ((), (1,), Decision.WAIT)
+
+
+def test_it_is_hopeless_if_only_those_who_have_finished_are_left() -> None:
+    seen = tally(committed([0, 1, 2, 3]), 0, least=4)
+    seen.finished_with(2, finish_of(3))
+    seen.exclude(1, "NaN")
+    seen.exclude(2, "NaN")
+    assert seen.decide(0.0) is Decision.HOPELESS

@@ -98,6 +98,17 @@ def test_a_run_in_progress_shows_what_its_replicas_wait_for(small: PageInput) ->
     assert page.verdict.startswith("The run is in progress: 1 of 3 replicas have a job, 1 waits for quota, 20 rounds.")
 
 
+def test_a_page_says_who_finished_early(small: PageInput) -> None:
+    words = "finished in round 3: its trainer returned"
+    replicas = [ReplicaView(rank=rank, state="succeeded", finished_early=words if rank else None) for rank in range(6)]
+    running = make_page(replace(small, state="running", reason="", replicas=replicas, parameters_identical=None))
+    named = "; ".join(f"replica {rank} {words}" for rank in (1, 2, 3))
+    assert f" Finished early: {named} and 2 more." in running.verdict
+    settled = make_page(replace(small, state="succeeded", replicas=replicas, parameters_identical=True))
+    assert settled.verdict.endswith("All replicas that trained to the last round hold the same parameters.")
+    assert "Finished early" not in settled.verdict, "the result's reason says it"
+
+
 def test_the_limits_of_a_run_stand_beside_what_they_limit(small: PageInput) -> None:
     spec = small.plan.spec.model_copy(update={"deadline_seconds": 7_200, "cost_ceiling_usd": 250.0})
     page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))

@@ -1,0 +1,271 @@
+"""Defects that the exploration must find: each is a change of the product's source, made while it is imported.
+
+`python -m tests.simulation defects` puts back one after the other, each in a process of its own, and shows after how
+many schedules which invariant broke.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Defect(NamedTuple):
+    """`old` stands once in the file, and is replaced by `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+    def applied(self) -> str:
+        """The file's text with the defect.
+
+        Raises:
+            LookupError: the text that it replaces does not stand in the file exactly once.
+        """
+        text = (ROOT / self.file).read_text()
+        if text.count(self.old) != 1:
+            message = f"{self.name}: {self.file} holds the replaced text {text.count(self.old)} times"
+            raise LookupError(message)
+        return text.replace(self.old, self.new)
+
+
+DEFECTS = (
+    Defect(
+        "a job is created although the fence was raised meanwhile",
+        "muster/control/attempt.py",
+        "    if run.is_stopping:\n        run.jobs.stop(name)\n",
+        "    return\n",
+    ),
+    Defect(
+        "no second look at the fence before a launch",
+        "muster/control/attempt.py",
+        "    stopping = stopping or replica.run.is_stopping\n",
+        "",
+    ),
+    Defect(
+        "a refusal is believed although the job may exist",
+        "muster/control/attempt.py",
+        "return _adopt(replica, current, job) if job else _not_created",
+        "return _not_created",
+    ),
+    Defect(
+        "a re-arm does not store its token",
+        "muster/control/attempt.py",
+        'return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})',
+        "return None",
+    ),
+    Defect(
+        "an older call replaces the token of a newer one",
+        "muster/control/attempt.py",
+        "if repeated and record.decision is None and request.armed_at >= record.armed_at:",
+        "if repeated and record.decision is None:",
+    ),
+    Defect(
+        "a call for a job that exists does not adopt it",
+        "muster/control/attempt.py",
+        "    if job.end is not None:\n        return seen\n",
+        "",
+    ),
+    Defect(
+        "react ends the current attempt with an event of another",
+        "muster/control/react.py",
+        "if known is None or (known.was_created and known is not seen.record.current):",
+        "known = seen.record.current\n    if known is None:",
+    ),
+    Defect(
+        "react stops no job that was created during a stop",
+        "muster/control/react.py",
+        "event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping",
+        "False",
+    ),
+    Defect(
+        "a repeated event does not complete the token",
+        "muster/control/outcome.py",
+        "        replica.write_entry(seen.record)\n        return announce_end(plane, replica, seen.record)\n",
+        "        return None\n",
+    ),
+    Defect(
+        "a lost replica leaves no mark",
+        "muster/control/outcome.py",
+        "    if decided.lost:\n",
+        "    if False:\n",
+    ),
+    Defect(
+        "a later end replaces the decision",
+        "muster/control/decide.py",
+        "record.current.attempt != ended.attempt or record.decision is not None:",
+        "record.current.attempt != ended.attempt:",
+    ),
+    Defect(
+        "a replica of a run that is stopping is rerun",
+        "muster/control/decide.py",
+        "    if facts.stopping:\n        return Decision(next=Next.FAIL",
+        "    if False:\n        return Decision(next=Next.FAIL",
+    ),
+    Defect(
+        "the last fence counts, not the first",
+        "muster/control/documents.py",
+        "        if self.store.create(self.layout.fence, fence.to_json()):\n            return fence\n",
+        "        self.store.s3.put_object(Bucket=self.store.bucket, Key=self.layout.fence, Body=fence.to_json())\n",
+    ),
+    Defect(
+        "records are written without compare-and-swap",
+        "muster/control/aws/store.py",
+        "Body=body, IfMatch=etag, ContentType=content_type",
+        "Body=body, ContentType=content_type",
+    ),
+    Defect(
+        "two writers who collide are an error",
+        "muster/control/aws/store.py",
+        "                if http_status(error) != 409:\n                    raise\n",
+        "                raise\n",
+    ),
+    Defect(
+        "stop has no patience",
+        "muster/control/clear_up.py",
+        "stopping = plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING))",
+        "stopping = TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING)",
+    ),
+    Defect(
+        "one empty list proves that no job is left",
+        "muster/control/stop.py",
+        "_EMPTY_CHECKS = 2",
+        "_EMPTY_CHECKS = 1",
+    ),
+    Defect(
+        "stop verifies nothing",
+        "muster/control/clear_up.py",
+        "        verify_stopped(run, stopping)\n",
+        "        pass\n",
+    ),
+    Defect(
+        "a run leaves the queue without telling those behind it",
+        "muster/control/admission.py",
+        "        self._admit(self._without_settled(runs))\n",
+        "",
+    ),
+    Defect(
+        "the queue is joined before the token is stored",
+        "muster/control/admission.py",
+        """        self._keep(queued.run, token)
+        runs = self._update(lambda before: before.asked(queued, self._cap))
+""",
+        """        runs = self._update(lambda before: before.asked(queued, self._cap))
+        self._keep(queued.run, token)
+""",
+    ),
+    Defect(
+        "a cancelled run gets its continuation",
+        "muster/control/rerun_policy.py",
+        "fence.is_cancellation or fence.cause.is_limit",
+        "fence.cause.is_limit",
+    ),
+    Defect(
+        "the end of a stopped job is its user's",
+        "muster/control/outcome.py",
+        '        ended = ended.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})\n',
+        "        pass\n",
+    ),
+    Defect(
+        "a token that is gone is an error",
+        "muster/control/aws/task_tokens.py",
+        '_GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}',
+        "_GONE = set()",
+    ),
+    Defect(
+        "documents of the next version are refused",
+        "muster/contract/document.py",
+        'model_config = ConfigDict(extra="allow")',
+        "pass",
+    ),
+    Defect(
+        "a wait that times out ends the run",
+        "statemachine/run.asl.json",
+        """              {
+                "ErrorEquals": ["States.Timeout"],
+                "ResultPath": null,
+                "Next": "Launch the job and wait for its end"
+              },
+""",
+        "",
+    ),
+    Defect(
+        "a launch is tried for minutes, not for hours",
+        "statemachine/run.asl.json",
+        """                  "Muster.Unavailable",
+                  "TokenNotSentError",
+""",
+        "",
+    ),
+    Defect(
+        "the sweep takes new jobs for orphans",
+        "muster/contract/run/orphans.py",
+        "job.name.run not in live_runs and (now - job.created_at).total_seconds() >= young_seconds",
+        "job.name.run not in live_runs",
+    ),
+)
+
+active: dict[str, str] = {}
+"""The texts of the files that have a defect in this process, by their paths."""
+
+
+class Hunted(NamedTuple):
+    """After how many schedules a defect was found, and by what; `invariant` is None where it was not."""
+
+    schedules: int
+    invariant: str | None
+    what: str
+
+
+def hunted(name: str, schedules: int) -> Hunted:
+    """Explore with the defect, in a process of its own, until an invariant breaks."""
+    command = [sys.executable, "-m", "tests.simulation.hunt", name, str(schedules)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(done.stderr)
+    return Hunted(**json.loads(done.stdout.splitlines()[-1]))
+
+
+class _Loader(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(active[str(Path(self.path).relative_to(ROOT))], self.path, "exec")
+
+
+class _Finder:
+    """Finds the modules that have a defect, before anything else does."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.origin is None or not spec.origin.startswith(f"{ROOT}/"):
+            return None
+        if str(Path(spec.origin).relative_to(ROOT)) in active:
+            spec.loader = _Loader(name, spec.origin)
+            return spec
+        return None
+
+
+def put_in(name: str) -> None:
+    """Put a defect into this process, in which nothing of the product has been imported yet.
+
+    Raises:
+        LookupError: there is no such defect, or its text is not there.
+    """
+    defect = next((one for one in DEFECTS if one.name == name), None)
+    if defect is None:
+        raise LookupError(name)
+    imported = [module for module in sys.modules if module.startswith(("muster.control", "muster.contract", "lambdas"))]
+    if imported:
+        message = f"imported already: {imported}"
+        raise LookupError(message)
+    active[defect.file] = defect.applied()
+    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
