@@ -139,7 +139,7 @@ class SimulatedCloud(MemoryCloud):
         if fault.crash == "before":
             self._tell(name, parameters, "the function crashes before the effect")
             fault.strike()
-        answer = None
+        answer: dict[str, Any] | AwsError | None = None
         if fault.late_seconds is not None:
             self._tell(name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
             self.kernel.after(fault.late_seconds, lambda: self._late(service, name, operation, parameters))
