@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pytest
 from docs.commands_reference import ANSWERS
 from muster.contract.run.result import Verdict
 from muster.local import LocalCloud
+from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed
 from tests.support.template import ROOT
 from tests.support.workshop import fast_settings
@@ -27,21 +27,14 @@ class Shell:
 
     cloud: LocalCloud
     folder: Path
+    commands: CommandServer
 
     def write(self, text: str) -> None:
         (self.folder / "muster.toml").write_text(text, encoding="utf-8")
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """What `muster ARGUMENTS` prints; an error is on its last lines."""
-        outcome = subprocess.run(
-            [sys.executable, "-m", "muster.client.cli.program", *arguments, "--target", "local"],
-            env=self.cloud.environment(),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        outcome = self.commands.run([*arguments, "--target", "local"], self.folder, self.cloud.environment())
         assert outcome.returncode == code, (outcome.stdout, outcome.stderr)
         return outcome.stdout + outcome.stderr
 
@@ -55,8 +48,14 @@ class Shell:
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     folder = tmp_path_factory.mktemp("deploy-command")
-    with LocalCloud.start(folder / "cloud", fast_settings(code=(ROOT,))) as cloud:
-        yield Shell(cloud, folder)
+    loaded = ("boto3", "muster.client.aws.connection", "muster.contract.spec.spec")
+    with (
+        LocalCloud.start(folder / "cloud", fast_settings(code=(ROOT,))) as cloud,
+        CommandServer(
+            Path(sys.executable), "muster.client.cli.program", loaded, tmp_path_factory.mktemp("commands")
+        ) as commands,
+    ):
+        yield Shell(cloud, folder, commands)
 
 
 def test_the_life_of_a_stack(shell: Shell) -> None:

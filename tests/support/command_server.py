@@ -7,6 +7,7 @@ with its own arguments, environment, working directory, output and exit code.
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import json
 import os
@@ -89,4 +90,6 @@ def _become(request: dict[str, object]) -> None:
 if __name__ == "__main__":
     _, program, *others = sys.argv
     serve(program, others)
-    sys.exit(importlib.import_module(program).main(sys.argv[1:]))
+    main = importlib.import_module(program).main
+    # Muster's reads the arguments itself.
+    sys.exit(main(sys.argv[1:]) if inspect.signature(main).parameters else main())
