@@ -19,7 +19,9 @@ def of_job(cloud: LocalCloud, job: str) -> list[int]:
 
 def of_function(cloud: LocalCloud, physical_name: str) -> list[int]:
     """The processes that serve a function; those that wait for an event, too."""
-    return _with_variable(cloud, f"AWS_LAMBDA_FUNCTION_NAME={physical_name}")
+    # A forked process shows the environment of the process that it was forked from.
+    forked = [pid for pid in _descendants(cloud) if _read(pid, "comm").strip() == physical_name[-15:].encode()]
+    return forked + _with_variable(cloud, f"AWS_LAMBDA_FUNCTION_NAME={physical_name}")
 
 
 def of_keeper(cloud: LocalCloud) -> list[int]:
