@@ -117,7 +117,7 @@ def settle_all(replicas: int) -> Settled:
             scale.put(f"output/{RUN}/{scale.job(rank)}/output/output.tar.gz", manifest)
         written: list[float] = []
 
-        def note(_: str, __: str, shown: str, ___: str) -> None:
+        def note(_: str, shown: str, __: str) -> None:
             if shown.endswith("result.json"):
                 written.append(scale.kernel.seconds)
 
@@ -129,9 +129,9 @@ def settle_all(replicas: int) -> Settled:
         return Settled(written[-1], scale.kernel.seconds, most / 2**20)
 
 
-def stop_all(replicas: int) -> Stopped:
+def stop_all(replicas: int, function_seconds: float = _FUNCTION_SECONDS) -> Stopped:
     """Stop a run of so many replicas that train. The workflow calls again where the time was too short."""
-    with _Scale(replicas, "InProgress") as scale:
+    with _Scale(replicas, "InProgress", function_seconds) as scale:
         stops = scale.note_stops()
 
         def call() -> int:
@@ -156,10 +156,10 @@ def cancel_all(replicas: int) -> Cancelled:
     """
     with _Scale(replicas, "InProgress") as scale:
         harness = scale.harness
-        harness.cloud.is_direct = True
+        scale.cloud.is_direct = True
         arn = harness.cloud.workflow.execution_arn(RUN)
         harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
-        harness.cloud.is_direct = False
+        scale.cloud.is_direct = False
         ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
         stops = scale.note_stops()
 
@@ -284,8 +284,9 @@ class _Pool:
 class _Scale:
     """A cloud with a run of so many replicas, whose jobs have `status`, and the control plane over it."""
 
-    def __init__(self, replicas: int, status: str) -> None:
+    def __init__(self, replicas: int, status: str, function_seconds: float = _FUNCTION_SECONDS) -> None:
         random.seed(0)
+        self._function_seconds = function_seconds
         self.kernel = Kernel()
         self.cloud = SimulatedCloud(self.kernel, _Rates(self.kernel))  # type: ignore[arg-type]
         self._replicas = replicas
@@ -313,7 +314,7 @@ class _Scale:
 
     def budget(self) -> TimeBudget:
         """The time of a call of the function."""
-        return self.harness.plane.allow(TimeBudget.of(_FUNCTION_SECONDS))
+        return self.harness.plane.allow(TimeBudget.of(self._function_seconds))
 
     def job(self, rank: int) -> str:
         """The name of a replica's job."""

@@ -19,13 +19,13 @@ _executions = Executions(_plane.clients.stepfunctions, _settings.state_machine_a
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, object]:
-    """The result of the sweep. Where the time was too short for the orphans, Lambda calls the function again."""
+    """The result of the sweep. Where orphans are left, Lambda calls the function again."""
     swept = sweep(_plane, _executions, read_event(SweepRequest, event), _plane.allow(time_left(context)))
     found = asdict(swept)
     (logger.warning if any(found.values()) else logger.info)("swept", extra=found)
     count("OrphanJobsStopped", len(swept.stopped))
     count("RunsSettledLate", len(swept.settled))
     if swept.left:
-        message = f"{len(swept.left)} orphans were not stopped in time; call the function again"
+        message = f"{len(swept.left)} orphans are left; call the function again"
         raise OutOfTimeError(message)
     return found

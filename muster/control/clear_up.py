@@ -17,7 +17,9 @@ from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.finish import finish_run
 from muster.control.runtime import clock
+from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.runtime.time_budget import TimeBudget
+from muster.control.settle import is_overdue
 from muster.control.stop import stop_jobs, verify_stopped
 
 _SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
@@ -78,7 +80,7 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
 
     Raises:
         StillRunningError: jobs are still active at the end of the budget; the run is settled nevertheless.
-        OutOfTimeError: the rest of the budget was too short to settle the run; a later call does.
+        OutOfTimeError: the budget was too short to ask all jobs to stop, or to settle the run; a later call does.
         UnfinishedError: the run is settled, and a step after that failed.
         Exception: a replica could not be asked to stop, although all jobs may have ended by now.
     """
@@ -91,6 +93,11 @@ def clear_up(plane: ControlPlane, run: ActiveRun | None, ended: ExecutionEnded, 
     if not fence_ended(run, ended):
         try:
             stop_jobs(run, stopping)
+        except OutOfTimeError as error:
+            # To settle now would take time from the jobs that still train: the next call asks them to stop.
+            if not is_overdue(run.documents.fence()):
+                raise
+            failure = error
         except Exception as error:
             # The check below lists the jobs, so it works even where a record cannot be read.
             failure = error

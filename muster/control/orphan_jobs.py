@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -16,7 +17,7 @@ from muster.control.runtime.time_budget import TimeBudget
 
 @dataclass(frozen=True)
 class StoppedOrphans:
-    """Names of jobs: those that were asked to stop, those of others, and those for which the time was too short."""
+    """Names of jobs: those that were asked to stop, those of others, and those that are left to the next call."""
 
     stopped: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
@@ -37,13 +38,22 @@ class OrphanJobs:
         self._executions = executions
         self._errors = errors
 
-    def stop(self, now: datetime, young_seconds: float, budget: TimeBudget) -> StoppedOrphans:
-        """Ask the orphans that are at least `young_seconds` old to stop, or those for which the budget suffices."""
+    def stop(
+        self, now: datetime, young_seconds: float, budget: TimeBudget, unfenced: Collection[str]
+    ) -> StoppedOrphans:
+        """Ask the orphans that are at least `young_seconds` old to stop, or those for which the budget suffices.
+
+        Jobs of the runs in `unfenced` are left: the end of such a job would be taken for a user's stop.
+        """
         # Jobs before executions: a run that starts in between has no job in the list.
         active = self._plane.jobs.active(self._plane.settings.job_prefix)
         live = self._executions.live_runs()
         found = suspects(active, live - self._stopping({job.name.run for job in active} & live), now, young_seconds)
-        handled = each_that_succeeds(lambda job: (_name(job), self._handle(job, budget)), found, self._errors, _name)
+
+        def handle(job: ActiveJob) -> tuple[str, _Fate]:
+            return _name(job), _Fate.LEFT if job.name.run in unfenced else self._handle(job, budget)
+
+        handled = each_that_succeeds(handle, found, self._errors, _name)
         names = {fate: tuple(name for name, its in handled if its is fate) for fate in _Fate}
         return StoppedOrphans(stopped=names[_Fate.STOPPED], foreign=names[_Fate.FOREIGN], left=names[_Fate.LEFT])
 

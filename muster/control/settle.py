@@ -50,7 +50,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     if existing is not None:
         return existing
     fence = run.documents.fence()
-    may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not _is_overdue(fence)
+    may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not is_overdue(fence)
     search = _Search(budget, may_wait)
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     rounds = committed_rounds(run.documents.store, run.plan.shared_layout)
@@ -71,8 +71,8 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     return run.documents.result() or result
 
 
-def _is_overdue(fence: Fence | None) -> bool:
-    """Whether the result must be written with what can be read."""
+def is_overdue(fence: Fence | None) -> bool:
+    """Whether the fence has stood for so long that the result must be written with what can be read."""
     return fence is not None and clock.seconds_since(fence.at) > _OVERDUE_SECONDS
 
 

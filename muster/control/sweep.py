@@ -13,10 +13,12 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract.names import run_name
 from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
+from muster.control.aws.patience import patiently
 from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
@@ -51,7 +53,7 @@ class Swept:
     errors: tuple[str, ...]
     """Errors; the next sweep tries again."""
     left: tuple[str, ...] = ()
-    """Orphans that were not stopped because the time was spent."""
+    """Orphans that were not stopped: the time was spent, or the fence of their run could not be raised."""
 
 
 class _Missed(NamedTuple):
@@ -61,17 +63,26 @@ class _Missed(NamedTuple):
     ended: ExecutionEnded
 
 
+class _Ended(NamedTuple):
+    """The runs whose executions have ended early: those that are not complete, and those that could not be read."""
+
+    missed: tuple[_Missed, ...] = ()
+    unknown: frozenset[str] = frozenset()
+
+
 def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, budget: TimeBudget) -> Swept:
     """Stop orphans, then complete the ends of runs that were missed. A step that fails keeps no other from its turn."""
     now = clock.utc_now()
     errors: list[str] = []
-    missed: list[_Missed] = _tried(lambda: _missed_runs(plane, executions, now, errors), [], errors)
+    found = _tried(lambda: _ended_runs(plane, executions, now, errors), _Ended(), errors)
+    missed = found.missed
     # Orphans cost money while they run, so they come before what may take long. Fences come before orphans: the end of
     # a job that is stopped before its run's fence is raised would be misclassified.
-    _fence(missed, errors)
     share = plane.allow(TimeBudget.of(budget.remaining * (_SHARE_FOR_ORPHANS if missed else 1.0)))
+    fenced = each_that_succeeds(lambda one: _fenced(one, share), missed, errors, _name)
+    unfenced = found.unknown | {_name(one) for one in missed} - set(fenced)
     jobs = OrphanJobs(plane, executions, errors)
-    orphans = _tried(lambda: jobs.stop(now, request.young_seconds, share), StoppedOrphans(), errors)
+    orphans = _tried(lambda: jobs.stop(now, request.young_seconds, share, unfenced), StoppedOrphans(), errors)
     settled = _complete(plane, missed, budget, errors)
     return Swept(settled, orphans.stopped, orphans.foreign, tuple(errors), orphans.left)
 
@@ -84,10 +95,11 @@ def _tried(step: Callable[[], R], otherwise: R, errors: list[str]) -> R:
         return otherwise
 
 
-def _missed_runs(plane: ControlPlane, executions: Executions, now: datetime, errors: list[str]) -> list[_Missed]:
+def _ended_runs(plane: ControlPlane, executions: Executions, now: datetime, errors: list[str]) -> _Ended:
     ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
-    found = each_that_succeeds(lambda execution: _missed(plane, execution), ended, errors, lambda one: one.name)
-    return [one for one in found if one is not None]
+    found = each_that_succeeds(lambda one: (one.name, _missed(plane, one)), ended, errors, lambda one: one.name)
+    unknown = {execution.name for execution in ended} - {name for name, _ in found}
+    return _Ended(tuple(one for _, one in found if one is not None), frozenset(map(run_name, unknown)))
 
 
 def _missed(plane: ControlPlane, execution: Execution) -> _Missed | None:
@@ -118,8 +130,10 @@ def _was_cancelled_while_it_ended(run: ActiveRun, ended: ExecutionEnded) -> bool
     return has_failed and (fence is None or not fence.is_cancellation)
 
 
-def _fence(missed: Sequence[_Missed], errors: list[str]) -> None:
-    each_that_succeeds(lambda one: fence_ended(one.run, one.ended), missed, errors, _name)
+def _fenced(one: _Missed, budget: TimeBudget) -> str:
+    """Raise the fence of a run, unless it is settled; its name."""
+    patiently(lambda: fence_ended(one.run, one.ended), budget)
+    return _name(one)
 
 
 def _complete(plane: ControlPlane, missed: Sequence[_Missed], budget: TimeBudget, errors: list[str]) -> tuple[str, ...]:

@@ -80,8 +80,6 @@ def _explore(seeds: range, workers: int, seconds: float) -> int:
     took = time.monotonic() - began
     for seed, problem in tally.broken:
         print(f"seed {seed}: {problem}")
-    for seed, _ in tally.broken[:SHOWN]:
-        _show(seed)
     print("Transitions, and how often they were reached:")
     print(transitions.table(tally.seen))
     missed = transitions.unreached(tally.seen)
@@ -90,7 +88,10 @@ def _explore(seeds: range, workers: int, seconds: float) -> int:
         f"{took:,.0f} s with {workers} processes ({tally.schedules / took:,.0f} schedules per second)"
     )
     for name in missed:
-        print(f"never reached: {name}")
+        print(f"never reached: {name}", flush=True)
+    # Last, because shrinking takes minutes.
+    for seed, _ in tally.broken[:SHOWN]:
+        _show(seed)
     return 1 if tally.broken or missed else 0
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from muster.replica.rounds import (
     agreement,
-    claims,
     commit_store,
     contribution,
     initial_state,
@@ -25,7 +24,6 @@ from muster.replica.rounds import (
     rendezvous,
     replicated_state,
     retention,
-    round_context,
     snapshots,
 )
 from muster.replica.store import missing_objects, s3_store
@@ -108,18 +106,6 @@ DEFECTS = (
         "if present < self.needed - 1:",
     ),
     Defect(
-        "a renewed claim is taken for one's own",
-        claims._succeed,
-        "if found is None or found.nonce != nonce:",
-        "if found is None:",
-    ),
-    Defect(
-        "a process reads its own contribution for its rank's",
-        reduced_shards.ReducedShards._reader,
-        "if mine is not None and mine.key == key:",
-        "if mine is not None and mine.header.member.rank == member.rank:",
-    ),
-    Defect(
         "the mean adds this process's contribution first",
         reduced_shards.ReducedShards._compute,
         "members = self._commit.members\n",
@@ -179,12 +165,6 @@ DEFECTS = (
         initial_state._arrived,
         "or polling.left_seconds <= 0",
         "and False",
-    ),
-    Defect(
-        "requests go on after the failure of one",
-        round_context.RoundContext.side_by_side,
-        "wait([future for future in futures if not future.cancel()])",
-        "pass",
     ),
     Defect(
         "a straggler keeps its place without a new state",

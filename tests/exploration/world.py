@@ -150,7 +150,8 @@ class Process:
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
         if not stop.is_set():
-            current().pause("wait", self.world.seconds + seconds)
+            # Time passes between two looks: a rest that floating point rounds away would be one for ever.
+            current().pause("wait", self.world.seconds + max(seconds, 1e-6))
             self.steps += 1
         return stop.is_set()
 
@@ -396,6 +397,9 @@ class World:
             self._breaks(f"two means of round {round_} were applied")
 
     def saw_state(self, state: GlobalState) -> None:
+        if state.round == 0 and len(set(state.parameters[:: self.setting.count // 4])) > 1:
+            # Each process begins with its own rank everywhere.
+            self._breaks("the initial state is of several processes")
         self.saw(state.round, state.parameters.tobytes() + state.momentum.tobytes())
 
     def saw(self, round_: int, found: bytes) -> None:

@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_HEAD = do_POST = handle_any  # noqa: N815 - the base class's names
 
-    def serve(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes, dict[str, str]]:  # noqa: PLR0911
+    def serve(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes, dict[str, str]]:
         if self.command == "POST":
             keys = [unescape(found) for found in re.findall(r"<Key>(.*?)</Key>", body.decode())]
             self.s3.delete(keys)

@@ -26,3 +26,10 @@ def test_the_last_orphan_is_asked_to_stop_soon_after_the_rate_of_the_api_allows_
     swept = scale.sweep_all(REPLICAS)
     assert swept.calls == 1
     assert REPLICAS / scale.JOB_RATE - 1 <= swept.last_seconds <= 1.25 * REPLICAS / scale.JOB_RATE
+
+
+def test_a_second_call_of_stop_loses_no_time_with_what_the_first_has_stopped() -> None:
+    """As with 10,000 replicas, the first call has time for most of the jobs."""
+    stopped = scale.stop_all(REPLICAS, function_seconds=50)
+    assert stopped.calls == 2
+    assert stopped.last_seconds <= 1.2 * REPLICAS / scale.JOB_RATE

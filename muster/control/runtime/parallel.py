@@ -37,7 +37,17 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T], budget: TimeBudg
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         futures = [pool.submit(in_time, item) for item in items]
-    return [future.result() for future in futures]
+    answers: list[R] = []
+    errors: list[Exception] = []
+    for future in futures:
+        try:
+            answers.append(future.result())
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        # What was not begun comes before what failed: a throttled call fails in the end because the time is spent.
+        raise next((error for error in errors if isinstance(error, OutOfTimeError)), errors[0])
+    return answers
 
 
 def each_that_succeeds(

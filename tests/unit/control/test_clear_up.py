@@ -15,6 +15,7 @@ from muster.control.admission import AdmitRequest, admit
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.finish import finish_run
 from muster.control.reporting.report_page import page_of
+from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StillRunningError
 from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.clock import START
@@ -195,7 +196,7 @@ def test_throttled_stops_leave_the_time_for_reading_the_manifests(harness: Contr
     if throttled == 300:
         assert cleared(harness, ended, 855)
     else:
-        with pytest.raises((ClientError, StillRunningError)):
+        with pytest.raises((ClientError, OutOfTimeError, StillRunningError)):
             cleared(harness, ended, 855)
         # Lambda calls again.
         assert harness.result() is not None or cleared(harness, ended, 855)
@@ -203,6 +204,31 @@ def test_throttled_stops_leave_the_time_for_reading_the_manifests(harness: Contr
     result = harness.result()
     assert result is not None
     assert [replica.checkpoint_uri for replica in result.replicas] == ["s3://bucket/final", None]
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+def test_a_run_with_more_jobs_than_a_call_has_time_for_is_settled_once_all_were_asked_to_stop(
+    harness: ControlHarness, overdue: bool
+) -> None:
+    """Thousands of looks at jobs that train would use up the rate of SageMaker. After half an hour it is settled."""
+    run = harness.plan(replicas=40)
+    for rank in range(40):
+        harness.arm(rank)
+    harness.deliver()
+    ended = cut_off(harness)
+    if overdue:
+        run.documents.raise_fence(FENCE.model_copy(update={"at": "2025-12-31T23:00:00.000Z"}))
+    harness.cloud.calls.inject(Fault("StopTrainingJob", delay_seconds=10, count=None))
+    harness.cloud.calls.log.clear()
+    with pytest.raises((OutOfTimeError, StillRunningError)):
+        cleared(harness, ended, 100)
+    assert (harness.result() is not None) is overdue
+    assert (harness.cloud.calls.counts()["DescribeTrainingJob"] > 0) is overdue
+    harness.cloud.calls.faults.clear()
+    harness.deliver()
+    assert cleared(harness, ended)
+    assert len(harness.cloud.training.names("Stopped")) == 40
+    assert harness.result() is not None
 
 
 def test_a_damaged_record_keeps_no_job_alive_and_no_result_from_being_written(harness: ControlHarness) -> None:

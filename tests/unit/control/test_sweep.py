@@ -216,6 +216,46 @@ def test_a_job_of_a_run_that_was_missed_is_stopped_after_its_fence_is_raised(har
     assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
 
 
+@pytest.mark.parametrize(
+    ("operation", "key"),
+    [("PutObject", "stopping.json"), ("GetObject", "finished.json")],
+    ids=["the fence", "the mark of its end"],
+)
+def test_a_job_whose_run_cannot_be_fenced_is_left_to_the_next_call(
+    harness: ControlHarness, operation: str, key: str
+) -> None:
+    run = harness.plan()
+    harness.arm()
+    cut_off(harness)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    denied = AwsError("AccessDenied", status=403)
+    harness.cloud.calls.inject(
+        Fault(operation, denied, count=None, when=lambda call: call.parameters["Key"].endswith(key))
+    )
+    found = swept(harness)
+    assert (found.stopped, found.left) == ((), (harness.job(),))
+    assert harness.cloud.training.names("InProgress") == [harness.job()]
+    harness.cloud.calls.faults.clear()
+    assert swept(harness).stopped == (harness.job(),)
+    harness.deliver()
+    assert run.documents.fence() is not None
+    assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
+
+
+def test_a_fence_outlasts_minutes_in_which_s3_refuses_it(harness: ControlHarness) -> None:
+    harness.plan()
+    harness.arm()
+    cut_off(harness)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    began = harness.cloud.clock.monotonic()
+    down = AwsError("ServiceUnavailable", status=503)
+    harness.cloud.calls.inject(
+        Fault("PutObject", down, count=None, when=lambda _: harness.cloud.clock.monotonic() - began < 120)
+    )
+    found = swept(harness, 855)
+    assert (found.stopped, found.settled, found.errors) == ((harness.job(),), (RUN,), ())
+
+
 def test_a_run_that_ends_the_function_keeps_no_orphan_alive_and_no_other_run_unsettled(
     harness: ControlHarness,
 ) -> None:
