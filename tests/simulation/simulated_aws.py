@@ -124,6 +124,7 @@ class SimulatedCloud(MemoryCloud):
         assert activity is not None
         caller: Caller = activity.owner
         caller.check()
+        answer: dict[str, Any] | AwsError | None
         if name == "PutObject":
             parameters = self.rewrite(caller, parameters)
         fault = self.faults.of_call(caller, service, name, parameters)
@@ -139,7 +140,7 @@ class SimulatedCloud(MemoryCloud):
         if fault.crash == "before":
             self._tell(name, parameters, "the function crashes before the effect")
             fault.strike()
-        answer: dict[str, Any] | AwsError | None = None
+        answer = None
         if fault.late_seconds is not None:
             self._tell(name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
             self.kernel.after(fault.late_seconds, lambda: self._late(service, name, operation, parameters))

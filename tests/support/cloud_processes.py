@@ -19,10 +19,9 @@ def of_job(cloud: LocalCloud, job: str) -> list[int]:
 
 def of_function(cloud: LocalCloud, physical_name: str) -> list[int]:
     """The processes that serve a function; those that wait for an event, too."""
-    # A forked process shows the environment of its server, and 15 characters of the function's name as its own.
-    name = physical_name[:15].encode()
-    started = _with_variable(cloud, f"AWS_LAMBDA_FUNCTION_NAME={physical_name}")
-    return sorted({*started, *(pid for pid in _descendants(cloud) if _read(pid, "comm").rstrip() == name)})
+    # A forked process shows the environment of the process that it was forked from.
+    forked = [pid for pid in _descendants(cloud) if _read(pid, "comm").strip() == physical_name[-15:].encode()]
+    return forked + _with_variable(cloud, f"AWS_LAMBDA_FUNCTION_NAME={physical_name}")
 
 
 def of_keeper(cloud: LocalCloud) -> list[int]:

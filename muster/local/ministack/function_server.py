@@ -22,7 +22,6 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
 # What the embedded cloud puts before every function (botocore), and what functions in Python import most.
 PRELOADED = ("botocore.handlers", "boto3", "pydantic", "aws_lambda_powertools")
@@ -116,8 +115,9 @@ def main() -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    # What `ps` shows, as far as the kernel keeps it: 15 characters of the function's name.
-    Path("/proc/self/comm").write_text(environment.get("AWS_LAMBDA_FUNCTION_NAME", ""), encoding="utf-8")
+    # What `ps` shows has room for the end of the function's name, where names differ.
+    with open("/proc/self/comm", "w") as shown:  # noqa: PTH123 - without pathlib
+        shown.write(str(os.environ.get("AWS_LAMBDA_FUNCTION_NAME", ""))[-15:])
     os.chdir(str(request["folder"]))
     sys.argv[:] = [str(request["script"])]
     runpy.run_path(str(request["script"]), run_name="__main__")
