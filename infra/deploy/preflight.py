@@ -19,7 +19,7 @@ from infra.settings.stack_settings import StackSettings
 from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
-from muster.contract.errors import Problem, StatedProblem
+from muster.contract.errors import PastedProblem, Problem, StatedProblem
 from muster.contract.names import run_name
 from muster.contract.spec.foreign_resources import foreign_resources
 
@@ -163,7 +163,7 @@ class Preflight:
         missing = missing_statements(policy, self.place)
         if missing:
             remedy = f"add these statements to the key's policy:\n{json.dumps(missing, indent=2)}"
-            yield StatedProblem("stack.kms_key_arn", "the key's policy does not let the stack use it", remedy)
+            yield PastedProblem("stack.kms_key_arn", "the key's policy does not let the stack use it", remedy)
 
     def _roles(self) -> Iterator[Problem]:
         """Roles of the deployment's own that SageMaker may not assume with session tags."""
@@ -182,7 +182,7 @@ class Preflight:
             elif not statement_is_held(trust, wanted):
                 remedy = f"add this statement to the role's trust policy:\n{json.dumps(wanted, indent=2)}"
                 statement = f"{arn} does not let SageMaker assume it with session tags, so no job could start"
-                yield StatedProblem(key, statement, remedy)
+                yield PastedProblem(key, statement, remedy)
 
     def _access_logs(self) -> Iterator[Problem]:
         target = self.settings.bucket.access_logs_bucket
@@ -201,7 +201,7 @@ class Preflight:
             yield StatedProblem("bucket.access_logs_bucket", said, "make it first, or name another")
         elif not statement_is_held(self.account.bucket_policy(target), statement):
             remedy = f"add this statement to the bucket's policy:\n{json.dumps(statement, indent=2)}"
-            yield StatedProblem("bucket.access_logs_bucket", "its policy does not let S3 write logs", remedy)
+            yield PastedProblem("bucket.access_logs_bucket", "its policy does not let S3 write logs", remedy)
 
 
 @dataclass(frozen=True)

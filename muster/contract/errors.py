@@ -58,6 +58,14 @@ class StatedProblem(Problem):
         return self.found
 
 
+class PastedProblem(StatedProblem):
+    """A mistake whose remedy is text of Muster's own to be copied, such as a policy's statements: it is kept whole."""
+
+    def shortened(self) -> Problem:
+        """The problem with the whole remedy, on as many lines as it has."""
+        return replace(super().shortened(), remedy=self.remedy)
+
+
 def first_problems(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     """As many of the problems as an error shows, shortened."""
     shown: list[Problem] = []

@@ -219,7 +219,10 @@ def test_a_failed_application_goes_on_under_its_id_while_it_is_waited_for(torchx
             (*DDP, "--mounts", "type=bind,src=/host,dst=/job"),
             "mounts: found /job; a training job reads its data from channels: set",
         ),
-        (("-cfg", "git_config=repo:x", "utils.echo"), "git_config: found {'repo': 'x'}; name a folder of a clone"),
+        (
+            ("-cfg", "git_config=repo:x", "utils.echo"),
+            "git_config: found a mapping of 1 value; name a folder of a clone",
+        ),
         (("-cfg", "max_run=0,volume_size=0", "utils.echo"), "max_runtime_seconds: found 0; at least 1; raise it"),
         (("-cfg", "stack=Nowhere", "utils.echo"), "There is no stack named Nowhere in us-east-1: deploy it"),
         (("-cfg", "profile=nobody", "utils.echo"), "No usable AWS credentials: The config profile (nobody)"),

@@ -66,9 +66,8 @@ EDITS = [
     # A field of what the workflow sends to a function, and of what a function answers.
     Edit(
         "statemachine/run.asl.json",
-        '                "rank.$": "$.rank",\n                "attempt.$": "$.attempt",\n',
-        '                "rank.$": "$.rank",\n                "attempt.$": "$.attempt",\n'
-        '                "added_later": "workflow",\n',
+        '"$$.Task.Token",\n                "entered_at.$"',
+        '"$$.Task.Token",\n                "added_later": "workflow",\n                "entered_at.$"',
     ),
     Edit(
         "lambdas/plan.py", '        "queued": False,\n        "run"', '        "queued": False, "added_later": 1, "run"'

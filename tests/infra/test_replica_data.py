@@ -72,7 +72,10 @@ MANY = ", ".join(f'"s3://team/{number}/"' for number in range(21))
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ('data = ["s3://team/sets"]', "replicas.data.0: found 's3://team/sets'; s3://bucket/ or s3://bucket/prefix/"),
+        (
+            'data = ["s3://team/sets"]',
+            "replicas.data.0: found 's3://team/sets'; allowed: s3://bucket/ or s3://bucket/prefix/",
+        ),
         ('data = ["s3://team/*/"]', "without * ? $ and spaces; end the prefix with a slash"),
         ('data = ["team/sets/"]', "replicas.data.0: found 'team/sets/'"),
         ('data = ["s3://team/${aws:username}/"]', "without * ? $ and spaces"),

@@ -175,7 +175,11 @@ RUN = RunFacts(
     state=RunState.SUCCEEDED,
     result=RESULT,
     jobs=JOBS,
-    looks=tuple(Look(second, "muster-v-r0-a1", "InProgress", "InProgress") for second in (5.0, 10.0)),
+    looks=(
+        # Its end was not rolled up yet, and later looks saw the next attempt.
+        Look(5.0, "muster-v-r1-a1", "InProgress", "Failed"),
+        *(Look(second, "muster-v-r0-a1", "InProgress", "InProgress") for second in (5.0, 10.0)),
+    ),
     rolled_up_seconds=2.0,
     logs=LogFacts(REPORTS, (1.5, 3.0)),
     checkpoints=(KEPT_FILE, "muster-trainer-0.ckpt"),

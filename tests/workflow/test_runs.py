@@ -33,7 +33,7 @@ def test_a_broken_spec_is_refused_with_all_its_problems_before_anything_exists(s
     assert (ended["status"], ended["error"]) == ("FAILED", "Muster.SpecError")
     for problem in (
         "replicas: found '4'; write a whole number",
-        "trainer: found 'no colon'; write package.module:function",
+        "trainer: found 'no colon'; allowed: package.module:function",
         "instanse_type: unknown field; did you mean instance_type?",
     ):
         assert problem in ended["cause"]

@@ -140,11 +140,12 @@ def _status(facts: RunFacts) -> Check:
             looks = list(streak)
             stale = max(stale, looks[-1].seconds - looks[0].seconds) if differs else stale
     problems = [f"`muster status` differed from SageMaker for {stale:.0f} s"] if stale > STALE_SECONDS_MAX else []
-    last = {look.job: look for look in facts.looks}
+    # A job that another attempt has replaced was last looked at in the middle of the run.
+    end = max(look.seconds for look in facts.looks)
     problems += [
-        f"{job} was shown as {look.shown} at the end, and is {look.described}"
-        for job, look in last.items()
-        if look.shown != look.described
+        f"{look.job} was shown as {look.shown} at the end, and is {look.described}"
+        for look in facts.looks
+        if look.seconds == end and look.shown != look.described
     ]
     late = facts.rolled_up_seconds
     if late is None or late > STALE_SECONDS_MAX:

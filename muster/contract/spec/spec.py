@@ -61,7 +61,7 @@ class Spec(
     trainer: Annotated[
         str | None,
         Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),
-        Wording("write package.module:function"),
+        Wording("package.module:function"),
     ] = Field(default=None, description="the function that trains, as `package.module:function`")
     kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="the trainer's keyword arguments")
     entrypoint: list[Argument] | None = Field(
