@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -18,18 +17,14 @@ import pytest
 
 from muster import Muster
 from muster.client.cli import program as cli
-from muster.client.verify import leftovers
-from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, Outcome, Verification
 from muster.client.verify.verifier import NoImageError, Verifier, Wishes
 from tests.support import client_stack
 from tests.support.deployed import Deployed
-from tests.support.jobs import deaf
 from tests.support.verification import BREAKAGES
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, turn_to
 
-_DEAF = Path(deaf.__file__)
 # The embedded cloud has no Price List API.
 NOT_THERE = {"prices"}
 INFO = {"subscriptions", "image", "deletion-denied", "container-region", "console-links", "objects-left"}
@@ -167,36 +162,6 @@ def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed) 
     assert process.returncode == 130, said
     assert "ok         nothing-runs: no training job and no execution of the run is left." in said
     assert stack.cloud.running_jobs() == []
-
-
-def test_objects_stay_while_a_job_of_the_run_is_stopping(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = stack.start(
-        {"replicas": 1, "entrypoint": ["python", str(_DEAF), str(stack.gates / "verify-deaf")]}, "verify-deaf"
-    )
-    wait_until("the job to ignore SIGTERM", (stack.gates / "verify-deaf.deaf").exists)
-    turn_to(monkeypatch, stack.cloud)
-    Muster().run(run.name).cancel()
-    run.wait_for_status(0, 1, "Stopping")
-    monkeypatch.setattr(leftovers, "JOBS_END_WITHIN_SECONDS", 0.0)
-    key = f"{run.layout.rendezvous}x"
-    stack.s3.put_object(Bucket=stack.bucket, Key=key, Body=b"x")
-    found = leftovers.gather_leftovers(Account(Muster()._cloud), run.name, (), 0.1)
-    assert run.statuses() == {"r0-a1": "Stopping"}
-    assert (found.running, found.removed) == ((run.job(),), 0)
-    assert stack.s3.head_object(Bucket=stack.bucket, Key=key)["ContentLength"] == 1
-    checks = {check.name: check.outcome for check in leftovers.judge_leftovers(found)}
-    assert checks == {
-        leftovers.JOBS: Outcome.FAILED,
-        leftovers.SCHEDULES: Outcome.UNCHECKED,
-        leftovers.OBJECTS: Outcome.INFO,
-    }
-    # Once nothing runs, the same call removes the object.
-    stack.open_gate("verify-deaf")
-    monkeypatch.undo()
-    turn_to(monkeypatch, stack.cloud)
-    found = leftovers.gather_leftovers(Account(Muster()._cloud), run.name, (), 0.1)
-    assert found.running == ()
-    assert found.removed >= 1
 
 
 def test_a_terminal_is_asked_before_the_run_is_started(stack: Deployed) -> None:

@@ -81,7 +81,7 @@ class Gateway:
         try:
             await request_checks.check(call, request, self.account.account_id)
         except ServiceError as error:
-            await _error(call, error.code, error.message, error.status)(request.scope, request.receive, send)
+            await _refuse(request, _error(call, error.code, error.message, error.status), send)
             return
         fault = self.books.faults.take_call(call, caller, await resources(request, call))
         if fault is None and not self.admin.knows(request.headers.get(OBSERVER_HEADER, "")):
@@ -93,7 +93,7 @@ class Gateway:
         if fault.disconnect:
             await break_off(send)
         else:
-            await _error(call, fault.code, fault.message, fault.status)(request.scope, request.receive, send)
+            await _refuse(request, _error(call, fault.code, fault.message, fault.status), send)
 
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
         target = request.headers.get("x-amz-target", "")
@@ -171,6 +171,16 @@ async def _stranger_refusal(request: EndpointRequest, call: Call, access_key: st
         code = "InvalidAccessKeyId" if call.service == "s3" else "UnrecognizedClientException"
         return callers.Refusal(code, "The security token included in the request is invalid.")
     return None
+
+
+async def _refuse(request: EndpointRequest, response: Response, send: Send) -> None:
+    """Answer a request without serving it.
+
+    Its body is read all the same: a server that has not read a request to its end closes the connection after the
+    answer, while the client may already have sent its next request on it.
+    """
+    await request.body()
+    await response(request.scope, request.receive, send)
 
 
 def _error(call: Call, code: str, message: str, status: int) -> Response:
