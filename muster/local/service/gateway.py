@@ -92,8 +92,12 @@ class Gateway:
             return
         if fault.disconnect:
             await break_off(send)
+            return
+        answer = _error(call, fault.code, fault.message, fault.status)
+        if fault.after_effect:  # what was served has been read to its end
+            await answer(request.scope, request.receive, send)
         else:
-            await _refuse(request, _error(call, fault.code, fault.message, fault.status), send)
+            await _refuse(request, answer, send)
 
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
         target = request.headers.get("x-amz-target", "")
