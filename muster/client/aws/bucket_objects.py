@@ -10,8 +10,7 @@ from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
-from muster.contract.aws.ranged_reads import first_bytes, object_size
-from muster.contract.errors import OversizedDocumentError
+from muster.contract.aws.ranged_reads import first_bytes, whole_body
 from muster.contract.layout import s3_uri
 from muster.contract.run.source_delivery import REFRESH_DAYS
 
@@ -85,11 +84,7 @@ class BucketObjects:
                 if error_code(error) != "NoSuchKey":
                     raise
                 return None
-            size = object_size(answer.get("ContentRange", ""), answer["ContentLength"])
-            if size > most:
-                answer["Body"].close()
-                raise OversizedDocumentError(s3_uri(bucket, key), size, most)
-            return answer["Body"].read()
+            return whole_body(answer, s3_uri(bucket, key), most)
 
     def find(self, key: str) -> str | None:
         """The URI of the object at `key`, or None when there is none."""

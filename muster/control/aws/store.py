@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from muster.contract.aws.ranged_reads import first_bytes, object_size
-from muster.contract.errors import ConflictError, OversizedDocumentError
+from muster.contract.aws.ranged_reads import first_bytes, whole_body
+from muster.contract.errors import ConflictError
 from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.runtime import clock
@@ -78,11 +78,7 @@ class Store:
             if error_code(error) == "NoSuchKey":
                 return None
             raise
-        size = object_size(answer.get("ContentRange", ""), answer["ContentLength"])
-        if size > most:
-            answer["Body"].close()
-            raise OversizedDocumentError(self.uri(key), size, most)
-        return answer["Body"].read()
+        return whole_body(answer, self.uri(key), most)
 
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""
