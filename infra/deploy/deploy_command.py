@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ from infra.settings.settings_file import (
 from infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines, print_text
+from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
 from muster.client.errors import UsageError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
@@ -187,9 +186,7 @@ def _write(file: SettingsText, merged: Merged, path: Path, *, as_json: bool) -> 
 
 
 def _ask() -> None:
-    if not sys.stdin.isatty():
-        message = "there is no terminal to ask on: add --yes to deploy, or --diff to see what would change"
-        raise UsageError(message)
+    require_terminal("add --yes to deploy, or --diff to see what would change")
     if not typer.confirm("Deploy this?", default=False):
         print_text("Nothing was changed.")
         raise typer.Exit(1)

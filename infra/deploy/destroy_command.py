@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -17,8 +16,8 @@ from infra.deploy.destruction import Destruction, Unfinished
 from infra.settings.stack_settings import DEFAULT_STACK, Platform
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines, print_text
-from muster.client.errors import ForeignStackError, InputError, StackNotFoundError, UsageError
+from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
+from muster.client.errors import ForeignStackError, InputError, StackNotFoundError
 from muster.client.sdk import Muster
 from muster.contract.errors import ConfigurationError, MusterError
 
@@ -138,9 +137,7 @@ def _announcement(work: Destruction, unfinished: Unfinished, delete_data: str | 
 
 
 def _ask(name: str, *, as_json: bool) -> None:
-    if as_json or not sys.stdin.isatty():
-        message = "there is no terminal to ask on: add --yes to delete the stack"
-        raise UsageError(message)
+    require_terminal("add --yes to delete the stack", as_json=as_json)
     if typer.prompt("Type the stack's name to delete it", default="", show_default=False) != name:
         print_text("Nothing was deleted.")
         raise typer.Exit(1)

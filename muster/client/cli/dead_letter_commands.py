@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines
+from muster.client.cli.output import busy, print_answer, print_lines, require_terminal
 from muster.client.errors import UsageError
 from muster.client.runs.dead_letters import LIST_MAX
 
@@ -78,9 +77,7 @@ def drop(
     wanted = _wanted(ids, every=every)
     what = "all letters" if wanted is None else f"{len(wanted)} letter{'s' if len(wanted) > 1 else ''}"
     if not yes:
-        if json or not sys.stdin.isatty():
-            message = f"there is no terminal to ask on: add --yes to delete {what}"
-            raise UsageError(message)
+        require_terminal(f"add --yes to delete {what}", as_json=json)
         if not typer.confirm(f"Delete {what}? Their events are lost.", default=False):
             raise typer.Exit(ExitCode.INTERRUPTED)
     with busy("Deleting"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from muster.client.errors import UsageError
 from muster.contract.errors import MusterError, SettingsError, SpecError
 
 if TYPE_CHECKING:
@@ -68,6 +69,17 @@ def busy(what: str) -> AbstractContextManager[object]:
     from rich.console import Console  # noqa: PLC0415
 
     return Console(stderr=True).status(f"{what} …")
+
+
+def require_terminal(wish: str, *, as_json: bool = False) -> None:
+    """Go on only where a question can be asked; `wish` ends the error: `add --yes to delete the stack`.
+
+    Raises:
+        UsageError: there is no terminal, or the answer is to be JSON.
+    """
+    if as_json or not sys.stdin.isatty():
+        message = f"there is no terminal to ask on: {wish}"
+        raise UsageError(message)
 
 
 def after_interrupt() -> None:
