@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from muster.contract.text import shortened
+
 PROBLEMS_SHOWN = 50
 # An error fits into a message to people and into the cause of an execution (Step Functions: 32,768 characters).
 _PROBLEMS_BYTES = 16_384
@@ -86,7 +88,7 @@ def _listed(problems: Iterable[object], more: int) -> str:
 
 def _shown(text: str, most: int) -> str:
     """One line of at most `most` characters; those that cannot be shown are spelled out."""
-    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+    cut = shortened(text, most)
     return cut if cut.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 

@@ -11,6 +11,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import usd_so_far
 from muster.contract.spec.private_values import without_values
+from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
@@ -86,7 +87,7 @@ def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:
 
     def cut(attempt: Attempt) -> Attempt:
         long = len(attempt.reason) > most
-        return attempt.model_copy(update={"reason": _cut(attempt.reason, most)}) if long else attempt
+        return attempt.model_copy(update={"reason": shortened(attempt.reason, most)}) if long else attempt
 
     return [replica.model_copy(update={"attempts": tuple(map(cut, replica.attempts))}) for replica in replicas]
 
@@ -98,11 +99,7 @@ def _reduced(replicas: list[ReplicaView]) -> list[ReplicaView]:
 
     def reduced(replica: ReplicaView) -> ReplicaView:
         few = dict(sorted(replica.metrics.items())[:metrics])
-        cut = None if replica.problem is None else _cut(replica.problem, problem)
+        cut = None if replica.problem is None else shortened(replica.problem, problem)
         return replica.model_copy(update={"metrics": few, "problem": cut})
 
     return list(map(reduced, replicas))
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

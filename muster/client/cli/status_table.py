@@ -10,6 +10,7 @@ from rich.text import Text
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import Row, headline, select
+from muster.contract.text import shortened
 
 HEADINGS = Row("rank", "attempt", "status", "round", "metrics", "note", alert=False)
 _GAP = "  "
@@ -62,13 +63,9 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
                 row.attempt.rjust(attempt),
                 row.status.ljust(status),
                 row.round.rjust(round_),
-                *((_shorten(row.metrics, metrics).ljust(metrics),) if shows_metrics else ()),
+                *((shortened(row.metrics, metrics).ljust(metrics),) if shows_metrics else ()),
                 row.note,
             )
         ).rstrip()
         for row in rows
     ]
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -9,6 +9,7 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.aws.stock_images import EcrImage, is_stock_account, registry, stock_registry
 from muster.contract.errors import Problem
 from muster.contract.spec.private_values import PROGRAM_FIELDS
+from muster.contract.text import shortened
 
 # What the user's program reads: an ARN in it is the program's own affair.
 _OF_THE_PROGRAM = PROGRAM_FIELDS | {"tags"}
@@ -39,7 +40,7 @@ def _arn_problem(text: str, here: Locality, field: str) -> Problem | None:
     if found is None:
         return None
     partition, service, region, account = found.groups()
-    shown = repr(text if len(text) <= 100 else f"{text[:99]}…")
+    shown = repr(shortened(text, 100))
     if partition != here.partition:
         allowed = f"a resource of the partition {here.partition}: the stack is in {here.region}"
         return Problem(field, shown, "name one that was made there", allowed)

@@ -17,6 +17,7 @@ from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
+from muster.contract.text import shortened
 from muster.contract.training.hints import hint
 from muster.contract.training.values import Wording
 
@@ -72,7 +73,7 @@ def field_name(parts: Iterable[object]) -> str:
     texts: list[str] = []
     for part in islice(parts, _PARTS_SHOWN):
         text = without_value(str(part)) if is_private(texts) else str(part)
-        texts.append(text if len(text) <= _PART_SHOWN else f"{text[: _PART_SHOWN - 1]}…")
+        texts.append(shortened(text, _PART_SHOWN))
     return ".".join(texts)
 
 
