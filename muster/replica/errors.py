@@ -28,6 +28,10 @@ class RoundGoneError(RendezvousError):
         super().__init__(f"The contributions to round {round_} have been deleted.")
 
 
+class GroupError(RendezvousError):
+    """The processes of this replica can no longer exchange values: one of them has ended or failed."""
+
+
 class HistoryGoneError(RendezvousError):
     """Rounds that were committed are no longer stored. Without them training would begin anew, unnoticed."""
 

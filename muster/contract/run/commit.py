@@ -17,6 +17,7 @@ from muster.contract.names import RUN_MAX
 from muster.contract.timestamps import Timestamp
 
 ROUND_MAX = 99_999_999  # eight digits in a key
+PARTS_MAX = 9_999  # four digits in a key
 COMMITS_LISTED_MAX = 1_000_000
 """How many keys of commits the control plane and clients list: a thousand calls."""
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
@@ -40,6 +41,9 @@ class Member(StoredPart):
     weight: float = Field(gt=0, le=1e15, allow_inf_nan=False, description="samples or tokens seen in the round")
     checksum: str = Field(pattern=r"^[0-9a-f]{8}$", description="CRC-32 of the contribution's block checksums")
     metrics: Metrics = Field(default_factory=dict)
+    parts: int | None = Field(
+        default=None, ge=2, le=PARTS_MAX, description="how many objects hold the values, one per process; None: one"
+    )
 
 
 class Exclusion(StoredPart):

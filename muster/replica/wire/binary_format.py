@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,12 +47,16 @@ __all__ = [
     "CodecError",
     "Encoding",
     "Floats",
+    "Records",
     "byte_range",
+    "checksums_digest",
     "decode_blocks",
     "decode_header",
     "decode_into",
     "encode",
+    "encode_records",
     "object_bytes",
+    "put_header",
 ]
 
 H = TypeVar("H", bound=StoredDocument)
@@ -85,6 +89,18 @@ class Encoding:
 _PLAIN = Encoding()
 
 
+@dataclass(frozen=True)
+class Records:
+    """The records of the blocks `which` of the object `key`, whose values are cut into `blocks`.
+
+    Their bytes do not depend on which of them are encoded together, nor on the object that holds them.
+    """
+
+    key: str
+    blocks: Blocks
+    which: range
+
+
 def encode(
     key: str, values: Floats | None, header_of: Callable[[str], StoredDocument], encoding: Encoding = _PLAIN
 ) -> memoryview:
@@ -98,21 +114,66 @@ def encode(
     Raises:
         CodecError: values that are NaN, infinite or beyond the codec's limit, or a header that does not fit.
     """
-    blocks = Blocks(0 if values is None else values.size, encoding.codec)
-    size = HEADER_BYTES + blocks.number * blocks.record_bytes
+    given = np.empty(0, np.float32) if values is None else values
+    blocks = Blocks(given.size, encoding.codec)
+    body, checksums = encode_records(Records(key, blocks, range(blocks.number)), given, encoding)
+    put_header(body, header_of(checksums_digest([checksums])))
+    return body
+
+
+def encode_records(records: Records, values: Floats, encoding: Encoding) -> tuple[memoryview, bytes]:
+    """The bytes of `records`, behind room for a header; and their checksums, 4 bytes each.
+
+    Raises:
+        CodecError: values that are NaN, infinite or beyond the codec's limit.
+    """
+    blocks, which, seed = records.blocks, records.which, _seed(records.key)
+    size = HEADER_BYTES + len(which) * blocks.record_bytes
     # Not a bytearray, which the system fills with zeros page by page: that alone would take as long as coding.
     body = np.empty(size, np.uint8) if encoding.room is None else encoding.room(size)
     body[:HEADER_BYTES] = 0
-    checksums = np.zeros(blocks.number, _CHECKSUM_DTYPE)
-    if values is not None:
-        _encode_records(_records(body[HEADER_BYTES:].data, blocks), checksums, values, _seed(key), encoding)
-    header = header_of(f"{zlib.crc32(checksums.tobytes()):08x}").to_json()
-    if _PREFIX.size + len(header) > HEADER_BYTES:
-        message = f"the header has {len(header)} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
+    encoded = _records(body[HEADER_BYTES:].data, blocks)
+    checksums = np.zeros(len(which), _CHECKSUM_DTYPE)
+    offset = blocks.span(which).start
+    for piece in blocks.pieces(which):
+        rows = slice(piece.start - which.start, piece.stop - which.start)
+        payload = encoded[rows, CHECKSUM_BYTES:]
+        span = blocks.span(piece)
+        span = slice(span.start - offset, span.stop - offset)
+        source = values[span]
+        full = source
+        if source.size % blocks.elements:
+            full = np.zeros(len(piece) * blocks.elements, np.float32)
+            full[: source.size] = source
+        dither = Dither(seed, piece.start) if encoding.dither else None
+        encoding.codec.encode(full.reshape(len(piece), -1), payload, dither)
+        if encoding.error is not None:
+            decoded = np.empty((len(piece), blocks.elements), np.float32)
+            encoding.codec.decode(payload, decoded)
+            np.subtract(source, decoded.reshape(-1)[: source.size], out=encoding.error[span])
+        for index, record in zip(piece, encoded[rows], strict=True):
+            checksums[index - which.start] = _checksum(seed, index, record)
+    encoded[:, :CHECKSUM_BYTES] = checksums.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
+    return body.data, checksums.tobytes()
+
+
+def checksums_digest(checksums: Sequence[bytes]) -> str:
+    """The CRC-32 of all blocks' checksums in order, as eight hexadecimal digits."""
+    return f"{zlib.crc32(b''.join(checksums)):08x}"
+
+
+def put_header(body: memoryview, header: StoredDocument) -> None:
+    """Write the header of an object into the room before its records.
+
+    Raises:
+        CodecError: it does not fit.
+    """
+    text = header.to_json()
+    if _PREFIX.size + len(text) > HEADER_BYTES:
+        message = f"the header has {len(text)} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
         raise CodecError(message)
-    _PREFIX.pack_into(body.data, 0, MAGIC, VERSION, len(header), zlib.crc32(header))
-    body.data[_PREFIX.size : _PREFIX.size + len(header)] = header
-    return body.data
+    _PREFIX.pack_into(body, 0, MAGIC, VERSION, len(text), zlib.crc32(text))
+    body[_PREFIX.size : _PREFIX.size + len(text)] = text
 
 
 def decode_header(key: str, body: memoryview, kind: type[H]) -> H:
@@ -193,31 +254,6 @@ def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, whic
         if full is not target:
             target[...] = full[: target.size]
         refuse_unusable(target, MAGNITUDE_MAX)
-
-
-def _encode_records(
-    records: Payload, checksums: NDArray[np.uint32], values: Floats, seed: int, encoding: Encoding
-) -> None:
-    """Fill the records of `values` and their checksums."""
-    blocks = Blocks(values.size, encoding.codec)
-    for piece in blocks.pieces(range(blocks.number)):
-        coded = records[piece.start : piece.stop]
-        payload = coded[:, CHECKSUM_BYTES:]
-        span = blocks.span(piece)
-        source = values[span]
-        full = source
-        if source.size % blocks.elements:
-            full = np.zeros(len(piece) * blocks.elements, np.float32)
-            full[: source.size] = source
-        dither = Dither(seed, piece.start) if encoding.dither else None
-        encoding.codec.encode(full.reshape(len(piece), -1), payload, dither)
-        if encoding.error is not None:
-            decoded = np.empty((len(piece), blocks.elements), np.float32)
-            encoding.codec.decode(payload, decoded)
-            np.subtract(source, decoded.reshape(-1)[: source.size], out=encoding.error[span])
-        for index, record in zip(piece, coded, strict=True):
-            checksums[index] = _checksum(seed, index, record)
-    records[:, :CHECKSUM_BYTES] = checksums.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
 
 
 def _records(body: memoryview, blocks: Blocks) -> Payload:

@@ -37,6 +37,18 @@ class ContributionHeader(StoredDocument):
     declined: str | None = Field(default=None, max_length=200)
 
 
+class PartHeader(StoredDocument):
+    """Some records of a contribution, of one process of the replica. The contribution's own object comes last."""
+
+    kind: Literal["part"] = "part"
+    run: str
+    round: Round
+    rank: int = Field(ge=0)
+    part: int = Field(ge=0)
+    parts: int = Field(ge=2)
+    codec: str = Field(description="name and version of what the values are coded in")
+
+
 class ReducedHeader(StoredDocument):
     """A shard of a round's mean, or the statement that it cannot be made from these members."""
 

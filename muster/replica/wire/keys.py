@@ -33,6 +33,11 @@ def contribution(round_: int, rank: int, epoch: int) -> str:
     return f"{contributions_of(rank)}{round_:08d}-{epoch:06d}"
 
 
+def contribution_part(contribution_key: str, part: int) -> str:
+    """One process's part of a contribution that several processes of a replica have made."""
+    return f"{contribution_key}-{part:04d}"
+
+
 def commit(round_: int, revision: int = 0) -> str:
     """The list of a round's members, or an amendment of it."""
     return f"{COMMITS}{round_:08d}.json" if revision == 0 else f"amendments/{round_:08d}-{revision:03d}.json"

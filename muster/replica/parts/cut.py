@@ -1,0 +1,75 @@
+"""How the flat element space of a model is cut among the processes of a replica. Pure.
+
+The cut is by whole blocks of each fragment, so that codecs see the same blocks whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from muster.replica.codecs import FP32
+from muster.replica.codecs.base import Codec
+from muster.replica.wire.blocks import Blocks
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The elements that process `rank` of `size` holds: of each fragment a run of blocks.
+
+    Its arrays hold these runs one after another.
+    """
+
+    count: int
+    codec: Codec = FP32
+    fragments: int = 1
+    rank: int = 0
+    size: int = 1
+
+    @cached_property
+    def parts(self) -> list[slice]:
+        """The fragments."""
+        return [
+            slice(self.count * index // self.fragments, self.count * (index + 1) // self.fragments)
+            for index in range(self.fragments)
+        ]
+
+    def held_by(self, rank: int, part: slice) -> slice:
+        """The elements that process `rank` holds of a fragment."""
+        blocks = Blocks(part.stop - part.start, self.codec)
+        span = blocks.span(blocks.shard(rank, self.size))
+        return slice(part.start + span.start, part.start + max(span.start, span.stop))
+
+    def held(self, part: slice) -> slice:
+        """The elements that this process holds of a fragment."""
+        return self.held_by(self.rank, part)
+
+    def local(self, part: slice) -> slice:
+        """Where the elements of `part`, one or all fragments, lie in this process's arrays."""
+        start, stop, _ = part.indices(self.count)
+        first = next(index for index, fragment in enumerate(self.parts) if fragment.start == start)
+        last = next(index for index, fragment in enumerate(self.parts) if fragment.stop == stop)
+        return slice(self._ends[first] - self._lengths[first], self._ends[last])
+
+    def places(self, part: slice = slice(0, None)) -> list[tuple[slice, slice]]:
+        """For each fragment in `part`: the elements that this process holds, and where they lie in its arrays."""
+        start, stop, _ = part.indices(self.count)
+        return [
+            (self.held(fragment), slice(end - length, end))
+            for fragment, length, end in zip(self.parts, self._lengths, self._ends, strict=True)
+            if start <= fragment.start and fragment.stop <= stop
+        ]
+
+    @cached_property
+    def length(self) -> int:
+        """How many elements this process holds."""
+        return sum(self._lengths)
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return [held.stop - held.start for held in map(self.held, self.parts)]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(self._lengths))
