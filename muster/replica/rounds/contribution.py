@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from muster.contract.run.commit import Member
 from muster.replica.codecs.base import Codec
+from muster.replica.parts.link import each, from_first, jointly
 from muster.replica.rounds.claims import Claim, check_claim
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext, log
@@ -18,22 +21,43 @@ from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
     Encoding,
+    Records,
+    checksums_digest,
     decode_header,
-    encode,
+    encode_records,
     object_bytes,
+    put_header,
 )
-from muster.replica.wire.headers import ContributionHeader
+from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.headers import ContributionHeader, PartHeader
 from muster.replica.wire.stream_decoder import READ_TRIES
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """An encoded pseudo-gradient and its header."""
+    """An encoded pseudo-gradient and its header.
+
+    Attributes:
+        body: the object of this process: the whole contribution, or the part of the blocks `which`.
+        part: the part's number; None for the whole.
+    """
 
     round: int
     key: str
     body: memoryview
     header: ContributionHeader
+    which: range
+    part: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object that makes the contribution whole."""
+        return len(self.body) if self.part is None else HEADER_BYTES
+
+    @property
+    def body_key(self) -> str:
+        """Where `body` is stored."""
+        return self.key if self.part is None else keys.contribution_part(self.key, self.part)
 
 
 @dataclass(frozen=True)
@@ -51,56 +75,100 @@ class Received:
     at: float
 
 
+@dataclass(frozen=True)
+class _Encoded:
+    """What one process of the replica has encoded; the reason if its values cannot be averaged."""
+
+    checksums: bytes
+    weight: float
+    declined: str | None = None
+
+
 def make_contribution(
     context: RoundContext, claim: Claim, round_: int, update: LocalUpdate, metrics: dict[str, float]
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
+    Each process of the replica encodes the blocks that it holds; the contribution has their sum of weights.
+
     The body lies in one of the context's buffers and is valid until the next contribution is made. The residual, if
     any, is added before encoding and holds the codec's error afterwards (zeros if the values are not sent).
     """
-    codec, residual = context.codec, update.residual
+    codec, residual, link = context.codec, update.residual, context.link
     values = update.gradient if residual is None else np.add(update.gradient, residual, out=residual)
     key = keys.contribution(round_, claim.rank, claim.epoch)
-
-    def header(checksum: str, declined: str | None = None) -> ContributionHeader:
-        return ContributionHeader(
-            run=context.run,
-            round=round_,
-            count=values.size,
-            codec=codec.label,
-            declined=declined,
-            member=Member(
-                rank=claim.rank,
-                attempt=claim.attempt,
-                incarnation=claim.incarnation,
-                epoch=claim.epoch,
-                weight=update.weight,
-                checksum=checksum,
-                metrics=metrics,
-            ),
-        )
-
+    blocks = Blocks(values.size if update.count is None else update.count, codec)
+    which = blocks.shard(link.rank, link.size)
     encoding = Encoding(codec, error=residual, room=partial(context.buffers.take, "contribution"))
-    try:
-        body = encode(key, values, header, encoding)
-    except CodecError as error:
-        reason = f"its pseudo-gradient cannot be averaged: {error}"
+    body = memoryview(bytearray(HEADER_BYTES))
+
+    def encoded() -> _Encoded:
+        nonlocal body
+        try:
+            body, checksums = encode_records(Records(key, blocks, which), values, encoding)
+        except CodecError as error:
+            return _Encoded(b"", update.weight, f"its pseudo-gradient cannot be averaged: {error}")
+        return _Encoded(checksums, update.weight)
+
+    answers = each(link, encoded)
+    declined = next((answer.declined for answer in answers if answer.declined), None)
+    if declined is not None:
+        body, which = memoryview(bytearray(HEADER_BYTES)), range(0)
         if residual is not None:
             residual[...] = 0
-        body = encode(key, None, lambda checksum: header(checksum, reason))
-    return Contribution(round_, key, body, decode_header(key, body, ContributionHeader))
+    parts = link.size if link.size > 1 and declined is None else None
+    header = ContributionHeader(
+        run=context.run,
+        round=round_,
+        count=blocks.count,
+        codec=codec.label,
+        declined=declined,
+        member=Member(
+            rank=claim.rank,
+            attempt=claim.attempt,
+            incarnation=claim.incarnation,
+            epoch=claim.epoch,
+            weight=math.fsum(answer.weight for answer in answers),
+            checksum=checksums_digest([answer.checksums for answer in answers] if declined is None else []),
+            metrics=metrics,
+            parts=parts,
+        ),
+    )
+    if parts is None:
+        put_header(body, header)
+        return Contribution(round_, key, body, header, which)
+    put_header(
+        body,
+        PartHeader(run=context.run, round=round_, rank=claim.rank, part=link.rank, parts=parts, codec=codec.label),
+    )
+    return Contribution(round_, key, body, header, which, link.rank)
 
 
 def contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:
-    """Store a contribution.
+    """Store a contribution: the parts of all processes, then the object that makes it whole.
 
     Raises:
         FencedError: a newer process holds the rank.
     """
+    if contribution.part is not None:
+        jointly(context.link, lambda: _upload_part(context, contribution))
+    from_first(context.link, lambda: _contribute(context, claim, contribution))
+
+
+def _upload_part(context: RoundContext, contribution: Contribution) -> None:
+    if contribution.which:
+        with suppress(ObjectExistsError):  # an earlier try of this process, whose answer was lost
+            context.store.upload(contribution.body_key, contribution.body)
+
+
+def _contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:
+    body = contribution.body
+    if contribution.part is not None:
+        body = memoryview(bytearray(HEADER_BYTES))
+        put_header(body, contribution.header)
     check_claim(context.store, claim)
     try:
-        context.store.upload(contribution.key, contribution.body)
+        context.store.upload(contribution.key, body)
     except ObjectExistsError:
         # Only this process writes under its epoch: an earlier try succeeded although its answer was lost.
         log.info("round=%d event=contribution-was-there", contribution.round)
@@ -131,13 +199,14 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
 
 
 def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:
-    """Whether a contribution of `size` bytes can count in a run of `count` parameters, encoded by `codec`."""
+    """Whether a contribution whose object has `size` bytes can count in a run of `count` parameters, encoded by `codec`."""
     if header.declined is not None:
         return Unusable(header.declined)
     if header.count != count:
         return Unusable(f"it has {header.count} parameters, but the run has {count}")
     if header.codec != codec.label:
         return Unusable(f"it is encoded as {header.codec}, but the run uses {codec.label}")
-    if size != object_bytes(count, codec):
-        return Unusable(f"it has {size} bytes, but {count} parameters need {object_bytes(count, codec)}")
+    needed = object_bytes(count, codec) if header.member.parts is None else HEADER_BYTES
+    if size != needed:
+        return Unusable(f"it has {size} bytes, but {count} parameters need {needed}")
     return header.member

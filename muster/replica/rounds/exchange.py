@@ -16,18 +16,20 @@ class LocalUpdate:
     """What a replica contributes to a round.
 
     Attributes:
-        gradient: flat pseudo-gradient, float32.
-        weight: its weight in the mean: samples or tokens.
+        gradient: flat pseudo-gradient, float32: the elements that this process holds of it.
+        weight: its weight in the mean: samples or tokens; those of the replica's processes are added.
         residual: the error feedback of the same elements, updated in place (see `ErrorFeedback`); None without one. It
             stays as it is if the round was committed before this replica contributed.
         before_giving: called after the contribution is encoded and before any other replica can see it; also called
             when it is too late to contribute.
+        count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
     """
 
     gradient: Floats
     weight: float
     residual: Floats | None = None
     before_giving: Callable[[], None] = lambda: None
+    count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Outcome:
 class Exchange:
     """A committed round: its members, and the weighted mean of their contributions (bit-identical on all replicas).
 
-    `mean` is valid until the next exchange begins.
+    `mean` has the elements that this process holds, and is valid until the next exchange begins.
     """
 
     commit: Commit

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import chain
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from muster.replica.wire.binary_format import (
     Encoding,
     Floats,
     byte_range,
+    decode_blocks,
     decode_header,
     decode_into,
     encode,
@@ -66,6 +68,15 @@ class ReducedShards:
         """The elements of a shard."""
         return self._blocks.span(self._which(shard))
 
+    def held_by(self, rank: int, size: int) -> slice:
+        """The elements that process `rank` of `size` of a replica holds."""
+        return self._blocks.span(self._blocks.shard(rank, size))
+
+    def maker(self, shard: int, size: int) -> int:
+        """Which of a replica's `size` processes makes a shard of it: the one that holds its first element."""
+        first = self._which(shard).start
+        return next(rank for rank in reversed(range(size)) if self._blocks.shard(rank, size).start <= first)
+
     def exists(self, shard: int) -> bool:
         """Whether a shard is stored."""
         return self._context.store.exists(self._key(shard))
@@ -93,15 +104,18 @@ class ReducedShards:
         if rejected:
             raise Rejection(rejected)
 
-    def read(self, shard: int, values: Floats) -> Look:
-        """Fill in a stored shard. One that may have been damaged in transit is read again.
+    def read(self, shard: int, values: Floats, within: slice | None = None) -> Look:
+        """Fill in a stored shard, or its elements `within`. One that may have been damaged in transit is read again.
 
         Raises:
             Rejection: the shard states that members' data are unusable.
         """
         for _ in range(READ_TRIES):
             try:
-                self._read(shard, values)
+                if within is None:
+                    self._read(shard, values)
+                else:
+                    self._read_within(shard, values, within)
             except ObjectMissingError:
                 return Look.MISSING
             except CodecError as error:
@@ -145,6 +159,20 @@ class ReducedShards:
         stream = ByteStream(self._context.store.stream(key, 0, object_bytes(values.size, self._codec) + 1))
         self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
         decode_stream(values, key, stream, blocks, range(blocks.number))
+
+    def _read_within(self, shard: int, values: Floats, within: slice) -> None:
+        key = self._key(shard)
+        span = self.span(shard)
+        blocks = Blocks(span.stop - span.start, self._codec)
+        found = self._context.store.read(key, 0, HEADER_BYTES)
+        self._check(decode_header(key, found.body, ReducedHeader), shard)
+        if found.size != object_bytes(blocks.count, self._codec):
+            message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
+            raise CodecError(message)
+        which = blocks.covering(within)
+        body = self._context.store.read(key, *byte_range(blocks, which)).body
+        start = blocks.span(which).start
+        values[...] = decode_blocks(key, body, blocks, which)[within.start - start : within.stop - start]
 
     def _which(self, shard: int) -> range:
         return self._blocks.shard(shard, self.number)
@@ -221,17 +249,30 @@ class ReducedShards:
         return rejected
 
     def _reader(self, member: Member, which: range) -> RecordReader:
-        """Reads a member's contribution to the blocks `which`; this process's own comes from memory."""
+        """Reads a member's contribution to the blocks `which`, from one object or from its parts."""
         key = keys.contribution(self._commit.round, member.rank, member.epoch)
-        mine = self._mine
 
         def open_at(rest: range) -> ByteStream:
-            start, stop = byte_range(self._blocks, rest)
-            if mine is not None and mine.key == key:
-                return ByteStream([memoryview(mine.body)[start:stop]])
-            return ByteStream(self._context.store.stream(key, start, stop))
+            if member.parts is None:
+                return ByteStream(self._stored(key, key, range(self._blocks.number), rest))
+            parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
+            return ByteStream(
+                chain.from_iterable(
+                    self._stored(key, keys.contribution_part(key, part), held, both)
+                    for part, held in enumerate(parts)
+                    if (both := range(max(held.start, rest.start), min(held.stop, rest.stop)))
+                )
+            )
 
         return RecordReader(key, open_at, self._blocks, which)
+
+    def _stored(self, key: str, body_key: str, held: range, which: range) -> Iterator[memoryview]:
+        """The records of `which` in the object `body_key`, which has those of `held`; this process's own from memory."""
+        start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
+        mine = self._mine
+        if mine is not None and (mine.key, mine.body_key) == (key, body_key):
+            return iter([memoryview(mine.body)[start:stop]])
+        return self._context.store.stream(body_key, start, stop)
 
     def _check(self, header: ReducedHeader, shard: int) -> None:
         found = (header.run, header.shard, header.roster, header.codec)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import cycle
 
-from muster.contract.run.commit import Commit, Member
+import numpy as np
+
+from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.errors import RoundGoneError
+from muster.replica.parts.link import each, from_first
 from muster.replica.rounds.commit_store import amended, write_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look, ReducedShards, Rejection
@@ -27,7 +32,8 @@ def reduced_mean(
 ) -> tuple[Commit, Floats]:
     """The weighted mean of a committed round, and the commit (or its last amendment) that it belongs to.
 
-    The mean lies in one of the context's buffers and is valid until the next round's is computed.
+    Of the mean this process gets the elements that it holds. They lie in one of the context's buffers and are valid
+    until the next round's are computed. All processes of the replica get theirs of the same revision, or none does.
 
     A member computes its own shards, then those whose owner is late. A process that is not a member (it replays the
     round) computes shards only if all members are late. After the time-out it computes whatever is missing.
@@ -36,13 +42,28 @@ def reduced_mean(
         StoppedError, RendezvousError
     """
     while True:
-        try:
-            return commit, _Reduction(context, commit, mine).gather(polling)
-        except Rejection as answer:
-            for item in answer.rejected:
-                log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
-            amendment = amended(commit, answer.rejected)
-            commit = write_commit(context, amendment) or amendment
+        reduction = _Reduction(context, commit, mine)
+        answers = each(context.link, partial(_rejected_by, reduction, polling))
+        rejected = next((rejected for rejected in answers if rejected), ())
+        if not rejected:
+            return commit, reduction.complete()
+        for item in rejected:
+            log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
+        amendment = amended(commit, rejected)
+        commit = from_first(context.link, partial(_amend, context, amendment))
+
+
+def _rejected_by(reduction: _Reduction, polling: Polling) -> tuple[Exclusion, ...]:
+    """The members whose data are unusable; none if this process has what it needs of the mean."""
+    try:
+        reduction.gather(polling)
+    except Rejection as answer:
+        return answer.rejected
+    return ()
+
+
+def _amend(context: RoundContext, amendment: Commit) -> Commit:
+    return write_commit(context, amendment) or amendment
 
 
 class _Reduction:
@@ -53,57 +74,125 @@ class _Reduction:
         self._commit = commit
         self._shards = ReducedShards(context, commit, mine)
         self._position = None if mine is None else _position(commit, mine.header.member)
+        link = context.link
+        self._held = self._shards.held_by(link.rank, link.size)
+        self._mean = context.buffers.floats("mean", max(0, self._held.stop - self._held.start))
+        # The shards that this process has made and that others of the replica hold in part.
+        self._made: dict[int, Floats] = {}
 
-    def gather(self, polling: Polling) -> Floats:
-        """All shards: make this process's own, read the others', take over late ones."""
+    def gather(self, polling: Polling) -> None:
+        """Make this process's own shards, read the others that it needs, take over late ones.
+
+        What other processes of the replica make is not read; `complete` gets it from them.
+        """
         clock = self._context.clock
-        mean = self._context.buffers.floats("mean", self._commit.count)
-        missing = list(range(self._shards.number))
         started = clock.monotonic()
-        own = [shard for shard in missing if self._distance(shard) == 0]
-        self._make_all(own, mean)
-        missing = [shard for shard in missing if shard not in own]
+        own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
+        self._make_all([shard for shard in own if self._is_maker(shard)])
+        missing = [shard for shard in range(self._shards.number) if shard not in own and self._needs(shard)]
         step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (clock.monotonic() - started))
         started = clock.monotonic()
         polling.reset()
         while missing:
-            missing = self._read_all(missing, mean)
+            missing = self._read_all(missing)
             # If the round was complete once, a second look that finds nothing means that its data are deleted.
-            if missing and self._position is None and self._was_complete() and self._read_all(missing, mean):
+            if missing and self._position is None and self._was_complete() and self._read_all(missing):
                 raise RoundGoneError(self._commit.round)
             due = {shard: started + step * self._distance(shard) for shard in missing}
             timed_out = polling.left_seconds <= 0
-            for shard in [shard for shard in missing if timed_out or clock.monotonic() >= due[shard]]:
-                log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
-                self._make(shard, mean)
-                missing.remove(shard)
+            for shard in list(missing):
+                if timed_out or (self._is_maker(shard) and clock.monotonic() >= due[shard]):
+                    log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
+                    self._make(shard)
+                    missing.remove(shard)
             if missing:
                 self._watch(missing, min(due[shard] for shard in missing), polling)
-        return mean
 
-    def _make_all(self, own: list[int], mean: Floats) -> None:
+    def complete(self) -> Floats:
+        """The mean, after all processes of the replica have gathered: they hand over what they made for each other."""
+        link = self._context.link
+        if link.size > 1 and self._position is not None:
+            own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
+            sends = [self._made_for(rank, own) for rank in range(link.size)]
+            counts = [self._expected_from(rank, own) for rank in range(link.size)]
+            received = link.swap(sends, counts)
+            for rank, values in enumerate(received):
+                start = 0
+                for shard in own if rank != link.rank else ():
+                    if self._shards.maker(shard, link.size) == rank:
+                        place = _both(self._held, self._shards.span(shard))
+                        target = self._mean[_within(self._held, place)]
+                        target[...] = values[start : start + target.size]
+                        start += target.size
+        self._made.clear()
+        return self._mean
+
+    def _made_for(self, rank: int, own: list[int]) -> Floats:
+        """What this process has made of its replica's shards that process `rank` holds."""
+        link = self._context.link
+        held = self._shards.held_by(rank, link.size)
+        pieces = [np.empty(0, np.float32)]
+        for shard in own if rank != link.rank else ():
+            span = self._shards.span(shard)
+            if self._is_maker(shard) and (place := _both(held, span)).start < place.stop:
+                pieces.append(self._made[shard][_within(span, place)])
+        return np.concatenate(pieces)
+
+    def _expected_from(self, rank: int, own: list[int]) -> int:
+        """How many values process `rank` has made of what this process holds."""
+        link = self._context.link
+        made = [shard for shard in own if rank != link.rank and self._shards.maker(shard, link.size) == rank]
+        places = [_both(self._held, self._shards.span(shard)) for shard in made]
+        return sum(place.stop - place.start for place in places)
+
+    def _is_maker(self, shard: int) -> bool:
+        link = self._context.link
+        return self._shards.maker(shard, link.size) == link.rank
+
+    def _needs(self, shard: int) -> bool:
+        place = _both(self._held, self._shards.span(shard))
+        return place.start < place.stop
+
+    def _make_all(self, own: list[int]) -> None:
         """Make this process's own shards: one for most models, several in parallel for large ones."""
         if len(own) < 2:
             for shard in own:
-                self._make(shard, mean)
+                self._make(shard)
             return
         # Separate threads: each of them waits for requests that run in the context's threads.
         with ThreadPoolExecutor(MADE_AT_ONCE, "reduce") as makers:
-            for _ in makers.map(lambda shard: self._make(shard, mean), own):
+            for _ in makers.map(self._make, own):
                 pass
 
-    def _make(self, shard: int, mean: Floats) -> None:
-        self._shards.make(shard, mean[self._shards.span(shard)])
+    def _make(self, shard: int) -> None:
+        self._fill(shard, lambda values: self._shards.make(shard, values))
 
-    def _read_all(self, shards: list[int], mean: Floats) -> list[int]:
+    def _fill(self, shard: int, fill: Callable[[Floats], None]) -> None:
+        """Let `fill` fill in a whole shard: in place if this process holds all of it."""
+        span = self._shards.span(shard)
+        place = _both(self._held, span)
+        if place == span:
+            fill(self._mean[_within(self._held, span)])
+            return
+        values = np.empty(span.stop - span.start, np.float32)
+        fill(values)
+        self._mean[_within(self._held, place)] = values[_within(span, place)]
+        self._made[shard] = values
+
+    def _read_all(self, shards: list[int]) -> list[int]:
         """Fill in those of `shards` that are stored; returns the others."""
-        found = self._context.side_by_side(
-            lambda shard: self._shards.read(shard, mean[self._shards.span(shard)]), shards
-        )
+        found = self._context.side_by_side(self._read, shards)
         for shard, look in zip(shards, found, strict=True):
             if look is Look.DAMAGED:
-                self._shards.repair(shard, mean[self._shards.span(shard)])
+                self._fill(shard, partial(self._shards.repair, shard))
         return [shard for shard, look in zip(shards, found, strict=True) if look is Look.MISSING]
+
+    def _read(self, shard: int) -> Look:
+        """Fill in what this process holds of a shard, if it is stored."""
+        span = self._shards.span(shard)
+        place = _both(self._held, span)
+        within = None if place == span else _within(span, place)
+        return self._shards.read(shard, self._mean[_within(self._held, place)], within)
 
     def _was_complete(self) -> bool:
         """Whether all shards existed once: a replica reads them all before it contributes to the next round."""
@@ -125,6 +214,17 @@ class _Reduction:
         """
         members = len(self._commit.members)
         return members if self._position is None else (self._position - shard - self._commit.round) % members
+
+
+def _both(one: slice, other: slice) -> slice:
+    """The elements of both; as long as it is empty its end is its start."""
+    start = max(one.start, other.start)
+    return slice(start, max(start, min(one.stop, other.stop)))
+
+
+def _within(outer: slice, inner: slice) -> slice:
+    """`inner`, counted from the start of `outer`."""
+    return slice(inner.start - outer.start, inner.stop - outer.start)
 
 
 def _position(commit: Commit, member: Member) -> int | None:

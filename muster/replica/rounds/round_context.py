@@ -15,6 +15,7 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
+from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.store.transport import Store
@@ -68,6 +69,7 @@ class RoundContext:
         on_early_finish: what follows when a trainer returns early; None where processes do not report that they have
             finished.
         trainer_stop: set when the trainer should return.
+        link: connects the processes of this replica.
     """
 
     store: Store
@@ -85,6 +87,7 @@ class RoundContext:
     trained_by: str = ""
     on_early_finish: OnEarlyFinish | None = None
     trainer_stop: Event = field(default_factory=Event)
+    link: Link = field(default_factory=Alone)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

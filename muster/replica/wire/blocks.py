@@ -68,6 +68,10 @@ class Blocks:
         """The elements that `blocks` cover."""
         return slice(blocks.start * self.elements, min(blocks.stop * self.elements, self.count))
 
+    def covering(self, elements: slice) -> range:
+        """The blocks that hold `elements`, one or more."""
+        return range(elements.start // self.elements, -(-elements.stop // self.elements))
+
     def pieces(self, blocks: range) -> Iterator[range]:
         """`blocks` in runs, each coded by one call."""
         step = max(1, PIECE_ELEMENTS // self.elements)
