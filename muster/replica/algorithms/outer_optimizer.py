@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.replica.parts.cut import Cut
 from muster.replica.wire.binary_format import Floats
 
 
 @dataclass
 class GlobalState:
-    """The state of every replica after `round` rounds, bit for bit: flat float32 arrays of the same length."""
+    """The state of every replica after `round` rounds, bit for bit: flat float32 arrays of the same length.
+
+    Of a replica with several processes each holds the elements of its `Cut`.
+    """
 
     round: int
     parameters: Floats
@@ -51,10 +55,10 @@ class Outer:
     optimizer: Nesterov = Nesterov()
     fragments: int = 1
 
-    def estimated(self, state: GlobalState, gradient: Floats, optimized: int) -> Floats:
+    def estimated(self, state: GlobalState, gradient: Floats, optimized: int, cut: Cut | None = None) -> Floats:
         """The parameters after a round with the mean `gradient`; `state` is not changed."""
         ahead = GlobalState(state.round, state.parameters.copy(), state.momentum.copy())
-        self.apply(ahead, gradient, optimized)
+        self.apply(ahead, gradient, optimized, cut)
         return ahead.parameters
 
     def part(self, round_: int, count: int) -> slice:
@@ -62,18 +66,19 @@ class Outer:
         index = (round_ - 1) % self.fragments
         return slice(count * index // self.fragments, count * (index + 1) // self.fragments)
 
-    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
+    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None, cut: Cut | None = None) -> None:
         """Advance `state` by one round, in place.
 
         Args:
-            mean: of the round's part.
+            mean: of the round's part; with a `cut` what this process holds of it.
             optimized: elements from this one on are statistics, which are averaged (None: all are parameters).
+            cut: which elements this process holds, if not all.
         """
-        count = state.parameters.size
-        part = self.part(state.round + 1, count)
-        border = min(max(count if optimized is None else optimized, part.start), part.stop)
-        self.optimizer.step(
-            state.parameters[part.start : border], state.momentum[part.start : border], mean[: border - part.start]
-        )
-        state.parameters[border : part.stop] -= mean[border - part.start :]
+        cut = Cut(state.parameters.size, fragments=self.fragments) if cut is None else cut
+        part = self.part(state.round + 1, cut.count)
+        held, local = cut.held(part), cut.local(part)
+        border = min(max(cut.count if optimized is None else optimized, held.start), held.stop) - held.start
+        within = slice(local.start, local.start + border)
+        self.optimizer.step(state.parameters[within], state.momentum[within], mean[:border])
+        state.parameters[within.stop : local.stop] -= mean[border:]
         state.round += 1

@@ -62,6 +62,11 @@ class Cut:
         ]
 
     @cached_property
+    def runs(self) -> list[tuple[slice, slice]]:
+        """As `places` of all fragments, in as few runs as possible."""
+        return [(slice(0, self.count), slice(0, self.count))] if self.size == 1 else self.places()
+
+    @cached_property
     def length(self) -> int:
         """How many elements this process holds."""
         return sum(self._lengths)

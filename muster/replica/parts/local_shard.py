@@ -65,7 +65,7 @@ class LocalShard:
         return found
 
     def places(self, start: int, stop: int) -> slice | Places:
-        """Where the part's elements from `start` up to `stop` lie in the flattened tensor; a slice if next to each other."""
+        """Where the part's elements from `start` up to `stop` lie in the flattened tensor; a slice if side by side."""
         first, last = self._place(start), self._place(stop - 1)
         if last - first == stop - 1 - start:
             return slice(first, last + 1)

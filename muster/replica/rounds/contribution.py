@@ -81,6 +81,7 @@ class _Encoded:
 
     checksums: bytes
     weight: float
+    metrics: dict[str, float]
     declined: str | None = None
 
 
@@ -89,7 +90,8 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
-    Each process of the replica encodes the blocks that it holds; the contribution has their sum of weights.
+    Each process of the replica encodes the blocks that it holds. The contribution has the sum of their weights, and the
+    metrics of the first one.
 
     The body lies in one of the context's buffers and is valid until the next contribution is made. The residual, if
     any, is added before encoding and holds the codec's error afterwards (zeros if the values are not sent).
@@ -107,8 +109,8 @@ def make_contribution(
         try:
             body, checksums = encode_records(Records(key, blocks, which), values, encoding)
         except CodecError as error:
-            return _Encoded(b"", update.weight, f"its pseudo-gradient cannot be averaged: {error}")
-        return _Encoded(checksums, update.weight)
+            return _Encoded(b"", update.weight, metrics, f"its pseudo-gradient cannot be averaged: {error}")
+        return _Encoded(checksums, update.weight, metrics)
 
     answers = each(link, encoded)
     declined = next((answer.declined for answer in answers if answer.declined), None)
@@ -130,7 +132,7 @@ def make_contribution(
             epoch=claim.epoch,
             weight=math.fsum(answer.weight for answer in answers),
             checksum=checksums_digest([answer.checksums for answer in answers] if declined is None else []),
-            metrics=metrics,
+            metrics=answers[0].metrics,
             parts=parts,
         ),
     )
@@ -199,7 +201,7 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
 
 
 def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:
-    """Whether a contribution whose object has `size` bytes can count in a run of `count` parameters, encoded by `codec`."""
+    """Whether a contribution whose object has `size` bytes counts in a run of `count` parameters, encoded by `codec`."""
     if header.declined is not None:
         return Unusable(header.declined)
     if header.count != count:

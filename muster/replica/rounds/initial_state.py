@@ -7,6 +7,7 @@ import numpy as np
 from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import HistoryGoneError, RendezvousError
+from muster.replica.parts.link import from_first
 from muster.replica.rounds.claims import Claim, is_superseded
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.round_history import last_committed
@@ -26,25 +27,34 @@ def ensure_initial_state(snapshots: Snapshots, claim: Claim, parameters: Floats)
     The first process uploads and the others wait, so that the model is uploaded once, not once per replica. If the
     first one makes no progress, the others upload as well, and the first manifest decides.
 
+    Args:
+        parameters: what this process holds of them.
+
     Raises:
         HistoryGoneError: rounds are committed already, so there was another initial state.
         StoppedError, RendezvousError
     """
-    if snapshots.is_sealed(0):
+    context = snapshots.context
+    if from_first(context.link, lambda: _arrives(snapshots, claim)):
         return
+    source = _source(claim.rank, claim.epoch)
+    state = GlobalState(0, parameters, np.zeros_like(parameters))
+    snapshots.put(state, range(snapshots.shards(0)), source)
+    from_first(context.link, lambda: snapshots.seal(0, source))
+    log.info("event=began rank=%d", claim.rank)
+
+
+def _arrives(snapshots: Snapshots, claim: Claim) -> bool:
+    """Whether the initial state exists, perhaps after a wait for its uploader; if not, this replica uploads its own."""
+    if snapshots.is_sealed(0):
+        return True
     context = snapshots.context
     # In this order: the first round is committed after the initial state is complete.
     if (last := last_committed(context.store)) and not snapshots.is_sealed(0):
         found = f"{last} rounds are committed, and there is no state from which they can be applied"
         raise HistoryGoneError(context.store.uri(keys.manifest(0)), found)
     first = _uploader(context, claim)
-    if (first.rank, first.epoch) != (claim.rank, claim.epoch) and _arrived(snapshots, first, context.polling()):
-        return
-    source = _source(claim.rank, claim.epoch)
-    state = GlobalState(0, parameters, np.zeros_like(parameters))
-    snapshots.put(state, range(snapshots.shards(0)), source)
-    snapshots.seal(0, source)
-    log.info("event=began rank=%d", claim.rank)
+    return (first.rank, first.epoch) != (claim.rank, claim.epoch) and _arrived(snapshots, first, context.polling())
 
 
 def _uploader(context: RoundContext, claim: Claim) -> InitialStateSource:

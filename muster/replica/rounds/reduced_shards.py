@@ -267,7 +267,7 @@ class ReducedShards:
         return RecordReader(key, open_at, self._blocks, which)
 
     def _stored(self, key: str, body_key: str, held: range, which: range) -> Iterator[memoryview]:
-        """The records of `which` in the object `body_key`, which has those of `held`; this process's own from memory."""
+        """The records of `which` in the object `body_key`, which has those of `held`; this process's are in memory."""
         start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
         mine = self._mine
         if mine is not None and (mine.key, mine.body_key) == (key, body_key):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from muster.contract.run.commit import Commit, Finish
 from muster.contract.spec.policies import OnEarlyFinish
@@ -12,6 +13,7 @@ from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.errors import HistoryGoneError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
+from muster.replica.parts.link import Link, from_first, jointly
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim
@@ -25,6 +27,8 @@ from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
 from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +140,7 @@ class Rendezvous:
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
         self._context = replace(self._context, codec=codec_named(codec))
-        agree_on_options(self._context, settings)
+        self._by_first(lambda: agree_on_options(self._context, settings))
 
     def refuse_second_join(self) -> None:
         """Return if this process has not entered yet.
@@ -158,10 +162,14 @@ class Rendezvous:
         self._training = trained
         self.remember(trained.state.round)
 
+    def connect(self, link: Link) -> None:
+        """Use `link` to the other processes of this replica from now on."""
+        self._context = replace(self._context, link=link)
+
     def remember(self, round_: int) -> None:
         """Restart the record of recent commits at `round_`: the next round expects that round's members."""
         self._recent.clear()
-        if round_ and (commit := read_last_revision(self._context, round_)) is not None:
+        if round_ and (commit := self._by_first(lambda: read_last_revision(self._context, round_))) is not None:
             self._note(commit)
 
     def exchange(self, round_: int, update: LocalUpdate) -> Exchange:
@@ -174,19 +182,19 @@ class Rendezvous:
         """
         mine: Contribution | None = None
         polling = self._context.polling()
-        commit = read_commit(self._context, round_)
+        commit = self._by_first(lambda: read_commit(self._context, round_))
         if commit is None:
-            mine = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
-            update.before_giving()
-            contribute(self._context, self._claim, mine)
-            commit = agree(self._context, self._claim, mine, tuple(self._recent), polling)
+            made = mine = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
+            jointly(self._context.link, update.before_giving)
+            contribute(self._context, self._claim, made)
+            commit = self._by_first(lambda: agree(self._context, self._claim, made, tuple(self._recent), polling))
         else:
             update.before_giving()
         return self._exchanged(commit, mine)
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""
-        commit = read_commit(self._context, round_)
+        commit = self._by_first(lambda: read_commit(self._context, round_))
         return None if commit is None else self._exchanged(commit, None)
 
     def rejoin(self) -> None:
@@ -195,7 +203,11 @@ class Rendezvous:
         Raises:
             FencedError: another process has claimed the rank since.
         """
-        self._claim = renew_claim(self._context.store, self._context.run, self._claim)
+        self._claim = self._by_first(lambda: renew_claim(self._context.store, self._context.run, self._claim))
+
+    def _by_first(self, action: Callable[[], T]) -> T:
+        """What the first process of the replica does; the others get the result, or raise the same error."""
+        return from_first(self._context.link, action)
 
     def _exchanged(self, commit: Commit, mine: Contribution | None) -> Exchange:
         # A time-out of its own: a commit may come when the one of the wait for it is over.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TypeVar
 
 from muster.contract.run.commit import Commit
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import Outer
 from muster.replica.errors import RendezvousError, RoundGoneError
+from muster.replica.parts.cut import Cut
+from muster.replica.parts.link import from_first
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.initial_state import ensure_initial_state
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
@@ -17,6 +22,8 @@ from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +55,10 @@ class ReplicatedState(Trained):
         snapshot_rounds = rendezvous.context.snapshot_rounds
         rendezvous.agree(algorithm.codec, {**asdict(algorithm), "snapshot_rounds": snapshot_rounds})
         context = rendezvous.context
-        snapshots = Snapshots(context, packing.count, packing.layout)
+        link = context.link
+        cut = Cut(packing.count, context.codec, algorithm.fragments, link.rank, link.size)
+        packing.divide(cut)
+        snapshots = Snapshots(context, cut, packing.layout)
         state = latest_state(snapshots)
         if state is None:
             ensure_initial_state(snapshots, rendezvous.claim, packing.read())
@@ -87,15 +97,21 @@ class ReplicatedState(Trained):
         except RoundGoneError:
             self._skip_to_snapshot()
         if exchange is not None:
-            self.outer.apply(self.state, exchange.mean, self.packing.optimized)
+            self._apply(exchange)
             if exchange.took_part:
                 self._write_snapshot(exchange.commit)
-                self.keeper.keep(exchange.commit)
+                self._by_first(partial(self.keeper.keep, exchange.commit))
         if exchange is None or not exchange.commit.names(self.rendezvous.rank):
             self._catch_up()
             self.rendezvous.rejoin()
             log.warning("event=left-out now=%d", self.state.round)
         return exchange
+
+    def _apply(self, exchange: Exchange) -> None:
+        self.outer.apply(self.state, exchange.mean, self.packing.optimized, self.packing.cut)
+
+    def _by_first(self, action: Callable[[], T]) -> T:
+        return from_first(self.rendezvous.context.link, action)
 
     def _catch_up(self) -> None:
         """Apply every round that is committed by now."""
@@ -107,7 +123,7 @@ class ReplicatedState(Trained):
                 continue
             if exchange is None:
                 return
-            self.outer.apply(self.state, exchange.mean, self.packing.optimized)
+            self._apply(exchange)
             self._complete_snapshot(exchange.commit)
 
     def _skip_to_snapshot(self) -> None:
@@ -138,10 +154,19 @@ class ReplicatedState(Trained):
         committed, members that have not written theirs never will: then all missing shards are written.
         """
         round_ = self.state.round
-        if round_ % self.rendezvous.context.snapshot_rounds or self.snapshots.is_sealed(round_):
+        if round_ % self.rendezvous.context.snapshot_rounds:
             return
-        if self.rendezvous.context.store.exists(keys.commit(round_ + 1)):
-            self.snapshots.put(self.state, self.snapshots.missing(round_))
-            self.snapshots.seal(round_)
-        else:
+        if self._by_first(lambda: self.snapshots.is_sealed(round_)):
+            return
+        missing = self._by_first(lambda: self._missing_for_good(round_))
+        if missing is None:
             self._write_snapshot(commit)
+        else:
+            self.snapshots.put(self.state, missing)
+            self._by_first(lambda: self.snapshots.seal(round_))
+
+    def _missing_for_good(self, round_: int) -> list[int] | None:
+        """The shards of a snapshot that no member will write any more; None while they may."""
+        if not self.rendezvous.context.store.exists(keys.commit(round_ + 1)):
+            return None
+        return self.snapshots.missing(round_)

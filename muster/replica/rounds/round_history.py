@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from muster.contract.run.commit import last_round
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
+from muster.replica.parts.link import from_first, jointly
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectMissingError, Store
@@ -27,11 +30,12 @@ def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
         RendezvousError: every snapshot is damaged.
     """
     damaged: RendezvousError | None = None
+    link, store = snapshots.context.link, snapshots.context.store
     for _ in range(LOADS_MAX):
         try:
-            for round_ in snapshots.rounds(last_committed(snapshots.context.store), after):
+            for round_ in snapshots.rounds(from_first(link, lambda: last_committed(store)), after):
                 try:
-                    state = snapshots.load(round_)
+                    state = jointly(link, partial(snapshots.load, round_))
                 except RendezvousError as error:
                     log.warning("round=%d event=damaged-snapshot reason=%r", round_, str(error))
                     damaged = error

@@ -7,17 +7,29 @@ and the first manifest decides which count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import ParametersError, RendezvousError
+from muster.replica.parts.cut import Cut
+from muster.replica.parts.link import jointly
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, CodecError, Floats, decode_blocks, decode_header, encode
+from muster.replica.wire.binary_format import (
+    HEADER_BYTES,
+    CodecError,
+    Floats,
+    byte_range,
+    decode_blocks,
+    decode_header,
+    encode,
+)
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
 from muster.replica.wire.stream_decoder import READ_TRIES
@@ -26,16 +38,25 @@ from muster.replica.wire.stream_decoder import READ_TRIES
 # below the 5 GiB of a single PUT: no model is too large.
 SHARD_BYTES_MAX = 64 * 2**20
 ELEMENT_BYTES = 4
+SHARDS_AT_ONCE = 2  # that a process of a replica holds while it writes them
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
 
 
 @dataclass(frozen=True)
 class Snapshots:
-    """The snapshots of a run whose model has `count` elements, named and shaped as `layout` (a digest) says."""
+    """The snapshots of a run whose model is cut by `cut`, its arrays named and shaped as `layout` (a digest) says.
+
+    Each process of a replica writes and loads what it holds.
+    """
 
     context: RoundContext
-    count: int
+    cut: Cut
     layout: str
+
+    @property
+    def count(self) -> int:
+        """The model's elements."""
+        return self.cut.count
 
     def shards(self, round_: int) -> int:
         """The number of shards of a round's snapshot: depends on the run and the model alone."""
@@ -44,8 +65,46 @@ class Snapshots:
         return max(least, Blocks(elements).shards(self.context.quorum.replicas))
 
     def put(self, state: GlobalState, shards: range | list[int], source: str = SHARED) -> None:
-        """Write some shards of `state`; existing ones are left as they are."""
-        self.context.side_by_side(lambda shard: self._put(state, shard, source), shards)
+        """Write some shards of `state`, the same in all processes of the replica; existing ones are left as they are.
+
+        A shard is written by the process that holds its first element; the others send it what they hold of it.
+        """
+        link = self.context.link
+        if link.size == 1:
+            self.context.side_by_side(lambda shard: self._put(state, shard, source, self._values(state, shard)), shards)
+            return
+        for first in range(0, len(shards), SHARDS_AT_ONCE * link.size):
+            batch = shards[first : first + SHARDS_AT_ONCE * link.size]
+            mine = {shard: self._assembled(state, shard) for shard in batch}
+            writes = {shard: values for shard, values in mine.items() if values is not None}
+
+            def write(shard: int, writes: dict[int, Floats] = writes) -> None:
+                self._put(state, shard, source, writes[shard])
+
+            jointly(link, partial(self.context.side_by_side, write, writes))
+
+    def _assembled(self, state: GlobalState, shard: int) -> Floats | None:
+        """The values of a shard, in the process that writes it; None in the others."""
+        link = self.context.link
+        held = [list(self._held_of(rank, state.round, shard)) for rank in range(link.size)]
+        firsts = {min(within.start for _, within, _ in pieces): rank for rank, pieces in enumerate(held) if pieces}
+        writer = firsts[min(firsts)]
+        arrays = (state.parameters, state.momentum)
+        own = [arrays[array][local] for array, _, local in held[link.rank]]
+        nothing = np.empty(0, np.float32)
+        sends = [np.concatenate([nothing, *own]) if rank == writer else nothing for rank in range(link.size)]
+        counts = [sum(within.stop - within.start for _, within, _ in pieces) for pieces in held]
+        received = link.swap(sends, counts if link.rank == writer else [0] * link.size)
+        if link.rank != writer:
+            return None
+        start, stop = self._span(state.round, shard)
+        values = np.empty(stop - start, np.float32)
+        for pieces, found in zip(held, received, strict=True):
+            offset = 0
+            for _, within, _ in pieces:
+                values[within] = found[offset : offset + within.stop - within.start]
+                offset += within.stop - within.start
+        return values
 
     def missing(self, round_: int) -> list[int]:
         """The shards that do not exist yet."""
@@ -103,7 +162,8 @@ class Snapshots:
         manifest = self._manifest(round_)
         if manifest is None:
             return None
-        state = GlobalState(round_, np.empty(self.count, np.float32), np.zeros(self.count, np.float32))
+        length = self.cut.length
+        state = GlobalState(round_, np.empty(length, np.float32), np.zeros(length, np.float32))
         self.context.side_by_side(lambda shard: self._load(state, shard, manifest.source), range(manifest.shards))
         return state
 
@@ -130,58 +190,78 @@ class Snapshots:
             raise RendezvousError(message)
         return manifest
 
-    def _put(self, state: GlobalState, shard: int, source: str) -> None:
+    def _values(self, state: GlobalState, shard: int) -> Floats:
+        """The values of a shard, all of which this process holds."""
+        arrays = (state.parameters, state.momentum)
+        values = [arrays[array][local] for array, _, local in self._held_of(0, state.round, shard)]
+        return values[0] if len(values) == 1 else np.concatenate(values)
+
+    def _put(self, state: GlobalState, shard: int, source: str, values: Floats) -> None:
         key = keys.snapshot(state.round, source, shard)
         header = SnapshotHeader(run=self.context.run, round=state.round, shard=shard, layout=self.layout)
-        values = [array[span] for array, span in self._places(state, shard)]
-        body = encode(key, values[0] if len(values) == 1 else np.concatenate(values), lambda _: header)
+        body = encode(key, values, lambda _: header)
         try:
             self.context.store.create(key, body)
         except ObjectExistsError:
             return
 
     def _load(self, state: GlobalState, shard: int, source: str) -> None:
+        """Load what this process holds of a shard."""
+        held = list(self._held_of(self.context.link.rank, state.round, shard))
+        if not held:
+            return
+        start, stop = self._span(state.round, shard)
+        blocks = Blocks(stop - start)
+        needed = slice(min(within.start for _, within, _ in held), max(within.stop for _, within, _ in held))
+        which = blocks.covering(needed)
         key = keys.snapshot(state.round, source, shard)
         reason = ""
         for _ in range(READ_TRIES):
-            body = self.context.store.read(key).body
             try:
-                values = self._decode(key, body, state.round, shard)
+                values = self._decoded(key, state.round, shard, which)
             except CodecError as error:
                 # A retry helps against damage in transfer, not against damage in the bucket.
                 reason = str(error)
                 continue
-            start = 0
-            for array, span in self._places(state, shard):
-                array[span] = values[start : start + span.stop - span.start]
-                start += span.stop - span.start
+            offset = blocks.span(which).start
+            arrays = (state.parameters, state.momentum)
+            for array, within, local in held:
+                arrays[array][local] = values[within.start - offset : within.stop - offset]
             return
         message = f"{self.context.store.uri(key)} is damaged: {reason}."
         raise RendezvousError(message)
 
-    def _decode(self, key: str, body: memoryview, round_: int, shard: int) -> Floats:
+    def _decoded(self, key: str, round_: int, shard: int, which: range) -> Floats:
+        """The values of the blocks `which` of a shard."""
+        start, stop = self._span(round_, shard)
+        blocks = Blocks(stop - start)
+        whole = len(which) == blocks.number
+        body = self.context.store.read(key, 0, None if whole else HEADER_BYTES).body
         header = decode_header(key, body, SnapshotHeader)
         if (header.run, header.round, header.shard, header.layout) != (self.context.run, round_, shard, self.layout):
             message = "its header belongs to another run, round, shard or model"
             raise CodecError(message)
-        start, stop = self._span(round_, shard)
-        blocks = Blocks(stop - start)
-        return decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))
+        records = body[HEADER_BYTES:] if whole else self.context.store.read(key, *byte_range(blocks, which)).body
+        return decode_blocks(key, records, blocks, which)
 
     def _span(self, round_: int, shard: int) -> tuple[int, int]:
         elements, shards = self.count * _arrays(round_), self.shards(round_)
         return elements * shard // shards, elements * (shard + 1) // shards
 
-    def _places(self, state: GlobalState, shard: int) -> list[tuple[Floats, slice]]:
-        """Where the values of a shard lie: in the parameters, in the momentum that follows them, or in both."""
-        start, stop = self._span(state.round, shard)
-        places = []
-        for index, array in enumerate((state.parameters, state.momentum)):
-            offset = index * self.count
-            span = slice(max(start - offset, 0), min(stop - offset, self.count))
-            if span.start < span.stop:
-                places.append((array, span))
-        return places
+    def _held_of(self, rank: int, round_: int, shard: int) -> Iterator[tuple[int, slice, slice]]:
+        """What process `rank` of the replica holds of a shard: of the parameters (0) and of the momentum (1).
+
+        Yields the array, where its values lie in the shard, and where in the process's array.
+        """
+        start, stop = self._span(round_, shard)
+        for array in range(_arrays(round_)):
+            offset = array * self.count
+            for held, local in replace(self.cut, rank=rank).runs:
+                first = max(start, offset + held.start)
+                last = min(stop, offset + held.stop)
+                if first < last:
+                    begin = local.start + first - offset - held.start
+                    yield array, slice(first - start, last - start), slice(begin, begin + last - first)
 
 
 def _arrays(round_: int) -> int:

@@ -47,12 +47,13 @@ class Synchronizer:
         self.round = self._training.state.round
         self.stopwatch = Stopwatch(rendezvous.metrics)
         residuals = checkpoints_of(rendezvous.context, checkpoint_dir, "residual")
-        self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.count, residuals, self.round)
+        self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.write(self._training.state.parameters)
 
     @property
     def parameters(self) -> Floats:
-        """The global parameters, flat: the same on all replicas. Undefined while an exchange is running."""
+        """What this process holds of the global parameters, flat: the same on all replicas. Undefined while an exchange
+        is running."""
         return self._training.state.parameters
 
     def step(self, samples: float) -> Outcome | None:
@@ -93,7 +94,8 @@ class Synchronizer:
 
     def _give(self, part: slice) -> None:
         """Start the exchange of a part of the pseudo-gradient (global minus local parameters)."""
-        begun = self._packing.rounded(self.parameters[part], part) if self._begun is None else self._begun
+        shared = self.parameters[self._packing.cut.local(part)]
+        begun = self._packing.rounded(shared, part) if self._begun is None else self._begun
         self._begin(begun - self._packing.read(part), part)
 
     def _begin(self, gradient: Floats, part: slice) -> None:
@@ -107,7 +109,9 @@ class Synchronizer:
             write_state()
             self._feedback.save(round_)
 
-        update = LocalUpdate(gradient, samples, self._feedback.of(part), before_giving)
+        residual = self._feedback.of(self._packing.cut.local(part))
+        count = len(range(*part.indices(self._packing.count)))
+        update = LocalUpdate(gradient, samples, residual, before_giving, count)
         self._training.exchanges.begin(lambda: self._training.advance(update))
 
     def _merge(self) -> Outcome | None:
@@ -116,7 +120,7 @@ class Synchronizer:
             self._start_over()
         else:
             part = self._training.outer.part(self.round, self._packing.count)
-            shared = self.parameters[part]
+            shared = self.parameters[self._packing.cut.local(part)]
             if self._algorithm.alpha:
                 shared = mixed(self._packing.read(part), shared, self._algorithm.alpha)
             self._packing.write(shared, part)
@@ -133,7 +137,9 @@ class Synchronizer:
         own = begun - self._packing.read()
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
         estimate = eager_estimate(own, before)
-        ahead = self._training.outer.estimated(self._training.state, estimate, self._packing.optimized)
+        ahead = self._training.outer.estimated(
+            self._training.state, estimate, self._packing.optimized, self._packing.cut
+        )
         self._begin(own, WHOLE)
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)

@@ -9,6 +9,7 @@ from math import prod
 
 from muster.contract.document import digest
 from muster.replica.errors import ParametersError
+from muster.replica.parts.cut import Cut
 from muster.replica.store.transport import OBJECT_BYTES_MAX
 from muster.replica.wire.binary_format import Floats, object_bytes
 
@@ -40,6 +41,7 @@ class Packing(ABC):
         self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
         self.count = sum(prod(shape) for shape in self._shapes.values())
         self.optimized = self.count - averaged
+        self._cut: Cut | None = None
         problems = list(problems)
         if not problems and self.count == 0:
             problems.append("there are no parameters")
@@ -48,6 +50,15 @@ class Packing(ABC):
         if problems:
             raise ParametersError("The parameters cannot be trained: " + "; ".join(problems) + ".")
 
+    def divide(self, cut: Cut) -> None:
+        """From now on parts have the elements that this process holds by `cut`."""
+        self._cut = cut
+
+    @property
+    def cut(self) -> Cut:
+        """Which elements this process holds: all, unless the replica has several processes."""
+        return Cut(self.count) if self._cut is None else self._cut
+
     @property
     def layout(self) -> str:
         """Digest of names and shapes; replicas that train the same model agree on it."""
@@ -55,11 +66,11 @@ class Packing(ABC):
 
     @abstractmethod
     def read(self, part: slice = WHOLE) -> Floats:
-        """A flat copy of a part of the arrays."""
+        """A flat copy of a part of the arrays: of what this process holds."""
 
     @abstractmethod
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
-        """Overwrite a part of the arrays."""
+        """Overwrite a part of the arrays, in all processes with what each of them holds."""
 
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:  # noqa: ARG002 - for types other than float32
         """`flat` rounded to the arrays' types; `flat` itself if they are float32."""

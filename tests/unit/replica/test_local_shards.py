@@ -41,9 +41,7 @@ def test_a_flattened_shard_is_an_ascending_part_of_the_flattened_tensor(shard: L
         assert np.arange(prod(shard.shape))[shard.places(start, stop)].tolist() == places[start:stop]
 
 
-@given(
-    st.lists(st.integers(1, 7), max_size=3), st.integers(1, 5), st.integers(1, 3), st.data()
-)
+@given(st.lists(st.integers(1, 7), max_size=3), st.integers(1, 5), st.integers(1, 3), st.data())
 def test_the_parts_of_a_split_hold_every_element_once(
     shape: list[int], ways: int, factor: int, data: st.DataObject
 ) -> None:

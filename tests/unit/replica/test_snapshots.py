@@ -9,6 +9,7 @@ import pytest
 
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
+from muster.replica.parts.cut import Cut
 from muster.replica.rounds import snapshots
 from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
@@ -23,7 +24,7 @@ COUNT = 1_000
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Snapshots:
     """Shards of at most 300 values: some hold the end of the parameters and the beginning of the momentum."""
     monkeypatch.setattr(snapshots, "SHARD_BYTES_MAX", 1_200)
-    return Snapshots(Run(tmp_path, snapshot_rounds=2).context(), COUNT, "layout")
+    return Snapshots(Run(tmp_path, snapshot_rounds=2).context(), Cut(COUNT), "layout")
 
 
 def state(round_: int) -> GlobalState:
@@ -51,9 +52,9 @@ def test_what_is_stored_in_shards_is_loaded_bit_for_bit(kept: Snapshots, round_:
 
 def test_shards_are_bounded_however_large_the_model_is() -> None:
     context = Run(Path("nowhere"), replicas=4).context()
-    huge = Snapshots(context, 10_000_000_000, "layout")  # 80 GB with its momentum, sixteen times a single PUT
+    huge = Snapshots(context, Cut(10_000_000_000), "layout")  # 80 GB with its momentum, sixteen times a single PUT
     assert 2 * huge.count * 4 / huge.shards(2) <= snapshots.SHARD_BYTES_MAX
-    assert Snapshots(context, 1_000, "layout").shards(2) == 1
+    assert Snapshots(context, Cut(1_000), "layout").shards(2) == 1
 
 
 def test_the_missing_shards_are_those_not_written(kept: Snapshots) -> None:

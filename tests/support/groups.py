@@ -1,0 +1,174 @@
+"""Replicas of several processes, as threads over a local directory: each holds a part of the same arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.errors import GroupError, StoppedError
+from muster.replica.metrics import Metrics
+from muster.replica.parts.cut import Cut
+from muster.replica.parts.link import Link
+from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.synchronizer import Synchronizer
+from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.packing import WHOLE, Packing
+from tests.support.peers import PATIENT_SECONDS, Faults, FaultyStore, Run, gradient_of
+
+
+class Shared:
+    """What the links of one group have in common."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.barrier = threading.Barrier(size)
+        self.values: list[Any] = [None] * size
+
+
+class ThreadLink:
+    """The link of one of a group's threads."""
+
+    def __init__(self, shared: Shared, rank: int) -> None:
+        self._shared = shared
+        self.rank, self.size = rank, shared.size
+
+    def gather(self, value: object) -> list[Any]:
+        try:
+            self._shared.values[self.rank] = value
+            self._shared.barrier.wait(PATIENT_SECONDS)
+            values = list(self._shared.values)
+            self._shared.barrier.wait(PATIENT_SECONDS)
+        except threading.BrokenBarrierError:
+            message = "a process of this replica has ended"
+            raise GroupError(message) from None
+        return values
+
+    def swap(self, sends: Sequence[Floats], counts: Sequence[int]) -> list[Floats]:
+        received = [given[self.rank] for given in self.gather([send.copy() for send in sends])]
+        assert [values.size for values in received] == list(counts)
+        return received
+
+    def end(self) -> None:
+        """This process ends: the others notice."""
+        self._shared.barrier.abort()
+
+
+class CopiedArray(Packing):
+    """A flat array of which every process of the replica has a copy."""
+
+    def __init__(self, array: Floats, link: Link) -> None:
+        super().__init__({"parameters": array.shape})
+        self._array, self._link = array, link
+
+    def read(self, part: slice = WHOLE) -> Floats:
+        return np.concatenate([self._array[held] for held, _ in self.cut.places(part)])
+
+    def write(self, flat: Floats, part: slice = WHOLE) -> None:
+        cuts = [replace(self.cut, rank=rank) for rank in range(self._link.size)]
+        counts = [sum(held.stop - held.start for held, _ in cut.places(part)) for cut in cuts]
+        for cut, values in zip(cuts, self._link.swap([flat] * self._link.size, counts), strict=True):
+            start = 0
+            for held, _ in cut.places(part):
+                self._array[held] = values[start : start + held.stop - held.start]
+                start += held.stop - held.start
+
+
+@dataclass
+class Process:
+    """One process of a replica."""
+
+    thread: threading.Thread
+    outcomes: list[Outcome] = field(default_factory=list)
+    parameters: Floats | None = None
+    held: tuple[Cut, Floats, Floats] | None = None
+    error: BaseException | None = None
+
+
+@dataclass
+class Group:
+    """The processes of one replica."""
+
+    processes: list[Process]
+
+    def join(self) -> Group:
+        for process in self.processes:
+            process.thread.join(2 * PATIENT_SECONDS)
+            assert not process.thread.is_alive(), "a process hangs"
+        return self
+
+    def state(self) -> tuple[bytes, bytes]:
+        """The replica's parameters and momentum, put together."""
+        errors = [process.error for process in self.join().processes if process.error is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, GroupError | StoppedError)):
+            raise error
+        found = [process.held for process in self.processes if process.held is not None]
+        count = found[0][0].count
+        whole = np.full(count, np.nan, np.float32), np.full(count, np.nan, np.float32)
+        for cut, *arrays in found:
+            for held, local in cut.places():
+                for array, values in zip(whole, arrays, strict=True):
+                    array[held] = values[local]
+        for process in self.processes:
+            assert process.parameters is not None
+            assert process.parameters.tobytes() == whole[0].tobytes()
+        return whole[0].tobytes(), whole[1].tobytes()
+
+
+def start_group(
+    run: Run,
+    rank: int,
+    size: int,
+    algorithm: Algorithm | None = None,
+    *,
+    attempt: int = 1,
+    halt: threading.Event | None = None,
+    faults: Callable[[int], Faults] = lambda _: Faults(),
+    gradient: Callable[[int, int, int], Floats] = gradient_of,
+) -> Group:
+    """A replica of `size` processes that trains to the run's last round. `halt` stops it; it is set by its errors."""
+    halt = halt or threading.Event()
+    shared, links = Shared(size), Shared(size)
+    algorithm = Algorithm(codec=run.codec) if algorithm is None else algorithm
+
+    def work(index: int) -> None:
+        process = processes[index]
+        link = ThreadLink(shared, index)
+        try:
+            context = replace(run.context(FaultyStore(run.store, faults(index)), halt), link=link)
+            opened = Rendezvous.open(context, rank, attempt, Metrics()) if index == 0 else None
+            claim = link.gather(None if opened is None else opened.claim)[0]
+            rendezvous = opened or Rendezvous(context, claim, Metrics())
+            parameters = np.zeros(run.count, np.float32)
+            packing = CopiedArray(parameters, ThreadLink(links, index))
+            outer = Synchronizer(rendezvous, packing, algorithm, lambda _: lambda: None, None)
+            step = outer.round * algorithm.interval
+            while outer.round < run.rounds:
+                step += 1
+                parameters -= gradient(rank, step, run.count)
+                outcome = outer.step((rank + 1) / size)
+                if outcome is not None:
+                    process.outcomes.append(outcome)
+            outer.finish()
+            assert rendezvous.training is not None
+            state = rendezvous.training.state
+            process.parameters = parameters
+            process.held = packing.cut, state.parameters, state.momentum
+        except BaseException as error:
+            process.error = error
+            halt.set()
+            link.end()
+            ThreadLink(links, index).end()
+
+    processes = [
+        Process(threading.Thread(target=work, args=(index,), name=f"r{rank}p{index}", daemon=True))
+        for index in range(size)
+    ]
+    for process in processes:
+        process.thread.start()
+    return Group(processes)
