@@ -151,6 +151,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         world_size=document.replicas,
         attempt=environment.attempt,
         incarnation=rendezvous.incarnation,
+        group=round_context.group,
         rendezvous=rendezvous,
         metrics=metrics,
         stop=stops.trainer,
