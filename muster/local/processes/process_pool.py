@@ -20,7 +20,7 @@ COMMAND_NOT_FOUND = 127  # what a shell and a container runtime exit with for a 
 
 
 class Child:
-    """One process of a job, with a process group of its own."""
+    """The container of a job: its first process, and what that has started."""
 
     def __init__(self, identifier: str, pool: ProcessPool) -> None:
         self._identifier = identifier
@@ -45,7 +45,7 @@ class Child:
         return self._ended.wait(timeout)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the whole process group, if it is still there."""
+        """SIGTERM for the first process, or SIGKILL for all of them, if they are still there."""
         self._pool.send({"op": "signal", "id": self._identifier, "signal": int(number)})
 
     def answered(self, answer: Mapping[str, object]) -> None:
