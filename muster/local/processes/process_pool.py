@@ -40,6 +40,11 @@ class Child:
         code = self.returncode if self.returncode is not None else 0
         return code if code >= 0 else 128 - code
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return self._ended.is_set()
+
     def wait(self, timeout: float) -> bool:
         """Whether the process ended within `timeout` seconds."""
         return self._ended.wait(timeout)
