@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.spending import billed_usd, end_mark, launch_mark, spent_usd
+from muster.contract.run.spending import Rented, billed_usd, end_mark, launch_mark, spent_usd
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
 
@@ -12,7 +12,7 @@ from muster.control.runtime import clock
 def note_launch(replica: ActiveReplica, attempt: Attempt) -> None:
     """Record that the attempt's job exists: it costs money since the first such call, at the type of the last one."""
     if _ceiling(replica.run) is not None:
-        mark = launch_mark(replica.run.documents.layout, replica.rank, attempt.attempt, _priced_type(replica, attempt))
+        mark = launch_mark(replica.run.documents.layout, replica.rank, attempt.attempt, _rented(replica, attempt))
         replica.run.documents.store.create(mark, b"{}")
 
 
@@ -62,10 +62,11 @@ def _ceiling(run: ActiveRun) -> float | None:
 
 
 def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
-    usd = billed_usd(_priced_type(replica, ended), ended.billable_seconds or 0)
+    usd = billed_usd(_rented(replica, ended), ended.billable_seconds or 0)
     return end_mark(replica.run.documents.layout, replica.rank, ended.attempt, usd)
 
 
-def _priced_type(replica: ActiveReplica, attempt: Attempt) -> str:
-    """The attempt's type. Until SageMaker has chosen, the most expensive possible one, so that the ceiling holds."""
-    return attempt.instance_type or SHIPPED_PRICES.dearest(replica.spec.instance_types)
+def _rented(replica: ActiveReplica, attempt: Attempt) -> Rented:
+    """The attempt's instances. Until SageMaker has chosen their type, the dearest possible one: the ceiling holds."""
+    spec = replica.spec
+    return Rented(attempt.instance_type or SHIPPED_PRICES.dearest(spec.instance_types), spec.instance_count)

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from muster.replica.entry.main import main
+from muster.replica.entry.launch import main
 
 if __name__ == "__main__":
     sys.exit(main(os.environ))

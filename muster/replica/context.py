@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 
@@ -31,6 +32,9 @@ class Context:
 
     incarnation: int
     """How often the attempt's container has started, from 1. SageMaker restarts it after a spot interruption."""
+
+    group: InnerGroup
+    """This process's place among the processes of its replica; see `processes` and `instance_count` of the spec."""
 
     rendezvous: Rendezvous
     """The connection to the other replicas: the first argument of `DiLoCo`, `LocalSGD` and the torchft `Manager`."""

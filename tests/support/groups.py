@@ -11,6 +11,8 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import GroupError, StoppedError
+from muster.replica.group.board import LocalBoard
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
@@ -133,17 +135,17 @@ def start_group(
 ) -> Group:
     """A replica of `size` processes that trains to the run's last round. `halt` stops it; it is set by its errors."""
     halt = halt or threading.Event()
-    shared, links = Shared(size), Shared(size)
+    shared, links, board = Shared(size), Shared(size), LocalBoard()
     algorithm = Algorithm(codec=run.codec) if algorithm is None else algorithm
 
     def work(index: int) -> None:
         process = processes[index]
         link = ThreadLink(shared, index)
         try:
-            context = replace(run.context(FaultyStore(run.store, faults(index)), halt), link=link)
-            opened = Rendezvous.open(context, rank, attempt, Metrics()) if index == 0 else None
-            claim = link.gather(None if opened is None else opened.claim)[0]
-            rendezvous = opened or Rendezvous(context, claim, Metrics())
+            context = run.context(FaultyStore(run.store, faults(index)), halt)
+            context = replace(context, group=InnerGroup(index, size, index), board=board)
+            rendezvous = Rendezvous.open(context, rank, attempt, Metrics())
+            rendezvous.connect(link)
             parameters = np.zeros(run.count, np.float32)
             packing = CopiedArray(parameters, ThreadLink(links, index))
             outer = Synchronizer(rendezvous, packing, algorithm, lambda _: lambda: None, None)

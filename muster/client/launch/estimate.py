@@ -53,11 +53,12 @@ def quotas(ranks: Iterable[Spec]) -> list[Quota]:
         first, *others = spec.instance_types
         # SageMaker needs quota for every type among preferences at once; Muster's fallbacks need it only when used.
         at_once = spec.instance_types if spec.instance_preferences is not None else (first,)
-        needed.update(f"{name} for {usage}" for name in at_once)
+        count = spec.instance_count
+        needed.update({f"{name} for {usage}": count for name in at_once})
         if spec.instance_preferences is None:
-            fallbacks.update(f"{name} for {usage}" for name in others)
+            fallbacks.update({f"{name} for {usage}": count for name in others})
         if spec.keep_alive_period_in_seconds:
-            needed.update(f"{name} for training warm pool usage" for name in at_once)
+            needed.update({f"{name} for training warm pool usage": count for name in at_once})
     return [
         Quota(name=name, instances=needed[name], for_fallbacks=fallbacks[name])
         for name in sorted({*needed, *fallbacks})
@@ -74,7 +75,7 @@ def cost(ranks: Iterable[Spec], prices: PriceTable) -> Cost:
         return Cost(per_hour=None, attempt_ceiling=None, ceiling=None, unpriced=unpriced, prices=used)
     attempts = [_attempt_ceiling(spec, prices) for spec in specs]
     return Cost(
-        per_hour=sum(usd_per_hour[_first_type(spec, prices)] for spec in specs),
+        per_hour=sum(usd_per_hour[_first_type(spec, prices)] * spec.instance_count for spec in specs),
         attempt_ceiling=sum(attempts),
         ceiling=sum(ceiling * _billed_attempts(spec) for ceiling, spec in zip(attempts, specs, strict=True)),
         unpriced=(),
@@ -91,7 +92,7 @@ def _attempt_ceiling(spec: Spec, prices: PriceTable) -> float:
     usd_per_hour = prices.usd_per_hour
     # RetryStrategy's retries count against the runtime limit; a warm pool is billed after the job.
     seconds = spec.max_runtime_seconds + (spec.keep_alive_period_in_seconds or 0)
-    return usd_per_hour[prices.dearest(spec.instance_types)] * seconds / _HOUR
+    return usd_per_hour[prices.dearest(spec.instance_types)] * spec.instance_count * seconds / _HOUR
 
 
 def _billed_attempts(spec: Spec) -> int:

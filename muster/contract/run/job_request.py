@@ -10,7 +10,7 @@ from muster.contract import names
 from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
 from muster.contract.run.plan import Plan
-from muster.contract.run.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_RANK, ENV_REGION, ENV_RUN
+from muster.contract.run.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_PROCESSES, ENV_RANK, ENV_REGION, ENV_RUN
 from muster.contract.run.source_delivery import BOOTSTRAP
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel, channels_request
@@ -49,6 +49,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
             ENV_RANK: str(rank),
             ENV_ATTEMPT: str(plan.claim_number(attempt)),
             ENV_REGION: plan.region,
+            **_processes(spec),
         },
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }
@@ -56,6 +57,12 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     members = {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
     # Every member comes from a document, so it is JSON.
     return cast("dict[str, JsonValue]", members)
+
+
+def _processes(spec: Spec) -> dict[str, str]:
+    """How many processes the replica starts. Without a trainer its program starts them; a plan of an older version of
+    Muster does not say, and its replicas have one."""
+    return {} if spec.processes is None else {ENV_PROCESSES: str(spec.processes)}
 
 
 def output_uri(plan: Plan) -> str:

@@ -10,11 +10,13 @@ from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
 from muster.contract.spec.policies import OnEarlyFinish
 
-# The environment of every replica. Muster does not set RANK and WORLD_SIZE, which torch's env:// rendezvous reads.
+# The environment of every replica. RANK and WORLD_SIZE are those of a process inside its replica, as torch reads them;
+# the replica's launcher sets them.
 ENV_DOCUMENT = "MUSTER_DOCUMENT"
 ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
 ENV_ATTEMPT = "MUSTER_ATTEMPT"
+ENV_PROCESSES = "MUSTER_PROCESSES"
 # SageMaker documents no variable for the region, so the request sets one.
 ENV_REGION = "MUSTER_REGION"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.aws.prices import SHIPPED_PRICES
@@ -19,12 +20,23 @@ from muster.contract.timestamps import seconds_between
 
 _HOUR = 3_600
 _MICRO = 1_000_000
-_MARK = re.compile(r"(?P<rank>\d{1,4})-(?P<attempt>\d{1,3})-(?:on-(?P<type>ml\.[a-z0-9.-]+)|cost-(?P<micro>\d{1,15}))")
+_MARK = re.compile(
+    r"(?P<rank>\d{1,4})-(?P<attempt>\d{1,3})-"
+    r"(?:on-(?:(?P<count>\d{1,3})-)?(?P<type>ml\.[a-z0-9.-]+)|cost-(?P<micro>\d{1,15}))"
+)
 
 
-def launch_mark(layout: RunLayout, rank: int, attempt: int, instance_type: str) -> str:
-    """The key that records that an attempt has an instance of this type since the object was created."""
-    return f"{layout.spent}{rank}-{attempt}-on-{instance_type}"
+class Rented(NamedTuple):
+    """The instances of an attempt."""
+
+    instance_type: str
+    count: int = 1
+
+
+def launch_mark(layout: RunLayout, rank: int, attempt: int, rented: Rented) -> str:
+    """The key that records that an attempt has these instances since the object was created."""
+    several = f"{rented.count}-" if rented.count > 1 else ""
+    return f"{layout.spent}{rank}-{attempt}-on-{several}{rented.instance_type}"
 
 
 def end_mark(layout: RunLayout, rank: int, attempt: int, usd: float) -> str:
@@ -32,14 +44,17 @@ def end_mark(layout: RunLayout, rank: int, attempt: int, usd: float) -> str:
     return f"{layout.spent}{rank}-{attempt}-cost-{round(usd * _MICRO)}"
 
 
-def billed_usd(instance_type: str, seconds: float) -> float:
-    """Dollars for so many billable seconds of a type; 0 for a type without a known price."""
-    return SHIPPED_PRICES.usd_per_hour.get(instance_type, 0.0) * max(0.0, seconds) / _HOUR
+def billed_usd(rented: Rented, seconds: float) -> float:
+    """Dollars for so many billable seconds of these instances; 0 for a type without a known price.
+
+    SageMaker's BillableTimeInSeconds is that of one instance: DescribeTrainingJob says to multiply it.
+    """
+    return SHIPPED_PRICES.usd_per_hour.get(rented.instance_type, 0.0) * rented.count * max(0.0, seconds) / _HOUR
 
 
 def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
     """Dollars spent until `now`, from the marks' keys and the times at which they were created."""
-    launches: dict[tuple[str, str], list[tuple[datetime, str]]] = {}
+    launches: dict[tuple[str, str], list[tuple[datetime, Rented]]] = {}
     ended: dict[tuple[str, str], float] = {}
     for key, made_at in marks:
         match = _MARK.fullmatch(key.rpartition("/")[2])
@@ -47,20 +62,21 @@ def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
             continue
         attempt = (match["rank"], match["attempt"])
         if match["type"] is not None:
-            launches.setdefault(attempt, []).append((made_at, match["type"]))
+            rented = Rented(match["type"], int(match["count"] or 1))
+            launches.setdefault(attempt, []).append((made_at, rented))
         else:
             # Two reports of one end may differ by a second.
             ended[attempt] = max(int(match["micro"]) / _MICRO, ended.get(attempt, 0.0))
     # A second launch mark has the type that SageMaker has chosen meanwhile; the first one has the time of the launch.
     running = {
-        attempt: billed_usd(_chosen_type(marks_of), (now - min(marks_of)[0]).total_seconds())
+        attempt: billed_usd(_chosen(marks_of), (now - min(marks_of)[0]).total_seconds())
         for attempt, marks_of in launches.items()
     }
     return sum((running | ended).values())
 
 
-def _chosen_type(marks: Iterable[tuple[datetime, str]]) -> str:
-    """The type of the last mark. S3's times are whole seconds; in the same one, the dearer type was the first bound."""
+def _chosen(marks: Iterable[tuple[datetime, Rented]]) -> Rented:
+    """The instances of the last mark. S3's times are whole seconds; in the same one, the dearer type was the bound."""
     return max(marks, key=lambda mark: (mark[0], -billed_usd(mark[1], _HOUR)))[1]
 
 

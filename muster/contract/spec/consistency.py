@@ -51,6 +51,7 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
     yield from spec.source_problems(spec.input_data_config, spec.entrypoint, algorithm=spec.algorithm_name is not None)
     yield from spec.storage_problems(trainer=spec.trainer is not None)
     yield from spec.resource_problems(spot=spec.spot)
+    yield from spec.process_problems(trainer=spec.trainer is not None)
     yield from spec.time_problems(spot=spec.has_spot)
     image = spec.training_image_config
     yield from spec.access_problems(
@@ -123,6 +124,9 @@ def _override_problems(spec: Spec) -> Iterator[Problem]:
             allowed = f"at most {CHANNELS_MAX} channels, including those of the run"
             remedy = f"remove {channels - CHANNELS_MAX}"
             yield Problem(f"{field}.input_data_config", f"{channels} channels", remedy, allowed)
+        if override.processes is not None and spec.processes is None:
+            for problem in merged.process_problems(trainer=spec.trainer is not None):
+                yield replace(problem, field=f"{field}.{problem.field}")
         if override.changes_instance:
             for problem in merged.resource_problems(spot=merged.spot):
                 yield replace(problem, field=f"{field}.{problem.field}")

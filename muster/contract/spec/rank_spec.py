@@ -22,7 +22,9 @@ def with_override(spec: Spec, override: Override) -> Spec:
     update: dict[str, object] = {
         "environment": {**spec.environment, **override.environment},
         "input_data_config": override.channels(spec.input_data_config),
+        "instance_count": override.instance_count or spec.instance_count,
         "overrides": {},
+        "processes": override.processes or spec.processes,
         "spot": spec.spot if override.spot is None else override.spot,
         "training_plan_arn": override.training_plan_arn or spec.training_plan_arn,
         "vpc_config": override.vpc_config or spec.vpc_config,

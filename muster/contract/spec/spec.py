@@ -18,7 +18,7 @@ from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Overrides
-from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, ResourceFields
+from muster.contract.training.resources import AUTO, DEFAULT_INSTANCE_TYPE, ResourceFields
 from muster.contract.training.source_channels import SourceFields
 from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import Argument, EnvironmentKey, EnvironmentValue, TagKey, TagValue, Wording
@@ -144,12 +144,14 @@ class Spec(
     def resolved(self) -> Spec:
         """The spec with every default written out, so that a later version's defaults change nothing in it."""
         rendezvous = self.rendezvous.model_copy(update={"min_participants": self.min_participants})
+        processes = self.processes or (AUTO if self.trainer else None)
         instance_type = self.instance_type or (None if self.instance_preferences else DEFAULT_INSTANCE_TYPE)
         return self.model_copy(
             update={
                 "reruns": {failure_class: self.budget(failure_class) for failure_class in DEFAULT_BUDGETS},
                 "min_replicas": self.quorum,
                 "instance_type": instance_type,
+                "processes": processes,
                 "max_wait_seconds": (self.max_wait_seconds or self.max_runtime_seconds) if self.has_spot else None,
                 "rendezvous": rendezvous,
             }

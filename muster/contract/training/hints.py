@@ -24,12 +24,12 @@ RENAMED: dict[str, str] = {
 # Member of CreateTrainingJob -> why the spec has no such field.
 LEFT_OUT: dict[str, str] = {
     "TrainingJobName": "Muster chooses the name of every job, because the name makes a launch idempotent",
-    "InstanceGroups": "a replica is one instance; give ranks different types in `overrides`",
-    "InstanceGroupNames": "a replica is one instance, without groups",
-    "InstancePlacementConfig": "it places the instances of one job in UltraServers; a replica is one instance",
+    "InstanceGroups": "all instances of a replica have one type; give ranks different types in `overrides`",
+    "InstanceGroupNames": "all instances of a replica have one type, without groups",
+    "InstancePlacementConfig": "it places the instances of one job in UltraServers, which Muster does not choose",
     "SelectedInstanceType": "only DescribeTrainingJob returns it; a request cannot set it",
     "SelectedInstanceCount": "only DescribeTrainingJob returns it; a request cannot set it",
-    "S3DataDistributionType": "it divides data among the instances of one job; set channels per rank in `overrides`",
+    "S3DataDistributionType": "every instance of a replica has all its data; set channels per rank in `overrides`",
     "ServerlessJobConfig": "serverless model customization runs its own training code, not yours",
     "ModelPackageConfig": "it belongs to serverless model customization",
     "DatasetSource": "it belongs to serverless model customization",

@@ -51,7 +51,8 @@ class AccessFields(Document):
         default=False, description="refused when true: replicas exchange data through S3"
     )
     enable_inter_container_traffic_encryption: bool | None = Field(
-        default=None, description="a replica has no such traffic; for policies that require the setting"
+        default=None,
+        description="encrypt the traffic between a replica's instances; one instance has none",
     )
     remote_debug_config: RemoteDebugConfig | None = Field(default=None, description="a shell in the container")
     session_chaining_config: SessionChainingConfig | None = Field(default=None, description="session tags")

@@ -12,7 +12,7 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.channels import CHANNELS_MAX, Channel
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.ranks import Ranks, parse_ranks
-from muster.contract.training.resources import FALLBACKS_MAX
+from muster.contract.training.resources import FALLBACKS_MAX, InstanceCount, Processes
 from muster.contract.training.values import EnvironmentKey, EnvironmentValue, InstanceType, TrainingPlanArn
 
 
@@ -25,6 +25,10 @@ class Override(Document):
     fallback_instance_types: Annotated[list[InstanceType] | None, Field(max_length=FALLBACKS_MAX)] = Field(
         default=None, description="replaces fallback_instance_types; needs instance_type"
     )
+    instance_count: InstanceCount | None = Field(
+        default=None, description="replaces instance_count: replicas of different sizes train together"
+    )
+    processes: Processes | None = Field(default=None, description="replaces processes")
     spot: bool | None = Field(default=None, description="replaces spot: some ranks on demand, others on spot")
     training_plan_arn: TrainingPlanArn | None = Field(
         default=None, description="replaces training_plan_arn: the plan that reserves these ranks' instances"

@@ -1,12 +1,13 @@
-"""ResourceConfig: the instance of a replica, and the types to try when the first choice is not available."""
+"""ResourceConfig: the instances of a replica, its processes, and the types to try when the first choice is missing."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
+from pydantic_core import PydanticCustomError
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
@@ -28,10 +29,25 @@ def has_own_disks(instance_type: str) -> bool:
     return instance_type.split(".")[1] in _INSTANCE_STORE
 
 
-InstanceCount = Annotated[
-    int,
-    Field(ge=1, le=1),
-    Wording(remedy="a replica is one instance; for more instances raise `replicas`"),
+INSTANCES_MAX = 256  # of one replica; a limit of Muster's. SageMaker's is the account's quota for the type
+PROCESSES_MAX = 256  # on one instance
+AUTO = "auto"
+
+InstanceCount = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
+
+
+def _processes(found: object) -> object:
+    if found == AUTO or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= PROCESSES_MAX):
+        return found
+    # One error for the value, not one for each kind of value; `Wording` says what is allowed.
+    kind, words = "string_pattern_mismatch", "neither auto nor a number of processes"
+    raise PydanticCustomError(kind, words)
+
+
+Processes = Annotated[
+    Literal["auto"] | int,
+    PlainValidator(_processes),
+    Wording(f"{AUTO}, or a whole number from 1 to {PROCESSES_MAX}", f"write {AUTO} for one process per GPU"),
 ]
 
 
@@ -45,7 +61,7 @@ class InstancePreference(Section):
 
 
 class ResourceFields(Document):
-    """The instance and its disk."""
+    """The instances of a replica, their disks, and the processes on them."""
 
     instance_type: InstanceType | None = Field(
         default=None, description=f"SageMaker instance type; default {DEFAULT_INSTANCE_TYPE}"
@@ -58,7 +74,14 @@ class ResourceFields(Document):
     instance_preferences: Annotated[list[InstancePreference] | None, Field(min_length=1, max_length=5)] = Field(
         default=None, description="types from which SageMaker chooses by capacity; needs quota for each"
     )
-    instance_count: InstanceCount = Field(default=1, description="instances of one replica: always 1")
+    instance_count: InstanceCount = Field(
+        default=1, description="instances of each replica, in one training job with a network between them"
+    )
+    processes: Processes | None = Field(
+        default=None,
+        description="processes of a trainer on each instance; default `auto`: one per GPU, and one on an instance "
+        "without GPUs",
+    )
     volume_gb: int = Field(
         default=30, ge=1, le=65_536, description="storage volume of each instance, GiB (VolumeSizeInGB)"
     )
@@ -85,6 +108,12 @@ class ResourceFields(Document):
     def alternatives(self) -> int:
         """How many types Muster tries one after the other; 1 where SageMaker chooses among preferences."""
         return 1 if self.instance_preferences is not None else len(self.instance_types)
+
+    def process_problems(self, *, trainer: bool) -> Iterator[Problem]:
+        """Problems between the fields of the processes and the rest of the spec."""
+        if self.processes is not None and not trainer:
+            remedy = "leave it out: an entrypoint starts its processes itself, on every instance"
+            yield StatedProblem("processes", "set without trainer", remedy)
 
     def resource_problems(self, *, spot: bool) -> Iterator[Problem]:
         """Problems between the fields of the instance."""

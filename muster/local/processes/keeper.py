@@ -1,14 +1,18 @@
-"""The keeper: one small process that is the parent of every job, and ends them when the service ends.
+"""The keeper: one small process below which every job runs, and which ends them when the service ends.
 
 It reads commands from its standard input, one JSON object a line, and answers on its standard
 output. When the service closes that pipe, or dies in any way, the keeper reads the end of the
-file, kills the process group of every job and the service's own group (its functions), and ends.
-On Linux the kernel kills each job when the keeper itself is killed.
+file, kills every job and the service's own group (its functions), and ends. On Linux the kernel
+kills each job when the keeper itself is killed.
+
+Each job has a container: a fork of the keeper, which starts the job's first process. As in a real
+container, SIGTERM reaches the first process alone, and all that runs ends when the first process
+ends, in whatever session it is.
 
 Run as a script with nothing but the standard library, so that it starts in a few milliseconds:
     python -I -S keeper.py SERVICE_GROUP
-Commands: {"op": "spawn", "id", "argv", "env", "cwd", "log"}, {"op": "signal", "id", "signal"},
-{"op": "end", "id"} (kill every job).
+Commands: {"op": "spawn", "id", "argv", "env", "cwd", "log"}, {"op": "signal", "id", "signal"}
+(SIGTERM or SIGKILL), {"op": "end", "id"} (kill every job).
 Answers: {"id", "pid"}, {"id", "returncode"}, {"id", "missing"} (no such program or directory),
 {"id", "ended"} (no job is left).
 """
@@ -19,12 +23,13 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Literal, TypedDict
+from typing import Literal, NoReturn, TypedDict
 
 # <linux/prctl.h>
 _PR_SET_PDEATHSIG = 1
@@ -43,7 +48,7 @@ class Spawn(TypedDict):
 
 
 class Signal(TypedDict):
-    """Signal a job's process group."""
+    """SIGTERM for a job's first process, or SIGKILL for all of them."""
 
     op: Literal["signal"]
     id: str
@@ -60,16 +65,78 @@ class End(TypedDict):
 Command = Spawn | Signal | End
 
 
-def _adopt_orphans() -> Callable[[], None] | None:
-    """On Linux: become the parent of every orphan that a job leaves, in any process group.
+# What a container waits for. A container gets _KILL for SIGKILL, which it could not handle.
+_KILL = signal.SIGUSR1
+_AWAITED = {signal.SIGCHLD, signal.SIGTERM, _KILL}
 
-    Returns what a new child calls there so that it is killed when the keeper is. Other systems have neither.
+
+def _adopt_orphans() -> Callable[[], None]:
+    """On Linux: become the parent of every orphan below this process, in any process group.
+
+    Returns what a new child calls there so that it is killed when this process is. Other systems have neither.
     """
     if not sys.platform.startswith("linux"):
-        return None
+        return lambda: None
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Container:
+    """A job's processes: in a fork of the keeper, which becomes the parent of all of them."""
+
+    def __init__(self, command: Spawn) -> None:
+        self._command = command
+        self._on_start = _adopt_orphans()
+
+    def run(self, started: int) -> NoReturn:
+        """Start the job, tell `started` (a file descriptor) how that went, and end as the first process does."""
+        try:
+            first = self._start()
+        except OSError as error:
+            _tell(started, {"missing": error.strerror or str(error)})
+            os._exit(0)
+        _tell(started, {"pid": first.pid})
+        code = self._wait_for(first)
+        _kill_group(first.pid)
+        _kill_children()
+        if code < 0:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            with contextlib.suppress(OSError):
+                signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+        os._exit(code)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = self._command
+        with open(command["log"], "ab") as log:  # noqa: PTH123 - pathlib would double the start time
+            return subprocess.Popen(
+                command["argv"],
+                env=command["env"],
+                cwd=command["cwd"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=self._prepare,  # noqa: PLW1509 - this process has one thread
+            )
+
+    def _prepare(self) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+        self._on_start()
+
+    def _wait_for(self, first: subprocess.Popen[bytes]) -> int:
+        """The return code of the first process. Signals are passed on, and orphans reaped meanwhile."""
+        while True:
+            number = signal.sigwait(_AWAITED)
+            if number == signal.SIGTERM:
+                os.kill(first.pid, signal.SIGTERM)
+            elif number == _KILL:
+                os.kill(first.pid, signal.SIGKILL)
+            while (ended := _reaped()) is not None:
+                if ended[0] == first.pid:
+                    return ended[1]
 
 
 class Keeper:
@@ -77,7 +144,7 @@ class Keeper:
 
     def __init__(self, service_group: int) -> None:
         self._service_group = service_group
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._containers: dict[str, int] = {}
         self._on_start = _adopt_orphans()
         self._wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -116,62 +183,84 @@ class Keeper:
             self._end_jobs()
             self._answer({"id": command["id"], "ended": True})
             return
-        child = self._children.get(command["id"])
-        if child is not None:
+        container = self._containers.get(command["id"])
+        if container is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, command["signal"])
+                os.kill(container, _KILL if command["signal"] == signal.SIGKILL else command["signal"])
 
     def _spawn(self, command: Spawn) -> None:
+        read, write = os.pipe()
+        # A signal waits until the container waits for it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+        container = os.fork()
+        if container == 0:
+            self._become_container(command, write)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+        os.close(write)
+        with open(read, "rb") as started:  # noqa: PTH123 - a file descriptor
+            answer = json.loads(started.read() or b"{}")
+        if "missing" not in answer:
+            self._containers[command["id"]] = container
+        if answer:
+            self._answer({"id": command["id"], **answer})
+
+    def _become_container(self, command: Spawn, started: int) -> NoReturn:
+        """In the fork: leave what belongs to the keeper."""
         try:
-            with open(command["log"], "ab") as log:  # noqa: PTH123 - pathlib would double the start time
-                child = subprocess.Popen(
-                    command["argv"],
-                    env=command["env"],
-                    cwd=command["cwd"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=self._on_start,  # noqa: PLW1509 - this process has one thread
-                )
-        except OSError as error:
-            self._answer({"id": command["id"], "missing": error.strerror or str(error)})
-            return
-        self._children[command["id"]] = child
-        self._answer({"id": command["id"], "pid": child.pid})
+            self._on_start()
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, 0)
+            os.dup2(nowhere, 1)
+            Container(command).run(started)
+        finally:
+            os._exit(1)
 
     def _reap(self) -> None:
-        """Reap processes that have ended: those of jobs are reported, orphans are not."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            identifier = next((key for key, child in self._children.items() if child.pid == pid), None)
-            if identifier is None:
-                continue
-            child = self._children.pop(identifier)
-            child.returncode = os.waitstatus_to_exitcode(status)
-            # A container ends with its first process, and all that this process started ends with it.
-            _kill_group(pid)
-            self._answer({"id": identifier, "returncode": child.returncode})
+        """Reap processes that have ended: containers are reported, orphans are not."""
+        while (ended := _reaped()) is not None:
+            pid, code = ended
+            identifier = next((key for key, container in self._containers.items() if container == pid), None)
+            if identifier is not None:
+                del self._containers[identifier]
+                self._answer({"id": identifier, "returncode": code})
 
     def _answer(self, answer: dict[str, object]) -> None:
         with contextlib.suppress(BrokenPipeError):
             os.write(1, json.dumps(answer).encode() + b"\n")
 
     def _end_jobs(self) -> None:
-        for child in self._children.values():
-            _kill_group(child.pid)
-        self._children.clear()
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                for orphan in _own_children():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(orphan, signal.SIGKILL)
-                os.waitpid(-1, 0)
+        for container in self._containers.values():
+            with contextlib.suppress(ProcessLookupError):
+                # On Linux what it contains becomes this process's; elsewhere the container kills it.
+                os.kill(container, signal.SIGKILL if sys.platform.startswith("linux") else _KILL)
+        self._containers.clear()
+        _kill_children()
+
+
+def _tell(file: int, answer: dict[str, object]) -> None:
+    os.write(file, json.dumps(answer).encode())
+    os.close(file)
+
+
+def _reaped() -> tuple[int, int] | None:
+    """A child that has ended and its return code, as in `subprocess`; None if there is none."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+
+
+def _kill_children() -> None:
+    """Kill every child of this process, adopted ones included, until there is none."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for child in _own_children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            os.waitpid(-1, 0)
 
 
 def _kill_group(group: int) -> None:

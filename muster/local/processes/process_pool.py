@@ -20,7 +20,7 @@ COMMAND_NOT_FOUND = 127  # what a shell and a container runtime exit with for a 
 
 
 class Child:
-    """One process of a job, with a process group of its own."""
+    """The container of a job: its first process, and what that has started."""
 
     def __init__(self, identifier: str, pool: ProcessPool) -> None:
         self._identifier = identifier
@@ -40,12 +40,17 @@ class Child:
         code = self.returncode if self.returncode is not None else 0
         return code if code >= 0 else 128 - code
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return self._ended.is_set()
+
     def wait(self, timeout: float) -> bool:
         """Whether the process ended within `timeout` seconds."""
         return self._ended.wait(timeout)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the whole process group, if it is still there."""
+        """SIGTERM for the first process, or SIGKILL for all of them, if they are still there."""
         self._pool.send({"op": "signal", "id": self._identifier, "signal": int(number)})
 
     def answered(self, answer: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""One process of a job, watched until it ends."""
+"""One start of a job's containers, watched until they end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _F = TypeVar("_F", CapacityError, SlowStart, SmallVolume, SpotInterruption, Lost
 
 
 class Cause(Enum):
-    """Why a process ended."""
+    """Why an incarnation ended."""
 
     EXITED = auto()
     STOPPED = auto()
@@ -40,18 +40,20 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a process."""
+    """The end of an incarnation."""
 
     cause: Cause
     exit_code: int = 0
     """As a container runtime reports it; only for EXITED."""
+    instance: int = 0
+    """Which instance has ended so, from 0; only for EXITED."""
     wait_seconds: float | None = None
     """Only for INTERRUPTED: how long there is no new instance; None: as long as a phase."""
 
 
 @dataclass(frozen=True)
 class Volume:
-    """The storage of one process. What is too much for it ends the process: writes cannot be refused without root."""
+    """The storage of an instance. What is too much for it ends the job: writes cannot be refused without root."""
 
     tree: JobTree
     size_bytes: int | None
@@ -103,14 +105,26 @@ class JobFaults:
 
 
 @dataclass
-class Incarnation:
-    """One process. Its logs and checkpoints are stored while it runs."""
+class Instance:
+    """One container. Its logs and checkpoints are stored while it runs."""
 
-    job: Job
     volume: Volume
     child: Child
     logs: LogShipper
     checkpoints: CheckpointSync | None
+
+    def sync(self) -> None:
+        """Store its checkpoints."""
+        if self.checkpoints is not None:
+            self.checkpoints.push()
+
+
+@dataclass
+class Incarnation:
+    """The containers of a job, one on each instance. If one fails, all end, and the job fails."""
+
+    job: Job
+    instances: list[Instance]
     limits: TimeLimits
     faults: JobFaults
     settings: Settings
@@ -126,7 +140,8 @@ class Incarnation:
         started = time.monotonic()
         ending = self._until(lambda: self._brought_down(time.monotonic() - started))
         self.limits.ran(time.monotonic() - started)
-        self.logs.pump(final=True)
+        for instance in self.instances:
+            instance.logs.pump(final=True)
         if ending.cause is not Cause.LOST:
             self._sync()
         if ending.cause is Cause.EXITED and self.job.stop_requested.is_set():
@@ -134,11 +149,22 @@ class Incarnation:
         return ending
 
     def _until(self, brought_down: Callable[[], Ending | None]) -> Ending:
-        while not self.child.wait(_TICK_SECONDS):
+        while not self._wait():
             self._tend()
             if ending := brought_down():
                 return ending
-        return Ending(Cause.EXITED, self.child.exit_code)
+        for number, instance in enumerate(self.instances):
+            if instance.child.has_ended and instance.child.exit_code != 0:
+                # The documentation does not say how long the others may go on: not at all.
+                self._kill()
+                return Ending(Cause.EXITED, instance.child.exit_code, number)
+        return Ending(Cause.EXITED, 0)
+
+    def _wait(self) -> bool:
+        """After a moment: whether one has failed, or all have ended."""
+        pause = _TICK_SECONDS / len(self.instances)
+        ended = [instance.child.wait(pause) for instance in self.instances]
+        return all(ended) or any(item.child.has_ended and item.child.exit_code != 0 for item in self.instances)
 
     def _brought_down(self, running: float) -> Ending | None:
         """End the process if it is stopped, out of time or room, or hit by a fault; None: it runs on."""
@@ -171,31 +197,38 @@ class Incarnation:
 
     def _terminate(self) -> None:
         """SIGTERM, grace, SIGKILL; logs and checkpoints are stored meanwhile."""
-        self.child.signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         deadline = time.monotonic() + self.settings.stop_grace_seconds
-        while not self.child.wait(_TICK_SECONDS):
-            self._tend()
-            if time.monotonic() >= deadline:
-                self._kill()
-                return
+        for instance in self.instances:
+            while not instance.child.wait(_TICK_SECONDS):
+                self._tend()
+                if time.monotonic() >= deadline:
+                    self._kill()
+                    return
 
     def _kill(self) -> None:
-        self.child.signal(signal.SIGKILL)
-        while not self.child.wait(_TICK_SECONDS):
-            pass
+        self._signal(signal.SIGKILL)
+        for instance in self.instances:
+            while not instance.child.wait(_TICK_SECONDS):
+                pass
+
+    def _signal(self, number: signal.Signals) -> None:
+        for instance in self.instances:
+            if not instance.child.has_ended:
+                instance.child.signal(number)
 
     def _tend(self) -> None:
-        self.logs.pump()
+        for instance in self.instances:
+            instance.logs.pump()
         if time.monotonic() >= self._next_sync:
-            self._full = self.volume.full
+            self._full = any(instance.volume.full for instance in self.instances)
             self._sync()
             self._next_sync = time.monotonic() + self.settings.checkpoint_sync_seconds
 
     def _sync(self) -> None:
-        if self.checkpoints is None:
-            return
         try:
-            self.checkpoints.push()
+            for instance in self.instances:
+                instance.sync()
         except UploadError:
             self._kill()
             raise

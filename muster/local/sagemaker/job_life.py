@@ -14,8 +14,15 @@ from muster.local.cloud_settings import Settings
 from muster.local.faults import CapacityError, SlowStart, SmallVolume
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker import local_image
-from muster.local.sagemaker.incarnation import Cause, Ending, Incarnation, JobFaults, TimeLimits, Volume
-from muster.local.sagemaker.job_storage import CheckpointSync, DownloadError, JobStorage, UploadError
+from muster.local.sagemaker.incarnation import Cause, Ending, Incarnation, Instance, JobFaults, TimeLimits, Volume
+from muster.local.sagemaker.instances import Host, hosts_of, several_possible
+from muster.local.sagemaker.job_storage import (
+    CheckpointSync,
+    DownloadError,
+    JobStorage,
+    UploadError,
+    check_names_differ,
+)
 from muster.local.sagemaker.job_tree import JobTree, instance_type
 from muster.local.sagemaker.log_shipping import LogShipper, LogSink, MetricScraper
 from muster.local.sagemaker.training_job import Job, Secondary
@@ -52,9 +59,10 @@ class Platform:
 
     machine: Machine
     storage: JobStorage
-    open_log: Callable[[], LogSink]
+    open_log: Callable[[str], LogSink]
+    """Opens a log for the container on a host."""
     variables: Callable[[JobTree], dict[str, str]]
-    """The platform's part of the environment of the process in a tree, with what gives it the role's credentials."""
+    """The platform's part of the environment of the container in a tree, with what gives it the role's credentials."""
 
 
 class _EndError(Exception):
@@ -158,41 +166,63 @@ class Lifecycle:
             raise _stopped(Secondary.MAX_WAIT_TIME_EXCEEDED)
 
     def _start(self) -> Incarnation:
-        """Fill a new tree and start the process: a new instance has no file of the old one."""
-        job, platform, request = self._job, self._platform, self._job.request
-        algorithm = request["AlgorithmSpecification"]
+        """Fill new trees and start the containers: a new instance has no file of the old one."""
+        job = self._job
         job.advance(Secondary.DOWNLOADING)
-        image = algorithm.get("TrainingImage", "")
+        image = job.request["AlgorithmSpecification"].get("TrainingImage", "")
         if not local_image.is_local(image):
             reason = (
                 f"ClientError: Cannot find image {image}. Please ensure that it exists in its repository and that "
                 "the role may pull it. The embedded cloud has one image: muster-local/python."
             )
             raise _failed(reason)
+        hosts = hosts_of(job.request["ResourceConfig"])
+        if len(hosts) > 1 and not several_possible():
+            reason = "ClientError: The embedded cloud runs jobs of several instances on Linux only."
+            raise _failed(reason)
         self._incarnations += 1
-        tree = JobTree(self._place / str(self._incarnations))
-        tree.make(request)
+        prepared = [self._prepare(host, hosts) for host in hosts]
+        if job.stop_requested.is_set():
+            raise _stopped()
+        instances = [
+            self._start_container(host, hosts, volume, checkpoints)
+            for host, (volume, checkpoints) in zip(hosts, prepared, strict=True)
+        ]
+        job.advance(Secondary.TRAINING)
+        return Incarnation(job, instances, self._limits, self._faults, self._platform.machine.settings)
+
+    def _prepare(self, host: Host, hosts: list[Host]) -> tuple[Volume, CheckpointSync | None]:
+        """Fill the tree of one instance with its files and data."""
+        request, storage = self._job.request, self._platform.storage
+        tree = JobTree(self._place / str(self._incarnations) / host.name)
+        tree.make(request, [item.name for item in hosts], host.name)
         for channel in request.get("InputDataConfig", []):
-            platform.storage.download_channel(channel, tree.channel(channel["ChannelName"]))
+            source = channel["DataSource"].get("S3DataSource", {})
+            if len(hosts) > 1 and source.get("S3DataDistributionType") == "ShardedByS3Key":
+                message = f"channel {channel['ChannelName']}: the embedded cloud gives all data to every instance"
+                raise DownloadError(message)
+            storage.download_channel(channel, tree.channel(channel["ChannelName"]))
         checkpoints = self._checkpoints(tree)
         if checkpoints is not None:
             checkpoints.restore()
         volume = Volume(tree, self._volume_bytes)
         if volume.full:
             raise DownloadError(_NO_ROOM)
-        if job.stop_requested.is_set():
-            raise _stopped()
-        metrics = MetricScraper(algorithm.get("MetricDefinitions", []), job.metrics)
-        logs = LogShipper(tree.log, platform.open_log(), metrics)
-        code = platform.machine.settings.code
+        return volume, checkpoints
+
+    def _start_container(
+        self, host: Host, hosts: list[Host], volume: Volume, checkpoints: CheckpointSync | None
+    ) -> Instance:
+        platform, request, tree = self._platform, self._job.request, volume.tree
+        algorithm, code = request["AlgorithmSpecification"], platform.machine.settings.code
+        metrics = MetricScraper(algorithm.get("MetricDefinitions", []), self._job.metrics)
         child = platform.machine.processes.spawn(
             local_image.command(algorithm),
-            env=local_image.environment(tree, code, request, platform.variables(tree)),
+            env=local_image.environment(tree, code, request, platform.variables(tree), hosts),
             cwd=local_image.working_directory(code, tree),
             log=tree.log,
         )
-        job.advance(Secondary.TRAINING)
-        return Incarnation(job, volume, child, logs, checkpoints, self._limits, self._faults, platform.machine.settings)
+        return Instance(volume, child, LogShipper(tree.log, platform.open_log(host.name), metrics), checkpoints)
 
     def _size_volume(self) -> int | None:
         """The bytes of the job's volume; None if its instance has disks of its own."""
@@ -217,28 +247,33 @@ class Lifecycle:
         self._job.advance(Secondary.UPLOADING)
         if ending.cause is Cause.VOLUME_FULL:
             raise _failed(_FULL)
-        if last.volume.full:
+        if any(instance.volume.full for instance in last.instances):
             raise UploadError(_NO_ROOM)
-        tree = last.volume.tree
-        self._upload(tree)
+        self._upload([instance.volume.tree for instance in last.instances])
         if ending.cause in _STOPS:
             raise _stopped(_STOPS[ending.cause])
         if ending.exit_code != 0:
-            detail = tree.failure()
-            if not detail and last.child.missing is not None:
+            failed = last.instances[ending.instance]
+            detail = failed.volume.tree.failure()
+            if not detail and failed.child.missing is not None:
                 program = local_image.command(self._job.request["AlgorithmSpecification"])[0]
-                detail = f'exec: "{program}": {last.child.missing}'
+                detail = f'exec: "{program}": {failed.child.missing}'
             reason = f"AlgorithmError: {detail}, exit code: {ending.exit_code}"
             raise _failed(reason)
         raise _EndError(JobStatus.COMPLETED, Secondary.COMPLETED)
 
-    def _upload(self, tree: JobTree) -> None:
+    def _upload(self, trees: list[JobTree]) -> None:
+        """Store what the containers have left, as one model and one output."""
         job, storage = self._job, self._platform.storage
+        models, outputs = [tree.model for tree in trees], [tree.output for tree in trees]
+        check_names_differ(models)
+        check_names_differ(outputs)
         if job.artifacts.endswith("/"):
-            storage.upload_directory(tree.model, job.artifacts.rstrip("/"))
-            storage.upload_directory(tree.output, f"{job.output}/output")
+            for model, output in zip(models, outputs, strict=True):
+                storage.upload_directory(model, job.artifacts.rstrip("/"))
+                storage.upload_directory(output, f"{job.output}/output")
         else:
-            storage.upload_archive(tree.model, job.artifacts)
-            if any(tree.output.iterdir()):
-                storage.upload_archive(tree.output, f"{job.output}/output.tar.gz")
+            storage.upload_archive(models, job.artifacts)
+            if any(any(output.iterdir()) for output in outputs):
+                storage.upload_archive(outputs, f"{job.output}/output.tar.gz")
         job.stored()

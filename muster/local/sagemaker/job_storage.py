@@ -7,7 +7,7 @@ import logging
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,11 +123,11 @@ class JobStorage:
         for path in files_under(source):
             self.upload(path, f"{uri}/{path.relative_to(source).as_posix()}")
 
-    def upload_archive(self, source: Path, uri: str) -> None:
-        """Store `source` as one gzip-compressed tar, members sorted by name."""
+    def upload_archive(self, sources: Sequence[Path], uri: str) -> None:
+        """Store the content of `sources` as one gzip-compressed tar, members of each sorted by name."""
         with tempfile.NamedTemporaryFile(suffix=".tar.gz") as archive:
             with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=_COMPRESSION_LEVEL) as tar:
-                for path in sorted(source.iterdir()):
+                for path in (path for source in sources for path in sorted(source.iterdir())):
                     tar.add(path, arcname=path.name)
             archive.flush()
             self.upload(Path(archive.name), uri)
@@ -190,6 +190,22 @@ class CheckpointSync:
 
     def _place(self, path: Path) -> str:
         return f"{self._uri.rstrip('/')}/{path.relative_to(self._directory).as_posix()}"
+
+
+def check_names_differ(directories: Sequence[Path]) -> None:
+    """Return if no two of the containers' directories have a file of the same name.
+
+    Raises:
+        UploadError: two have. The documentation tells the containers of a job to avoid it, and not what follows.
+    """
+    seen: set[Path] = set()
+    for directory in directories:
+        for path in files_under(directory):
+            name = path.relative_to(directory)
+            if name in seen:
+                message = f"File names clash: two containers of the job have written {name}."
+                raise UploadError(message)
+            seen.add(name)
 
 
 def files_under(directory: Path) -> list[Path]:

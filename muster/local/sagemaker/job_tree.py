@@ -1,13 +1,16 @@
-"""The /opt/ml-shaped tree of one process of a job."""
+"""The /opt/ml-shaped tree of one container of a job."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+
+from muster.local.sagemaker.instances import LOOPBACK
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import (
@@ -17,14 +20,13 @@ if TYPE_CHECKING:
     )
 
 CONTAINER_ROOT = PurePosixPath("/opt/ml")
-_HOST = "algo-1"
 _BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own blocks are
 _FAILURE_BYTES = 1024  # SageMaker shows the first 1,024 bytes of output/failure
 
 
 @dataclass(frozen=True)
 class JobTree:
-    """The tree whose root stands for /opt/ml; beside it are the process's own home and temporary directory."""
+    """The tree whose root stands for /opt/ml; beside it are the container's own home and temporary directory."""
 
     place: Path
 
@@ -84,14 +86,14 @@ class JobTree:
             return None
         return self.root / container.relative_to(CONTAINER_ROOT)
 
-    def make(self, request: CreateTrainingJobRequestTypeDef) -> None:
-        """Create the directories and the three configuration files."""
+    def make(self, request: CreateTrainingJobRequestTypeDef, hosts: Sequence[str], current: str) -> None:
+        """Create the directories and the three configuration files of `current`, one of the job's `hosts`."""
         config = self.root / "input" / "config"
         for directory in (config, self.model, self.output, self.root / "code", self.home, self.temporary):
             directory.mkdir(parents=True)
         documents: dict[str, object] = {
             "hyperparameters.json": request.get("HyperParameters", {}),
-            "resourceconfig.json": _resource_config(request["ResourceConfig"]),
+            "resourceconfig.json": _resource_config(request["ResourceConfig"], hosts, current),
             "inputdataconfig.json": {
                 channel["ChannelName"]: _channel_config(channel) for channel in request.get("InputDataConfig", [])
             },
@@ -114,16 +116,18 @@ def instance_type(resources: ResourceConfigUnionTypeDef) -> str:
     return str(preferences[0]["InstanceType"] if preferences else resources.get("InstanceType"))
 
 
-def _resource_config(resources: ResourceConfigUnionTypeDef) -> dict[str, object]:
+def _resource_config(resources: ResourceConfigUnionTypeDef, hosts: Sequence[str], current: str) -> dict[str, object]:
     kind = instance_type(resources)
-    group = {"instance_group_name": "homogeneousCluster", "instance_type": kind, "hosts": [_HOST]}
+    group = {"instance_group_name": "homogeneousCluster", "instance_type": kind, "hosts": [*hosts]}
     return {
-        "current_host": _HOST,
+        "current_host": current,
         "current_instance_type": kind,
         "current_group_name": "homogeneousCluster",
-        "hosts": [_HOST],
+        # Documented: sorted as text.
+        "hosts": sorted(hosts),
         "instance_groups": [group],
-        "network_interface_name": "eth0",
+        # On SageMaker eth0, for example; the interface on which this machine has the instances' addresses.
+        "network_interface_name": LOOPBACK,
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.local.process_environment import bare_environment
+from muster.local.sagemaker.instances import Host, name_variables
 from muster.local.sagemaker.job_tree import JobTree
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def environment(
     code: tuple[Path, ...],
     request: CreateTrainingJobRequestTypeDef,
     platform: Mapping[str, str],
+    hosts: list[Host],
 ) -> dict[str, str]:
-    """The environment of the process: the image's, then the job's own, then the platform's.
+    """The environment of a container's first process: the image's, then the job's own, then the platform's.
 
     Of the service's own environment only the PATH and the language.
     """
@@ -52,10 +54,11 @@ def environment(
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+    own = {**image, **request.get("Environment", {})}
     return {
         **bare_environment(tree.home, tree.temporary),
-        **image,
-        **request.get("Environment", {}),
+        **own,
+        **name_variables(hosts, own),
         "SAGEMAKER_BASE_DIR": str(tree.root),
         "TRAINING_JOB_NAME": request["TrainingJobName"],
         **platform,

@@ -229,10 +229,10 @@ class TrainingService:
         credentials = self._credentials.offer(make, tree.credentials_token)
         return {"TRAINING_JOB_ARN": job.arn, **self._machine.endpoint, **credentials}
 
-    def _open_log(self, job: Job, grant: RoleGrant) -> LogSink:
-        """A new log stream for a process; without the right to write logs a sink that drops everything."""
+    def _open_log(self, job: Job, grant: RoleGrant, host: str) -> LogSink:
+        """A new log stream for a container; without the right to write logs a sink that drops everything."""
         account = self._host.account
-        stream = f"{job.name}/algo-1-{time.time_ns() // 1_000_000}"
+        stream = f"{job.name}/{host}-{time.time_ns() // 1_000_000}"
         stream_arn = account.arn("logs", f"log-group:{TRAINING_LOG_GROUP}:log-stream:{stream}")
         credentials = role_session(account, grant, PLATFORM_SESSION)
         needed = ("logs:CreateLogStream", "logs:PutLogEvents")

@@ -1,4 +1,7 @@
-"""Runs a replica: check the input, claim the rank, call the trainer, save its result, report how it ended."""
+"""Runs a process of a replica: check the input, claim the rank, call the trainer, save its result, report how it ended.
+
+Of several processes, the first one claims the rank and writes what a replica writes once; see `rounds/claims.py`.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,8 @@ from muster.replica.errors import (
     StoppedError,
     TrainerError,
 )
+from muster.replica.group.board import BoardError
+from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -43,6 +48,7 @@ _EXITS: dict[type[MusterError], ReplicaExit] = {
     HistoryGoneError: ReplicaExit.BAD_INPUT,  # no rerun brings it back
     RendezvousError: ReplicaExit.RENDEZVOUS,
     StoreUnavailableError: ReplicaExit.RENDEZVOUS,
+    BoardError: ReplicaExit.RENDEZVOUS,
     FencedError: ReplicaExit.FENCED,
     StoppedError: ReplicaExit.STOPPED,
     OutOfMemoryError: ReplicaExit.OUT_OF_MEMORY,
@@ -71,35 +77,41 @@ def _read(variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
     return environment, read_run_document(environment)
 
 
-def main(variables: Mapping[str, str], read: Read = _read) -> ReplicaExit:
-    """Run one replica in this process; returns its exit code and writes the reason of a failure to output/failure."""
+def main(variables: Mapping[str, str], read: Read = _read, member: Member | None = None) -> ReplicaExit:
+    """Run this process of a replica, by default its only one; returns its exit code.
+
+    The reason of a failure is written to output/failure; a member of a group reports it to its launcher.
+    """
+    member = member or Member()
     logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
+    member.ready()
     try:
-        _run(*read(variables), stops)
+        _run(*read(variables), stops, member)
     except MusterError as error:
-        return _failed(error, variables)
+        return _failed(error, variables, member)
     except MemoryError as error:
         # Raised by Muster's own code: an error in the trainer is a TrainerError or an OutOfMemoryError by now.
         traceback.print_exc()
-        return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables)
+        return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables, member)
     return ReplicaExit.DONE
 
 
-def _failed(error: MusterError, variables: Mapping[str, str]) -> ReplicaExit:
+def _failed(error: MusterError, variables: Mapping[str, str], member: Member) -> ReplicaExit:
     log.error("%s", error)
     code = _EXITS.get(type(error), ReplicaExit.USER_CODE)
-    reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
-    Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
+    if not member.report(code, str(error)):
+        reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
+        Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
     return code
 
 
-def _run(environment: Environment, document: RunDocument, stops: Stops) -> None:
+def _run(environment: Environment, document: RunDocument, stops: Stops, member: Member) -> None:
     tree = Tree(environment.base_dir)
     tree.prepare()
     trainer = load_trainer(document.trainer or "", document.kwargs)
-    context = _context(environment, document, tree, stops)
+    context = _context(environment, document, tree, stops, member)
     try:
         how = call_trainer(trainer, context, document)
     except RunEndedError as end:
@@ -110,15 +122,21 @@ def _run(environment: Environment, document: RunDocument, stops: Stops) -> None:
             # A running exchange is stopped as well; until it ends it may be changing the state.
             with suppress(MusterError):
                 training.exchanges.wait()
-            path = tree.save_stopped(training.packing, training.state)
-            log.info("event=stopped saved=%s", path.name)
+            if member.group.is_first:
+                path = tree.save_stopped(training.packing, training.state)
+                log.info("event=stopped saved=%s", path.name)
+        member.wait_for_stops()
         raise
     training = context.rendezvous.training
+    if training is not None:
+        # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the state.
+        training.exchanges.wait()
+    member.wait_for_returns()
+    if not member.group.is_first:
+        return
     if training is None:
         message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
-    # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the global state.
-    training.exchanges.wait()
     # Before anything else: the others may be waiting. If the rest fails, a rerun claims the rank again.
     context.rendezvous.finish(how)
     path = tree.save_result(training.packing, training.state)
@@ -128,7 +146,7 @@ def _run(environment: Environment, document: RunDocument, stops: Stops) -> None:
     log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
 
 
-def _context(environment: Environment, document: RunDocument, tree: Tree, stops: Stops) -> Context:
+def _context(environment: Environment, document: RunDocument, tree: Tree, stops: Stops, member: Member) -> Context:
     metrics = Metrics()
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     round_context = RoundContext(
@@ -143,6 +161,8 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         trained_by=document.run,
         on_early_finish=document.on_early_finish,
         trainer_stop=stops.trainer,
+        group=member.group,
+        board=member.board,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(
@@ -151,6 +171,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         world_size=document.replicas,
         attempt=environment.attempt,
         incarnation=rendezvous.incarnation,
+        group=member.group,
         rendezvous=rendezvous,
         metrics=metrics,
         stop=stops.trainer,

@@ -79,7 +79,7 @@ def each(link: Link, action: Callable[[], T]) -> list[T]:
     return _result(link, action, lambda value: value)[1]
 
 
-def from_first(link: Link, action: Callable[[], T]) -> T:
+def by_first(link: Link, action: Callable[[], T]) -> T:
     """What `action` returns in the first process, in all of them: a small value. Raises as `jointly`."""
     return each(link, lambda: action() if link.rank == 0 else cast(T, None))[0]
 

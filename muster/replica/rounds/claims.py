@@ -2,16 +2,26 @@
 
 A process that has finished makes one more claim, with which it gives the rank up. So the others learn of it where they
 look anyway, and a rerun supersedes it like any other claim.
+
+The processes of a replica share one claim. Their first process makes it, renews it and gives it up, and the others have
+it from the first one. Not their launcher, because what a later claim says (the round, how training ended) is known to
+those who train, and because a launcher that waits for no store can always pass a signal on. The claim does not outlive
+the group: when the first process ends, the launcher ends the others.
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from pydantic import TypeAdapter
 
 from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Finish
 from muster.replica.errors import FencedError, RendezvousError
+from muster.replica.group.board import Board, from_first
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rounds.round_context import log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, Store
 from muster.replica.wire import keys
@@ -28,6 +38,18 @@ class Claim:
     attempt: int
     incarnation: int
     epoch: int
+
+
+_CLAIM = TypeAdapter(Claim)
+
+
+def shared_claim(board: Board, group: InnerGroup, name: str, make: Callable[[], Claim]) -> Claim:
+    """The claim that the group's first process makes, for all its processes; `name` is new on the board.
+
+    Raises:
+        BoardError: the others cannot be reached.
+    """
+    return _CLAIM.validate_python(from_first(board, group, f"claim/{name}", lambda: asdict(make())))
 
 
 def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int = 0) -> Claim:

@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.contract.run.commit import Member
 from muster.replica.codecs.base import Codec
-from muster.replica.parts.link import each, from_first, jointly
+from muster.replica.parts.link import by_first, each, jointly
 from muster.replica.rounds.claims import Claim, check_claim
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext, log
@@ -154,7 +154,7 @@ def contribute(context: RoundContext, claim: Claim, contribution: Contribution) 
     """
     if contribution.part is not None:
         jointly(context.link, lambda: _upload_part(context, contribution))
-    from_first(context.link, lambda: _contribute(context, claim, contribution))
+    by_first(context.link, lambda: _contribute(context, claim, contribution))
 
 
 def _upload_part(context: RoundContext, contribution: Contribution) -> None:
@@ -201,7 +201,7 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
 
 
 def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:
-    """Whether a contribution whose object has `size` bytes counts in a run of `count` parameters, encoded by `codec`."""
+    """Whether a contribution, an object of `size` bytes, counts in a run of `count` parameters, encoded by `codec`."""
     if header.declined is not None:
         return Unusable(header.declined)
     if header.count != count:

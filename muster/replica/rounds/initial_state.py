@@ -7,7 +7,7 @@ import numpy as np
 from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import HistoryGoneError, RendezvousError
-from muster.replica.parts.link import from_first
+from muster.replica.parts.link import by_first
 from muster.replica.rounds.claims import Claim, is_superseded
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.round_history import last_committed
@@ -35,12 +35,12 @@ def ensure_initial_state(snapshots: Snapshots, claim: Claim, parameters: Floats)
         StoppedError, RendezvousError
     """
     context = snapshots.context
-    if from_first(context.link, lambda: _arrives(snapshots, claim)):
+    if by_first(context.link, lambda: _arrives(snapshots, claim)):
         return
     source = _source(claim.rank, claim.epoch)
     state = GlobalState(0, parameters, np.zeros_like(parameters))
     snapshots.put(state, range(snapshots.shards(0)), source)
-    from_first(context.link, lambda: snapshots.seal(0, source))
+    by_first(context.link, lambda: snapshots.seal(0, source))
     log.info("event=began rank=%d", claim.rank)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.errors import RoundGoneError
-from muster.replica.parts.link import each, from_first
+from muster.replica.parts.link import by_first, each
 from muster.replica.rounds.commit_store import amended, write_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look, ReducedShards, Rejection
@@ -50,7 +50,7 @@ def reduced_mean(
         for item in rejected:
             log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
         amendment = amended(commit, rejected)
-        commit = from_first(context.link, partial(_amend, context, amendment))
+        commit = by_first(context.link, partial(_amend, context, amendment))
 
 
 def _rejected_by(reduction: _Reduction, polling: Polling) -> tuple[Exclusion, ...]:

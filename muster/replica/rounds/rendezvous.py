@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from muster.contract.run.commit import Commit, Finish
@@ -13,10 +14,10 @@ from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.errors import HistoryGoneError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
-from muster.replica.parts.link import Link, from_first, jointly
+from muster.replica.parts.link import Link, by_first, jointly
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.background import Background
-from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim
+from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
 from muster.replica.rounds.contribution import Contribution, contribute, make_contribution
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
@@ -60,12 +61,18 @@ class Rendezvous:
 
     @classmethod
     def open(cls, context: RoundContext, rank: int, attempt: int, metrics: Metrics) -> Rendezvous:
-        """Claim `rank`; every process that held it before is fenced from now on.
+        """Claim `rank` for this process's group; every process that held it before is fenced from now on.
 
         Raises:
             FencedError: a newer attempt holds it.
             HistoryGoneError: the rounds that this run continues are no longer stored.
+            BoardError: the first process of the group cannot be reached.
         """
+        claim = shared_claim(context.board, context.group, "first", lambda: cls._claimed(context, rank, attempt))
+        return cls(context, claim, metrics)
+
+    @staticmethod
+    def _claimed(context: RoundContext, rank: int, attempt: int) -> Claim:
         last = last_committed(context.store)
         if last < context.rounds_before:
             # Its claims may be gone, too: a claim now would not fence the processes before.
@@ -77,7 +84,7 @@ class Rendezvous:
         log.info(
             "event=seated rank=%d attempt=%d incarnation=%d epoch=%d", rank, attempt, claim.incarnation, claim.epoch
         )
-        return cls(context, claim, metrics)
+        return claim
 
     @property
     def rank(self) -> int:
@@ -125,7 +132,9 @@ class Rendezvous:
         return self._last is not None
 
     def finish(self, how: str) -> None:
-        """Report that this process's trainer has returned, and give the rank up. `how`: in words, for the others.
+        """Report that the replica's trainer has returned, and give the rank up. `how`: in words, for the others.
+
+        The first process of a group calls this, for all of them.
 
         Raises:
             FencedError: another process holds the rank.
@@ -200,14 +209,21 @@ class Rendezvous:
     def rejoin(self) -> None:
         """Renew the claim after a round without this process: the others then expect it again.
 
+        All processes of the replica call this, after the same round.
+
         Raises:
             FencedError: another process has claimed the rank since.
+            BoardError: the first process of the group cannot be reached.
         """
-        self._claim = self._by_first(lambda: renew_claim(self._context.store, self._context.run, self._claim))
+        context, old = self._context, self._claim
+        # The epoch makes the name new: a renewal has a later one than the claim before.
+        name = str(old.epoch + 1)
+        renew = partial(renew_claim, context.store, context.run, old)
+        self._claim = shared_claim(context.board, context.group, name, renew)
 
     def _by_first(self, action: Callable[[], T]) -> T:
         """What the first process of the replica does; the others get the result, or raise the same error."""
-        return from_first(self._context.link, action)
+        return by_first(self._context.link, action)
 
     def _exchanged(self, commit: Commit, mine: Contribution | None) -> Exchange:
         # A time-out of its own: a commit may come when the one of the wait for it is over.

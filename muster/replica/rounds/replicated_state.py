@@ -12,7 +12,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import Outer
 from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.parts.cut import Cut
-from muster.replica.parts.link import from_first
+from muster.replica.parts.link import by_first
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.initial_state import ensure_initial_state
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
@@ -111,7 +111,7 @@ class ReplicatedState(Trained):
         self.outer.apply(self.state, exchange.mean, self.packing.optimized, self.packing.cut)
 
     def _by_first(self, action: Callable[[], T]) -> T:
-        return from_first(self.rendezvous.context.link, action)
+        return by_first(self.rendezvous.context.link, action)
 
     def _catch_up(self) -> None:
         """Apply every round that is committed by now."""

@@ -15,6 +15,8 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
+from muster.replica.group.board import Board, LocalBoard
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.store.checkpoints import Checkpoints
@@ -69,7 +71,9 @@ class RoundContext:
         on_early_finish: what follows when a trainer returns early; None where processes do not report that they have
             finished.
         trainer_stop: set when the trainer should return.
-        link: connects the processes of this replica.
+        group: this process's place among the processes of its replica.
+        board: what these processes tell each other.
+        link: connects them for the values of rounds, once a front end has connected it.
     """
 
     store: Store
@@ -87,6 +91,8 @@ class RoundContext:
     trained_by: str = ""
     on_early_finish: OnEarlyFinish | None = None
     trainer_stop: Event = field(default_factory=Event)
+    group: InnerGroup = field(default_factory=InnerGroup)
+    board: Board = field(default_factory=LocalBoard)
     link: Link = field(default_factory=Alone)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -7,7 +7,7 @@ from functools import partial
 from muster.contract.run.commit import last_round
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
-from muster.replica.parts.link import from_first, jointly
+from muster.replica.parts.link import by_first, jointly
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectMissingError, Store
@@ -33,7 +33,7 @@ def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
     link, store = snapshots.context.link, snapshots.context.store
     for _ in range(LOADS_MAX):
         try:
-            for round_ in snapshots.rounds(from_first(link, lambda: last_committed(store)), after):
+            for round_ in snapshots.rounds(by_first(link, lambda: last_committed(store)), after):
                 try:
                     state = jointly(link, partial(snapshots.load, round_))
                 except RendezvousError as error:

@@ -71,6 +71,22 @@ def test_it_can_be_told_to_end(pool: ProcessPool, tmp_path: Path) -> None:
     child.signal(signal.SIGTERM)
 
 
+def test_sigterm_reaches_the_first_process_alone_as_in_a_container(pool: ProcessPool, tmp_path: Path) -> None:
+    code = (
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('first', flush=True), time.sleep(0.5), sys.exit(0)))\n"
+        "second = 'import signal, time; signal.signal(15, lambda *_: print(\"second\", flush=True)); '"
+        "'print(\"up\", flush=True); time.sleep(600)'\n"
+        "subprocess.Popen([sys.executable, '-c', second]).wait()\n"
+    )
+    child = start(pool, tmp_path, code)
+    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    child.signal(signal.SIGTERM)
+    assert child.wait(60)
+    assert child.exit_code == 0
+    assert (tmp_path / "log").read_text().split() == ["up", "first"]
+
+
 def test_what_it_leaves_in_its_group_ends_with_it(pool: ProcessPool, tmp_path: Path) -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
     child = start(pool, tmp_path, code)
@@ -91,14 +107,26 @@ def test_nothing_is_left_when_all_are_ended(pool: ProcessPool, tmp_path: Path) -
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adopting orphans of other groups needs Linux")
-def test_even_a_daemon_of_a_job_ends_with_the_service(pool: ProcessPool, tmp_path: Path) -> None:
+def test_even_a_daemon_in_a_session_of_its_own_ends_with_the_job(pool: ProcessPool, tmp_path: Path) -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
     child = start(pool, tmp_path, code)
     assert child.wait(60)
-    daemon = int((tmp_path / "log").read_text())
-    assert not gone(daemon)
-    pool.end_all()
-    assert gone(daemon)
+    assert gone(int((tmp_path / "log").read_text()))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adopting orphans of other groups needs Linux")
+def test_sigkill_ends_what_a_job_has_started_in_other_sessions(pool: ProcessPool, tmp_path: Path) -> None:
+    code = (
+        "import signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True); time.sleep(600)"
+    )
+    child = start(pool, tmp_path, code)
+    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    child.signal(signal.SIGTERM)
+    child.signal(signal.SIGKILL)
+    assert child.wait(60)
+    assert child.exit_code == 137
+    assert gone(int((tmp_path / "log").read_text()))
 
 
 def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from examples.digits.dataset import Examples, load, shard
 from examples.digits.model import Classifier
 from examples.digits.trainer import train
 from muster.replica.context import Context
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from tests.support.peers import Run
@@ -52,6 +53,7 @@ def test_four_replicas_learn_as_much_as_one_process_with_all_data(tmp_path: Path
             world_size=4,
             attempt=1,
             incarnation=1,
+            group=InnerGroup(),
             rendezvous=Rendezvous.open(run.context(), rank, 1, metrics[rank]),
             metrics=metrics[rank],
             stop=threading.Event(),

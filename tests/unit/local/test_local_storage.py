@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from muster.local.sagemaker.job_storage import DownloadError, _inside, _relative
+from muster.local.sagemaker.instances import Host, hosts_of, name_variables
+from muster.local.sagemaker.job_storage import DownloadError, UploadError, _inside, _relative, check_names_differ
 from muster.local.sagemaker.job_tree import JobTree
 from muster.local.sagemaker.local_image import command, environment, is_local, working_directory
 from tests.support.local_samples import REQUEST
@@ -58,7 +64,9 @@ def test_there_is_one_image(image: str, known: bool) -> None:
 
 def test_a_process_starts_in_the_first_code_directory_with_all_of_them_to_import_from(tmp_path: Path) -> None:
     tree, code = JobTree(tmp_path), (tmp_path / "a", tmp_path / "b")
-    variables = environment(tree, code, REQUEST, {"AWS_CA_BUNDLE": "ca.pem", "MUSTER_RANK": "platform"})
+    variables = environment(
+        tree, code, REQUEST, {"AWS_CA_BUNDLE": "ca.pem", "MUSTER_RANK": "platform"}, hosts_of({"VolumeSizeInGB": 1})
+    )
     assert working_directory(code, tree) == tmp_path / "a"
     assert working_directory((), tree) == tree.root
     assert variables["PYTHONPATH"] == f"{tmp_path / 'a'}:{tmp_path / 'b'}"
@@ -71,7 +79,46 @@ def test_a_process_starts_in_the_first_code_directory_with_all_of_them_to_import
 def test_the_failure_file_is_read_as_far_as_it_is_shown(tmp_path: Path) -> None:
     tree = JobTree(tmp_path)
     assert tree.failure() == ""
-    tree.make(REQUEST)
+    tree.make(REQUEST, ["algo-1"], "algo-1")
     assert tree.failure() == ""
     (tree.root / "output" / "failure").write_bytes(b"\xff" + b"x" * 5000)
     assert tree.failure() == "�" + "x" * 1023
+
+
+def test_every_instance_has_its_own_place_in_one_list_of_hosts(tmp_path: Path) -> None:
+    hosts = hosts_of({"VolumeSizeInGB": 1, "InstanceCount": 11, "InstanceType": "ml.m5.large"})
+    assert [host.name for host in hosts] == [f"algo-{number}" for number in range(1, 12)]
+    assert len({host.address for host in hosts}) == 11
+    assert all(host.address.startswith("127.") for host in hosts)
+    tree = JobTree(tmp_path)
+    tree.make(REQUEST, [host.name for host in hosts], "algo-2")
+    found = json.loads((tree.root / "input" / "config" / "resourceconfig.json").read_text())
+    assert found["current_host"] == "algo-2"
+    # As documented, sorted as text.
+    assert found["hosts"][:4] == ["algo-1", "algo-10", "algo-11", "algo-2"]
+    assert found["network_interface_name"] in {name for _, name in socket.if_nameindex()}
+
+
+def test_python_finds_the_names_of_the_instances_and_the_users_own_sitecustomize(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('own')\n")
+    hosts = [Host("algo-1", "127.16.0.1"), Host("algo-2", "127.16.0.2")]
+    code = "import socket; print(socket.getaddrinfo('algo-2', 80)[0][4][0], socket.gethostbyname('localhost'))"
+    own = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**own, **name_variables(hosts, own)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == ["own", "127.16.0.2", "127.0.0.1"]
+    assert name_variables(hosts[:1], own) == {}
+
+
+def test_two_containers_that_write_the_same_name_are_told(tmp_path: Path) -> None:
+    for name in ("a/shared/x", "a/one", "b/shared/y", "b/one"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    check_names_differ([tmp_path / "a", tmp_path / "b" / "shared"])
+    with pytest.raises(UploadError, match="two containers of the job have written one"):
+        check_names_differ([tmp_path / "a", tmp_path / "b"])

@@ -1,0 +1,1 @@
+"""A replica as a process group: its processes on one or several instances, started and ended together."""

@@ -1,0 +1,70 @@
+"""What the processes of a replica tell each other: values under keys, each written once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from muster.contract.errors import MusterError
+from muster.replica.group.inner_group import InnerGroup
+
+
+class BoardError(MusterError):
+    """The processes of the replica do not reach each other, or one did not say what the others wait for."""
+
+
+class Board(Protocol):
+    """Values under keys. The first value of a key stays. For small JSON values: at most `VALUE_BYTES_MAX`."""
+
+    def put(self, key: str, value: JsonValue) -> JsonValue:
+        """Write `value` unless the key has a value; returns the value that the key has now.
+
+        Raises:
+            BoardError: the board cannot be reached.
+        """
+
+    def get(self, key: str, seconds: float | None = None) -> JsonValue:
+        """The value of `key`; waits for it, at most `seconds` (None: without a limit).
+
+        Raises:
+            BoardError: the board cannot be reached, or the time is over.
+        """
+
+
+class LocalBoard:
+    """A board in this process: for a replica of one process, and for the server of the others. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, JsonValue] = {}
+        self._changed = threading.Condition()
+
+    def put(self, key: str, value: JsonValue) -> JsonValue:
+        """See `Board`."""
+        with self._changed:
+            found = self._values.setdefault(key, value)
+            self._changed.notify_all()
+            return found
+
+    def get(self, key: str, seconds: float | None = None) -> JsonValue:
+        """See `Board`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._values, seconds):
+                message = f"No process of the replica has said {key!r} within {seconds:g} s."
+                raise BoardError(message)
+            return self._values[key]
+
+
+def from_first(board: Board, group: InnerGroup, key: str, make: Callable[[], JsonValue]) -> JsonValue:
+    """What the group's first process makes, for all its processes: they call this with the same, unused `key`.
+
+    The others wait without a limit: if the first process ends instead, the launcher ends them.
+    """
+    if not group.is_first:
+        return board.get(key)
+    made = make()
+    if group.size > 1:
+        board.put(key, made)
+    return made

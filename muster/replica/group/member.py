@@ -1,0 +1,89 @@
+"""A process as a member of its replica's group: what it shares with the others, and how it reports its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from muster.contract.run.exits import ReplicaExit
+from muster.replica.group.board import Board, BoardError, LocalBoard
+from muster.replica.group.group_folder import GroupFolder
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.network_board import NetworkBoard
+
+# Set by the launcher for the processes that it starts.
+ENV_BOARD = "MUSTER_GROUP_BOARD"
+ENV_FOLDER = "MUSTER_GROUP_FOLDER"
+
+# Within SageMaker's 120 seconds, and less than the launcher's patience: a process that saves longer is not waited for.
+STOPPED_SECONDS = 90.0
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Member:
+    """This process in its group. A replica of one process is its only member."""
+
+    group: InnerGroup = field(default_factory=InnerGroup)
+    board: Board = field(default_factory=LocalBoard)
+    folder: GroupFolder | None = None
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Member:
+        """The member that the launcher has started with these variables."""
+        host, _, port = variables[ENV_BOARD].rpartition(":")
+        group = InnerGroup(int(variables["RANK"]), int(variables["WORLD_SIZE"]), int(variables["LOCAL_RANK"]))
+        return cls(group, NetworkBoard(host, int(port)), GroupFolder(Path(variables[ENV_FOLDER])))
+
+    def ready(self) -> None:
+        """From now on SIGTERM is handled, and the launcher may send it."""
+        if self.folder is not None:
+            self.folder.register(self.group.local_rank)
+
+    def report(self, code: ReplicaExit, text: str) -> bool:
+        """Tell the launcher why this process fails; False where there is none."""
+        if self.folder is None:
+            return False
+        self.folder.report(self.group.local_rank, code, text)
+        return True
+
+    def wait_for_returns(self) -> None:
+        """In the first process: return when the trainer has returned in all processes. In the others: say so.
+
+        There is no limit here: the launcher ends a group that does not end.
+
+        Raises:
+            BoardError: the board cannot be reached.
+        """
+        if not self.group.is_first:
+            self.board.put(f"returned/{self.group.rank}", True)
+            return
+        for rank in range(1, self.group.size):
+            self.board.get(f"returned/{rank}")
+
+    def wait_for_stops(self) -> None:
+        """Return when every process of the group has stopped, but after `STOPPED_SECONDS` at the latest.
+
+        A process that ends is taken for a failure, after which the others have less time to save than SageMaker gives.
+        """
+        if self.group.size == 1:
+            return
+        over = time.monotonic() + STOPPED_SECONDS
+        try:
+            self.board.put(f"stopped/{self.group.rank}", True)
+            missing = set(range(self.group.size))
+            while missing and time.monotonic() < over and not self._has("end"):
+                missing = {rank for rank in missing if not self._has(f"stopped/{rank}")}
+                if missing:
+                    time.sleep(_LOOK_SECONDS)
+        except BoardError:
+            return
+
+    def _has(self, key: str) -> bool:
+        try:
+            self.board.get(key, 0.0)
+        except BoardError:
+            return False
+        return True

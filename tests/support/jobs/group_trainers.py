@@ -1,0 +1,111 @@
+"""Trainers for replicas of several processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from muster.replica.context import Context
+from muster.replica.frontends.array_diloco import DiLoCo
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def _contribute(context: Context) -> None:
+    """One round, by the first process."""
+    if context.group.is_first:
+        outer = DiLoCo(context.rendezvous, {"weights": np.zeros(3, np.float32)})
+        outer.step()
+
+
+def _here(context: Context, file: str) -> Path:
+    return context.checkpoint_dir / f"{context.group.rank}-{file}"
+
+
+def _begun(context: Context) -> None:
+    _here(context, "pid").write_text(str(os.getpid()))
+
+
+def tell(context: Context) -> None:
+    """Each process prints who it is, on standard output and error."""
+    _contribute(context)
+    found = {
+        **{name: os.environ[name] for name in VARIABLES},
+        "group": [context.group.rank, context.group.size, context.group.local_rank],
+        "replica": [context.rank, context.world_size],
+        "seat": [context.rendezvous.claim.epoch, context.incarnation],
+        "torch": importlib.util.find_spec("torch") is not None,
+        "agent": os.environ.get("TORCHELASTIC_RUN_ID"),
+    }
+    print(json.dumps(found), flush=True)
+    sys.stderr.write("to standard error, without an end of line")
+
+
+def add_up(context: Context) -> None:
+    """All processes add up their ranks with PyTorch."""
+    import torch  # noqa: PLC0415 - not every test has it
+    import torch.distributed as dist  # noqa: PLC0415
+
+    dist.init_process_group("gloo")
+    total = torch.tensor([float(context.group.rank + 1)])
+    dist.all_reduce(total)
+    print(f"sum={total.item():g}", flush=True)
+    dist.destroy_process_group()
+    _contribute(context)
+
+
+def fail_in(context: Context, *, process: int) -> None:
+    """One process fails; the others train until they are stopped."""
+    _begun(context)
+    if context.group.rank == process:
+        message = f"no data for process {process}"
+        raise LookupError(message)
+    context.stop.wait()
+
+
+def die_in(context: Context, *, process: int) -> None:
+    """A signal kills one process, and the others fail because they have lost it."""
+    _begun(context)
+    if context.group.rank == process:
+        os.kill(os.getpid(), signal.SIGKILL)
+    victim = _here(context, "pid").with_name(f"{process}-pid")
+    while not victim.exists() or Path(f"/proc/{victim.read_text()}/root").exists():
+        time.sleep(0.005)
+    message = "the connection to a peer was closed"
+    raise ConnectionError(message)
+
+
+def hang_in(context: Context, *, process: int) -> None:
+    """One process never ends by itself and ignores SIGTERM; the first one fails."""
+    if context.group.rank == process:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _begun(context)
+        while True:
+            time.sleep(60)
+    while not _here(context, "pid").with_name(f"{process}-pid").exists():
+        time.sleep(0.01)
+    message = "the first one fails"
+    raise RuntimeError(message)
+
+
+def return_but(context: Context, *, process: int) -> None:
+    """All return but one."""
+    _contribute(context)
+    _begun(context)
+    while context.group.rank == process and not context.stop.is_set():
+        time.sleep(0.05)
+
+
+def save_on_stop(context: Context) -> None:
+    """Train until SIGTERM, and then save, the last process longest."""
+    _begun(context)
+    context.stop.wait()
+    time.sleep(0.3 * context.group.rank)
+    _here(context, "saved").touch()
