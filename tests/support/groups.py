@@ -106,9 +106,7 @@ class Group:
 
     def state(self) -> tuple[bytes, bytes]:
         """The replica's parameters and momentum, put together."""
-        errors = [process.error for process in self.join().processes if process.error is not None]
-        for error in sorted(errors, key=lambda error: isinstance(error, GroupError | StoppedError)):
-            raise error
+        assert not any(process.error for process in self.join().processes)
         found = [process.held for process in self.processes if process.held is not None]
         count = found[0][0].count
         whole = np.full(count, np.nan, np.float32), np.full(count, np.nan, np.float32)
@@ -120,6 +118,15 @@ class Group:
             assert process.parameters is not None
             assert process.parameters.tobytes() == whole[0].tobytes()
         return whole[0].tobytes(), whole[1].tobytes()
+
+
+def states(groups: Sequence[Group]) -> set[tuple[bytes, bytes]]:
+    """The states of all replicas; raises the first error of a process that is not another one's consequence."""
+    processes = [process for group in groups for process in group.join().processes]
+    errors = [process.error for process in processes if process.error is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, GroupError | StoppedError)):
+        raise error
+    return {group.state() for group in groups}
 
 
 def start_group(

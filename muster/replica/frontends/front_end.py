@@ -8,6 +8,7 @@ from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
+from muster.replica.frontends.common_state import load_common
 from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -83,9 +84,11 @@ class DiLoCoFrontEnd(FrontEnd):
         self._checkpoints = checkpoints_of(rendezvous.context, checkpoint_dir, "trainer")
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, self._keep, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)
-        found = None if self._checkpoints is None else self._checkpoints.load(self.round)
+        found = (
+            None if self._checkpoints is None else load_common(rendezvous.context.link, self._checkpoints, self.round)
+        )
         if found is not None:
-            self.load_state_dict(self._unpack(found[1]))
+            self.load_state_dict(self._unpack(found))
 
     @property
     def round(self) -> int:

@@ -9,8 +9,11 @@ import torch
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_rendezvous, check_type
+from muster.replica.frontends.model_tensors import buffers_of
 from muster.replica.frontends.plain_state import StateDict, Stateful
+from muster.replica.frontends.sharded_state import local_state, sharded_state
 from muster.replica.frontends.tensor_packing import TensorPacking
+from muster.replica.frontends.torch_link import connected
 from muster.replica.frontends.torch_state import pack_torch, random_state, set_random_state, unpack_torch
 from muster.replica.rounds.rendezvous import Rendezvous
 
@@ -60,22 +63,29 @@ class DiLoCo(DiLoCoFrontEnd):
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_type("inner_optimizer", inner_optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
         self._inner = inner_optimizer
-        # Integer and boolean buffers (counters, masks) are not averaged: they are restored with the replica's state.
-        self._own_buffers = {name: buffer for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
-        super().__init__(rendezvous, TensorPacking(model), algorithm, trainer_state, checkpoint_dir)
+        self._model = model
+        for_exchange, for_training = connected(rendezvous.context.group)
+        rendezvous.connect(for_exchange)
+        packing = TensorPacking(model, inner_optimizer, for_training)
+        super().__init__(rendezvous, packing, algorithm, trainer_state, checkpoint_dir)
 
     def _own_state(self) -> StateDict:
         return {
-            "inner_optimizer": self._inner.state_dict(),
-            "buffers": {name: buffer.clone() for name, buffer in self._own_buffers.items()},
+            "inner_optimizer": local_state(self._inner.state_dict()),
+            "buffers": {name: buffer.clone() for name, buffer in self._own_buffers().items()},
             "random": random_state(),
         }
 
     def _load_own_state(self, state_dict: StateDict) -> None:
-        self._inner.load_state_dict(state_dict["inner_optimizer"])
+        self._inner.load_state_dict(sharded_state(state_dict["inner_optimizer"], self._inner))
+        own = self._own_buffers()
         for name, value in state_dict["buffers"].items():
-            self._own_buffers[name].copy_(value)
+            own[name].copy_(value)
         set_random_state(state_dict["random"])
+
+    def _own_buffers(self) -> dict[str, torch.Tensor]:
+        """Integer and boolean buffers (counters, masks): not averaged, but restored with the replica's state."""
+        return {name: buffer for name, buffer in buffers_of(self._model).items() if not buffer.is_floating_point()}
 
     def _pack(self, state: StateDict) -> bytes:
         return pack_torch(state)

@@ -64,11 +64,15 @@ class LocalShard:
                 break
         return found
 
+    def is_run(self, start: int, stop: int) -> bool:
+        """Whether the part's elements from `start` up to `stop` lie side by side in the flattened tensor."""
+        return self._place(stop - 1) - self._place(start) == stop - 1 - start
+
     def places(self, start: int, stop: int) -> slice | Places:
         """Where the part's elements from `start` up to `stop` lie in the flattened tensor; a slice if side by side."""
-        first, last = self._place(start), self._place(stop - 1)
-        if last - first == stop - 1 - start:
-            return slice(first, last + 1)
+        if self.is_run(start, stop):
+            first = self._place(start)
+            return slice(first, first + stop - start)
         coordinates = np.unravel_index(np.arange(start, stop), self.local_shape)
         found = np.zeros(stop - start, np.int64)
         for indices, coordinate, stride in zip(self._indices, coordinates, self._strides, strict=True):

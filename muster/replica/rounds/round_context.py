@@ -116,8 +116,13 @@ class RoundContext:
 
 
 def checkpoints_of(context: RoundContext, folder: Path | None, kind: str) -> Checkpoints | None:
-    """A process's own states of one kind, as often as the run saves them; None without a folder."""
-    return None if folder is None else Checkpoints(folder, kind, context.checkpoint_rounds)
+    """A process's own states of one kind, as often as the run saves them; None without a folder.
+
+    The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
+    """
+    group = context.group
+    named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
+    return None if folder is None else Checkpoints(folder, named, context.checkpoint_rounds)
 
 
 class Polling:

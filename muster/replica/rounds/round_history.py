@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from muster.contract.run.commit import last_round
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
-from muster.replica.parts.link import by_first, jointly
+from muster.replica.parts.link import by_first
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectMissingError, Store
@@ -35,7 +33,7 @@ def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
         try:
             for round_ in snapshots.rounds(by_first(link, lambda: last_committed(store)), after):
                 try:
-                    state = jointly(link, partial(snapshots.load, round_))
+                    state = snapshots.load(round_)
                 except RendezvousError as error:
                     log.warning("round=%d event=damaged-snapshot reason=%r", round_, str(error))
                     damaged = error

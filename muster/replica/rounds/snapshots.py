@@ -17,7 +17,7 @@ from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import ParametersError, RendezvousError
 from muster.replica.parts.cut import Cut
-from muster.replica.parts.link import jointly
+from muster.replica.parts.link import by_first, jointly
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
@@ -159,9 +159,13 @@ class Snapshots:
             ParametersError: it belongs to another model.
             RendezvousError: it is damaged.
         """
-        manifest = self._manifest(round_)
+        # One look for all processes of the replica: the manifest may be written between two of theirs.
+        manifest = by_first(self.context.link, lambda: self._manifest(round_))
         if manifest is None:
             return None
+        return jointly(self.context.link, lambda: self._loaded(round_, manifest))
+
+    def _loaded(self, round_: int, manifest: SnapshotManifest) -> GlobalState:
         length = self.cut.length
         state = GlobalState(round_, np.empty(length, np.float32), np.zeros(length, np.float32))
         self.context.side_by_side(lambda shard: self._load(state, shard, manifest.source), range(manifest.shards))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.replica.algorithms.algorithm import Algorithm
-from tests.support.groups import start_group
+from tests.support.groups import start_group, states
 from tests.support.peers import SHARDED, Run
 
 SIZES = (1, 2, 4)
@@ -18,7 +18,7 @@ def results(root: Path, sizes: tuple[int, ...], algorithm: Algorithm, **settings
     run = Run(root, replicas=len(sizes), min_participants=len(sizes), **settings)
     halt = threading.Event()
     groups = [start_group(run, rank, size, algorithm, halt=halt) for rank, size in enumerate(sizes)]
-    return {group.state() for group in groups}
+    return states(groups)
 
 
 @pytest.mark.parametrize(
