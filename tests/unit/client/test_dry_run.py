@@ -55,6 +55,9 @@ def test_quota_is_named_as_service_quotas_names_it() -> None:
     assert needs() == {"ml.m5.xlarge for training job usage": (4, 0)}
     assert needs(spot=True) == {"ml.m5.xlarge for spot training job usage": (4, 0)}
     assert needs(keep_alive_period_in_seconds=60)["ml.m5.xlarge for training warm pool usage"] == (4, 0)
+    several = {"instance_count": 4, "overrides": {"0": {"instance_count": 1}}}
+    assert needs(**several) == {"ml.m5.xlarge for training job usage": (13, 0)}
+    assert needs(**several, fallback_instance_types=["ml.g5.xlarge"])["ml.g5.xlarge for training job usage"] == (0, 13)
 
 
 def test_fallbacks_want_quota_in_their_turn_and_preferences_at_once() -> None:
@@ -75,6 +78,7 @@ def test_fallbacks_want_quota_in_their_turn_and_preferences_at_once() -> None:
     [
         # By default: 20 reruns for spot, 5 for infrastructure, 1 for an unknown end.
         ({}, 4.0, 4.0, 4.0 * 27),
+        ({"instance_count": 4, "overrides": {"0": {"instance_count": 1}}}, 13.0, 13.0, 13.0 * 27),
         ({"overrides": {"0-1": {"instance_type": "ml.p5.48xlarge"}}}, 102.0, 102.0, 102.0 * 27),
         ({"fallback_instance_types": ["ml.g5.xlarge"]}, 4.0, 8.0, 8.0 * 27),
         # SageMaker may choose the dearest.
