@@ -38,6 +38,7 @@ from muster.replica.group.spawning import END_SECONDS, Crew, Ends, Spawner, omp_
 LOOK_SECONDS = 0.1
 BOARD_PORT = 29411
 """Where the board of several instances listens, on the first one. That of a single instance takes a free port."""
+_EFA_DEVICES = Path("/dev/infiniband")
 _PROCESS = "muster.replica.entry.process"
 # SageMaker kills a container 120 seconds after SIGTERM.
 STOP_SECONDS = 110.0
@@ -109,7 +110,7 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
         os.environ.update(
             {ENV_BOARD: f"{address[0]}:{address[1]}", ENV_FOLDER: str(folder.place)}
             | omp_threads(os.environ, group.count, os.cpu_count() or 1)
-            | interface_variables(os.environ, group.instances)
+            | network_variables(os.environ, group.instances)
         )
         flags = ["-P"] if sys.flags.safe_path else []
         crew = Crew(
@@ -125,12 +126,21 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
         return cause
 
 
-def interface_variables(variables: Mapping[str, str], instances: Instances) -> dict[str, str]:
-    """The network interface for collective operations between instances, unless the user has set it."""
-    if instances.count == 1 or instances.interface is None:
+def network_variables(
+    variables: Mapping[str, str], instances: Instances, devices: Path = _EFA_DEVICES
+) -> dict[str, str]:
+    """What collective operations between instances need to know of the network, unless the user has set it.
+
+    That is the interface that SageMaker names, and libfabric's provider where the instances have EFA.
+    """
+    if instances.count == 1:
         return {}
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return {name: instances.interface for name in names if name not in variables}
+    found = {}
+    if instances.interface is not None:
+        found = {"GLOO_SOCKET_IFNAME": instances.interface, "NCCL_SOCKET_IFNAME": instances.interface}
+    if any(devices.glob("uverbs*")):
+        found["FI_PROVIDER"] = "efa"
+    return {name: value for name, value in found.items() if name not in variables}
 
 
 def _open_board(group: Group, closing: ExitStack) -> tuple[Board, tuple[str, int]]:

@@ -41,6 +41,13 @@ def test_a_cost_with_preferences_is_called_an_upper_bound() -> None:
     assert dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "instance_type": "ml.m5.xlarge"})).remarks == ()
 
 
+def test_a_replica_of_several_instances_in_a_vpc_needs_its_security_groups_open_to_themselves() -> None:
+    fields = {"replicas": 2, "trainer": "m:f", "vpc_config": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}}
+    assert dry_run(parse_spec(fields)).remarks == ()
+    (remark,) = dry_run(parse_spec({**fields, "overrides": {"1": {"instance_count": 2}}})).remarks
+    assert "security groups sg-1 admit all traffic from and to themselves" in remark
+
+
 def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
     own = {"instance_type": "ml.g5.xlarge"}
     dry = dry_run(parse_spec({"replicas": 6, "trainer": "m:f", "overrides": {"1": own, "3-4": own, "5": {}}}))

@@ -20,7 +20,7 @@ from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE, read_instances
-from muster.replica.group.launcher import interface_variables
+from muster.replica.group.launcher import network_variables
 from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
 from muster.replica.group.process_count import processes_on_instance
 from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
@@ -110,8 +110,12 @@ def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
     assert omp_threads({"OMP_NUM_THREADS": "3"}, 8, 2) == {}
     listed = {"current_host": "algo-2", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth1"}
     instances = read_instances(resource_config(tmp_path, listed))
-    assert interface_variables({"NCCL_SOCKET_IFNAME": "eth7"}, instances) == {"GLOO_SOCKET_IFNAME": "eth1"}
-    assert interface_variables({}, ALONE) == {}
+    assert network_variables({"NCCL_SOCKET_IFNAME": "eth7"}, instances, tmp_path) == {"GLOO_SOCKET_IFNAME": "eth1"}
+    (tmp_path / "uverbs0").touch()
+    assert network_variables({"NCCL_SOCKET_IFNAME": "eth7", "GLOO_SOCKET_IFNAME": "lo"}, instances, tmp_path) == {
+        "FI_PROVIDER": "efa"
+    }
+    assert network_variables({}, ALONE, tmp_path) == {}
 
 
 def report(at: float, text: str, code: ReplicaExit = ReplicaExit.USER_CODE) -> Report:
