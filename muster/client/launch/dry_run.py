@@ -161,10 +161,11 @@ def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:
 
 def _needs_between_instances(ranks: Iterable[Spec]) -> list[str]:
     """A remark on every network in which the instances of a replica must reach each other."""
-    several = {tuple(spec.vpc_config.security_group_ids) for spec in ranks if spec.vpc_config and spec.instance_count > 1}
+    networks = (spec.vpc_config for spec in ranks if spec.instance_count > 1)
+    several = {", ".join(network.security_group_ids) for network in networks if network is not None}
     return [
-        f"the instances of a replica reach each other only if the security groups {', '.join(groups)} admit all traffic "
-        "from and to themselves"
+        f"the instances of a replica reach each other only if the security groups {groups} admit all traffic from and "
+        "to themselves"
         for groups in sorted(several)
     ]
 

@@ -45,7 +45,7 @@ def test_a_replica_of_several_instances_in_a_vpc_needs_its_security_groups_open_
     fields = {"replicas": 2, "trainer": "m:f", "vpc_config": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}}
     assert dry_run(parse_spec(fields)).remarks == ()
     (remark,) = dry_run(parse_spec({**fields, "overrides": {"1": {"instance_count": 2}}})).remarks
-    assert "security groups sg-1 admit all traffic from and to themselves" in remark
+    assert "security groups sg-1 admit all traffic" in remark
 
 
 def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
