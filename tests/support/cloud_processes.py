@@ -12,9 +12,10 @@ from muster.local import LocalCloud
 _PROC = Path("/proc")
 
 
-def of_job(cloud: LocalCloud, job: str) -> list[int]:
-    """The processes of a training job's container."""
-    return _with_variable(cloud, f"TRAINING_JOB_NAME={job}")
+def of_job(cloud: LocalCloud, job: str, part: str = "") -> list[int]:
+    """The processes of a training job's containers, by number; only those whose environment contains `part`."""
+    found = _with_variable(cloud, f"TRAINING_JOB_NAME={job}")
+    return sorted(pid for pid in found if part.encode() in _read(pid, "environ"))
 
 
 def of_function(cloud: LocalCloud, physical_name: str) -> list[int]:

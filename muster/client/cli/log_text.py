@@ -19,14 +19,14 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright
 
 
 def printer(*, as_json: bool) -> Callable[[LogLine], None]:
-    """The function that prints a line: the rank, in its own colour if the terminal has colours, then the text."""
+    """The function that prints a line: the replica and its process, in a colour of its own, then the text."""
     if as_json:
         return print_answer
     coloured = Console().color_system is not None
-    heads: dict[tuple[int, int], str] = {}
+    heads: dict[tuple[int, int | None, int], str] = {}
 
     def show(line: LogLine) -> None:
-        who = (line.rank, line.attempt)
+        who = (line.rank, line.process, line.attempt)
         if who not in heads:
             heads[who] = _head(line, coloured)
         # A progress bar's carriage returns are line breaks, too: each part is shown, after the rank.
@@ -49,8 +49,9 @@ def text_of(part: str, *, coloured: bool) -> str:
 
 
 def _head(line: LogLine, coloured: bool) -> str:
-    # From the second attempt on the number is shown; a rank keeps its colour through all of them.
-    name = str(line.rank) if line.attempt == 1 else f"{line.rank}.{line.attempt}"
+    # From the second attempt on its number is shown; a rank keeps its colour through all of them.
+    who = str(line.rank) if line.process is None else f"{line.rank}.{line.process}"
+    name = who if line.attempt == 1 else f"{who} a{line.attempt}"
     text = f"{name:>4} | "
     if not coloured:
         return text

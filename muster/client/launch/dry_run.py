@@ -143,6 +143,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
             *context.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
+            *_needs_between_instances(ranks),
             *unknown_types(name for item in ranks for name in item.instance_types),
         ),
     )
@@ -155,6 +156,17 @@ def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:
         f"SageMaker chooses among {', '.join(types)}: the cost is an upper bound, with {prices.dearest(types)}"
         for types in sorted(chosen_from)
         if len(types) > 1
+    ]
+
+
+def _needs_between_instances(ranks: Iterable[Spec]) -> list[str]:
+    """A remark on every network in which the instances of a replica must reach each other."""
+    networks = (spec.vpc_config for spec in ranks if spec.instance_count > 1)
+    several = {", ".join(network.security_group_ids) for network in networks if network is not None}
+    return [
+        f"the instances of a replica reach each other only if the security groups {groups} admit all traffic from and "
+        "to themselves"
+        for groups in sorted(several)
     ]
 
 

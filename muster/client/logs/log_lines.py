@@ -18,6 +18,9 @@ DEEP_SECONDS = 300
 """While following, a line is missed that CloudWatch Logs delivers later than this behind newer ones."""
 
 
+_PROCESS = re.compile(r"\[(\d{1,5})\.(\d{1,5})\] ")
+
+
 class LogEvent(NamedTuple):
     """One event of CloudWatch Logs."""
 
@@ -32,6 +35,9 @@ class LogLine(Document):
 
     at: datetime = Field(description="ISO 8601 in UTC")
     rank: int
+    process: int | None = Field(
+        default=None, description="the process's rank in its replica; null where the replica has only one"
+    )
     attempt: int
     job: str
     message: str
@@ -81,10 +87,18 @@ class LogQuery:
             job = names.JobName.parse(event.stream.partition("/")[0], self.prefix)
             if job is None or job.run != self.run or (self.ranks is not None and job.rank not in self.ranks):
                 continue
-            message = event.message.rstrip("\n")
+            process, message = _process_of(event.message.rstrip("\n"), job.rank)
             if self.regex is None or self.regex.search(message):
                 at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
-                yield LogLine(at=at, rank=job.rank, attempt=job.attempt, job=str(job), message=message)
+                yield LogLine(at=at, rank=job.rank, process=process, attempt=job.attempt, job=str(job), message=message)
+
+
+def _process_of(message: str, rank: int) -> tuple[int | None, str]:
+    """The process that the replica's launcher names in front of a line (`[2.5] ` in replica 2), and the rest."""
+    head = _PROCESS.match(message)
+    if head is None or int(head[1]) != rank:
+        return None, message
+    return int(head[2]), message[head.end() :]
 
 
 class Merge:

@@ -30,12 +30,12 @@ class Rented(NamedTuple):
     """The instances of an attempt."""
 
     instance_type: str
-    count: int = 1
+    instances: int = 1
 
 
 def launch_mark(layout: RunLayout, rank: int, attempt: int, rented: Rented) -> str:
     """The key that records that an attempt has these instances since the object was created."""
-    several = f"{rented.count}-" if rented.count > 1 else ""
+    several = f"{rented.instances}-" if rented.instances > 1 else ""
     return f"{layout.spent}{rank}-{attempt}-on-{several}{rented.instance_type}"
 
 
@@ -49,7 +49,7 @@ def billed_usd(rented: Rented, seconds: float) -> float:
 
     SageMaker's BillableTimeInSeconds is that of one instance: DescribeTrainingJob says to multiply it.
     """
-    return SHIPPED_PRICES.usd_per_hour.get(rented.instance_type, 0.0) * rented.count * max(0.0, seconds) / _HOUR
+    return SHIPPED_PRICES.usd_per_hour.get(rented.instance_type, 0.0) * rented.instances * max(0.0, seconds) / _HOUR
 
 
 def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:

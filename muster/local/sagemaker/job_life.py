@@ -197,8 +197,8 @@ class Lifecycle:
         tree = JobTree(self._place / str(self._incarnations) / host.name)
         tree.make(request, [item.name for item in hosts], host.name)
         for channel in request.get("InputDataConfig", []):
-            source = channel["DataSource"].get("S3DataSource", {})
-            if len(hosts) > 1 and source.get("S3DataDistributionType") == "ShardedByS3Key":
+            source = channel["DataSource"].get("S3DataSource")
+            if len(hosts) > 1 and source and source.get("S3DataDistributionType") == "ShardedByS3Key":
                 message = f"channel {channel['ChannelName']}: the embedded cloud gives all data to every instance"
                 raise DownloadError(message)
             storage.download_channel(channel, tree.channel(channel["ChannelName"]))

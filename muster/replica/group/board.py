@@ -34,6 +34,15 @@ class Board(Protocol):
         """
 
 
+def has(board: Board, key: str) -> bool:
+    """Whether `key` has a value; False where the board cannot be reached."""
+    try:
+        board.get(key, 0.0)
+    except BoardError:
+        return False
+    return True
+
+
 class LocalBoard:
     """A board in this process: for a replica of one process, and for the server of the others. Thread-safe."""
 
@@ -55,6 +64,17 @@ class LocalBoard:
                 message = f"No process of the replica has said {key!r} within {seconds:g} s."
                 raise BoardError(message)
             return self._values[key]
+
+
+def returned(rank: int) -> str:
+    """The key that says that the trainer has returned in the process with this rank in the group."""
+    return f"returned/{rank}"
+
+
+FIRST_RETURNED = "first-returned"
+"""The key that holds the rank in the group of the first process in which the trainer has returned."""
+ENDED = "ended"
+"""The key that holds why the group has failed: exit code and text. The first cause of all instances stays."""
 
 
 def from_first(board: Board, group: InnerGroup, key: str, make: Callable[[], JsonValue]) -> JsonValue:

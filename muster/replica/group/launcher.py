@@ -26,7 +26,7 @@ from typing import cast
 
 from muster.contract.errors import MusterError
 from muster.contract.run.exits import ReplicaExit
-from muster.replica.group.board import Board, BoardError, LocalBoard
+from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, LocalBoard, has, returned
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.instances import Instances
@@ -38,17 +38,17 @@ from muster.replica.group.spawning import END_SECONDS, Crew, Ends, Spawner, omp_
 LOOK_SECONDS = 0.1
 BOARD_PORT = 29411
 """Where the board of several instances listens, on the first one. That of a single instance takes a free port."""
+_EFA_DEVICES = Path("/dev/infiniband")
 _PROCESS = "muster.replica.entry.process"
 # SageMaker kills a container 120 seconds after SIGTERM.
 STOP_SECONDS = 110.0
-# After the trainer has returned in one process: another one may still write the model.
-RETURN_SECONDS = 1_800.0
+# After the trainer has returned in one process: another one may still evaluate or write the model.
+RETURN_SECONDS = 3_600.0
 # A peer's failure is seen before its cause, where a signal has killed a process: what comes in this time counts too.
 _EVIDENCE_SECONDS = 0.5
 # Instances of a job may start minutes apart.
 _MEET_SECONDS = 900.0
 _FAREWELL_SECONDS = 2 * END_SECONDS
-_END = "end"
 
 
 class GroupError(MusterError):
@@ -110,7 +110,7 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
         os.environ.update(
             {ENV_BOARD: f"{address[0]}:{address[1]}", ENV_FOLDER: str(folder.place)}
             | omp_threads(os.environ, group.count, os.cpu_count() or 1)
-            | interface_variables(os.environ, group.instances)
+            | network_variables(os.environ, group.instances)
         )
         flags = ["-P"] if sys.flags.safe_path else []
         crew = Crew(
@@ -126,12 +126,21 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
         return cause
 
 
-def interface_variables(variables: Mapping[str, str], instances: Instances) -> dict[str, str]:
-    """The network interface for collective operations between instances, unless the user has set it."""
-    if instances.count == 1 or instances.interface is None:
+def network_variables(
+    variables: Mapping[str, str], instances: Instances, devices: Path = _EFA_DEVICES
+) -> dict[str, str]:
+    """What collective operations between instances need to know of the network, unless the user has set it.
+
+    That is the interface that SageMaker names, and libfabric's provider where the instances have EFA.
+    """
+    if instances.count == 1:
         return {}
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return {name: instances.interface for name in names if name not in variables}
+    found = {}
+    if instances.interface is not None:
+        found = {"GLOO_SOCKET_IFNAME": instances.interface, "NCCL_SOCKET_IFNAME": instances.interface}
+    if any(devices.glob("uverbs*")):
+        found["FI_PROVIDER"] = "efa"
+    return {name: value for name, value in found.items() if name not in variables}
 
 
 def _open_board(group: Group, closing: ExitStack) -> tuple[Board, tuple[str, int]]:
@@ -215,6 +224,7 @@ class _Watch:
         self._cause: Cause | None = None
         self._first_sign: float | None = None
         self._elsewhere: Cause | None = None
+        self._first_returned: tuple[int, float] | None = None
         self._spawned: Ends = {}
         self._failed_to_start: Cause | None = None
 
@@ -222,8 +232,9 @@ class _Watch:
         """Start the processes of `crew` and return why they failed, or None."""
         spawning = threading.Thread(target=self._spawn, args=(crew,), name="spawner", daemon=True)
         spawning.start()
+        threading.Thread(target=self._hear_of_return, name="first-returned", daemon=True).start()
         if self._group.instances.count > 1:
-            threading.Thread(target=self._listen, name="end", daemon=True).start()
+            threading.Thread(target=self._hear_of_end, name="ended", daemon=True).start()
         while spawning.is_alive():
             spawning.join(LOOK_SECONDS)
             self._look()
@@ -242,10 +253,15 @@ class _Watch:
             text = f"The processes cannot be started or watched: {type(error).__name__}: {error}"
             self._failed_to_start = Cause(ReplicaExit.RENDEZVOUS, text)
 
-    def _listen(self) -> None:
+    def _hear_of_return(self) -> None:
+        """Wait until the trainer has returned in a process of any instance."""
+        with suppress(BoardError):
+            self._first_returned = (cast("int", self._board.get(FIRST_RETURNED)), time.monotonic())
+
+    def _hear_of_end(self) -> None:
         """Wait for the failure of another instance."""
         try:
-            found = self._board.get(_END)
+            found = self._board.get(ENDED)
         except BoardError as error:
             self._elsewhere = Cause(ReplicaExit.RENDEZVOUS, str(error))
             return
@@ -290,25 +306,24 @@ class _Watch:
         return {name: report for name, report in found.items() if report is not None}
 
     def _hung(self) -> Cause | None:
-        """A process that still runs long after another one has returned from the trainer."""
-        returned = {local_rank: end for local_rank, end in self._ends.items() if end.code == 0}
-        running = [local_rank for local_rank in range(self._group.count) if local_rank not in self._ends]
-        if not returned or not running or self._stop.is_set():
+        """A process that is still in the trainer long after another one has returned from it."""
+        group, seconds = self._group, self._group.patience.returned
+        if self._first_returned is None or time.monotonic() - self._first_returned[1] < seconds:
             return None
-        first = min(returned, key=lambda local_rank: returned[local_rank].at)
-        seconds = self._group.patience.returned
-        if time.time() - returned[first].at < seconds:
+        running = [local_rank for local_rank in range(group.count) if local_rank not in self._ends]
+        hung = next((item for item in running if not has(self._board, returned(group.rank(item)))), None)
+        if hung is None:
             return None
         text = (
-            f"{self._group.name(running[0])} is hung: it still runs {seconds:g} s after {self._group.name(first)} has "
-            "returned from the trainer"
+            f"{group.name(hung)} is hung: it is still in the trainer {seconds:g} s after process "
+            f"{self._first_returned[0]} has returned from it"
         )
         return Cause(ReplicaExit.USER_CODE, text)
 
     def _published(self, cause: Cause) -> Cause:
         """The first cause of all instances: what another one has said before counts."""
         try:
-            code, text = cast("tuple[int, str]", self._board.put(_END, [cause.code, cause.text]))
+            code, text = cast("tuple[int, str]", self._board.put(ENDED, [cause.code, cause.text]))
         except BoardError:
             return cause
         return Cause(code, text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.contract.run.exits import ReplicaExit
-from muster.replica.group.board import Board, BoardError, LocalBoard
+from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, LocalBoard, has, returned
 from muster.replica.group.group_folder import GroupFolder
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.network_board import NetworkBoard
@@ -50,18 +50,18 @@ class Member:
         return True
 
     def wait_for_returns(self) -> None:
-        """In the first process: return when the trainer has returned in all processes. In the others: say so.
+        """Say that the trainer has returned in this process; the first process waits until it has in all of them.
 
-        There is no limit here: the launcher ends a group that does not end.
+        There is no limit here: the launcher ends a group in which a process does not return.
 
         Raises:
             BoardError: the board cannot be reached.
         """
-        if not self.group.is_first:
-            self.board.put(f"returned/{self.group.rank}", True)
-            return
-        for rank in range(1, self.group.size):
-            self.board.get(f"returned/{rank}")
+        self.board.put(returned(self.group.rank), True)
+        self.board.put(FIRST_RETURNED, self.group.rank)
+        if self.group.is_first:
+            for rank in range(self.group.size):
+                self.board.get(returned(rank))
 
     def wait_for_stops(self) -> None:
         """Return when every process of the group has stopped, but after `STOPPED_SECONDS` at the latest.
@@ -74,16 +74,9 @@ class Member:
         try:
             self.board.put(f"stopped/{self.group.rank}", True)
             missing = set(range(self.group.size))
-            while missing and time.monotonic() < over and not self._has("end"):
-                missing = {rank for rank in missing if not self._has(f"stopped/{rank}")}
+            while missing and time.monotonic() < over and not has(self.board, ENDED):
+                missing = {rank for rank in missing if not has(self.board, f"stopped/{rank}")}
                 if missing:
                     time.sleep(_LOOK_SECONDS)
         except BoardError:
             return
-
-    def _has(self, key: str) -> bool:
-        try:
-            self.board.get(key, 0.0)
-        except BoardError:
-            return False
-        return True

@@ -109,3 +109,20 @@ def save_on_stop(context: Context) -> None:
     context.stop.wait()
     time.sleep(0.3 * context.group.rank)
     _here(context, "saved").touch()
+
+
+def train_rounds(context: Context, *, rounds: int, pause_seconds: float) -> None:
+    """The first process trains; the others work as long as it does."""
+    board = context.rendezvous.context.board
+    _begun(context)
+    print(f"process {context.group.rank} of {context.group.size} works", flush=True)
+    if not context.group.is_first:
+        board.get("trained")
+        return
+    parameters = np.zeros(3, np.float32)
+    outer = DiLoCo(context.rendezvous, {"weights": parameters}, checkpoint_dir=context.checkpoint_dir)
+    while outer.round < rounds and not context.stop.is_set():
+        time.sleep(pause_seconds)
+        parameters -= 0.1 * (context.rank + 1)
+        outer.step()
+    board.put("trained", True)

@@ -41,6 +41,13 @@ def test_a_cost_with_preferences_is_called_an_upper_bound() -> None:
     assert dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "instance_type": "ml.m5.xlarge"})).remarks == ()
 
 
+def test_a_replica_of_several_instances_in_a_vpc_needs_its_security_groups_open_to_themselves() -> None:
+    fields = {"replicas": 2, "trainer": "m:f", "vpc_config": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}}
+    assert dry_run(parse_spec(fields)).remarks == ()
+    (remark,) = dry_run(parse_spec({**fields, "overrides": {"1": {"instance_count": 2}}})).remarks
+    assert "security groups sg-1 admit all traffic" in remark
+
+
 def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
     own = {"instance_type": "ml.g5.xlarge"}
     dry = dry_run(parse_spec({"replicas": 6, "trainer": "m:f", "overrides": {"1": own, "3-4": own, "5": {}}}))
@@ -55,6 +62,9 @@ def test_quota_is_named_as_service_quotas_names_it() -> None:
     assert needs() == {"ml.m5.xlarge for training job usage": (4, 0)}
     assert needs(spot=True) == {"ml.m5.xlarge for spot training job usage": (4, 0)}
     assert needs(keep_alive_period_in_seconds=60)["ml.m5.xlarge for training warm pool usage"] == (4, 0)
+    several = {"instance_count": 4, "overrides": {"0": {"instance_count": 1}}}
+    assert needs(**several) == {"ml.m5.xlarge for training job usage": (13, 0)}
+    assert needs(**several, fallback_instance_types=["ml.g5.xlarge"])["ml.g5.xlarge for training job usage"] == (0, 13)
 
 
 def test_fallbacks_want_quota_in_their_turn_and_preferences_at_once() -> None:
@@ -75,6 +85,7 @@ def test_fallbacks_want_quota_in_their_turn_and_preferences_at_once() -> None:
     [
         # By default: 20 reruns for spot, 5 for infrastructure, 1 for an unknown end.
         ({}, 4.0, 4.0, 4.0 * 27),
+        ({"instance_count": 4, "overrides": {"0": {"instance_count": 1}}}, 13.0, 13.0, 13.0 * 27),
         ({"overrides": {"0-1": {"instance_type": "ml.p5.48xlarge"}}}, 102.0, 102.0, 102.0 * 27),
         ({"fallback_instance_types": ["ml.g5.xlarge"]}, 4.0, 8.0, 8.0 * 27),
         # SageMaker may choose the dearest.

@@ -55,6 +55,19 @@ def test_lines_of_other_runs_and_other_ranks_are_left_out() -> None:
     assert [line.rank for line in query.lines(events)] == [1]
 
 
+def test_the_process_in_front_of_a_line_is_a_field_of_it() -> None:
+    texts = ["[7.3] loss=1", "[6.3] said by a trainer", "[7.3]no space", "plain", "[7.12] [7.1] twice"]
+    events = [event(number, number, "muster-digits-r7-a1/algo-2-7", text) for number, text in enumerate(texts)]
+    found = [(line.process, line.message) for line in LogQuery("muster", "digits").lines(events)]
+    assert found == [
+        (3, "loss=1"),
+        (None, "[6.3] said by a trainer"),
+        (None, "[7.3]no space"),
+        (None, "plain"),
+        (12, "[7.1] twice"),
+    ]
+
+
 def test_a_pattern_is_searched_in_the_line() -> None:
     query = LogQuery("muster", "digits", regex=re.compile("loss=[0-9.]+"))
     events = [event(1, 0, message="round 1 loss=0.5\n"), event(2, 0, message="loss unknown")]

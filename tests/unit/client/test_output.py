@@ -35,7 +35,16 @@ def test_every_part_of_an_event_has_its_rank_before_it(capsys: pytest.CaptureFix
     for message in ("first\n   7 | forged", "10%\r20%\r\n", "", long):
         show(LogLine(at=datetime(2026, 1, 1, tzinfo=UTC), rank=3, attempt=2, job="job", message=message))
     parts = ["first", "   7 | forged", "10%", "20%", "", long]
-    assert capsys.readouterr().out.splitlines() == [f" 3.2 | {part}" for part in parts]
+    assert capsys.readouterr().out.splitlines() == [f"3 a2 | {part}" for part in parts]
+
+
+@pytest.mark.parametrize(("process", "attempt", "head"), [(None, 1, "   3"), (5, 1, " 3.5"), (5, 2, "3.5 a2")])
+def test_a_line_says_replica_and_process(
+    capsys: pytest.CaptureFixture[str], process: int | None, attempt: int, head: str
+) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    printer(as_json=False)(LogLine(at=at, rank=3, process=process, attempt=attempt, job="job", message="loss=1"))
+    assert capsys.readouterr().out == f"{head} | loss=1\n"
 
 
 def test_json_holds_the_very_text_and_no_raw_control_character(capsys: pytest.CaptureFixture[str]) -> None:

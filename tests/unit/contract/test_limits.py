@@ -150,7 +150,12 @@ LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"metric_definitions": [{"name": "a", "regex": "(b"}]},
     ),
     ("instance_type", {"instance_type": "ml.g5.xlarge"}, {"instance_type": "g5.xlarge"}),
-    ("instance_count", {"instance_count": 1}, {"instance_count": 2}),
+    ("instance_count", {"instance_count": 256}, {"instance_count": 257}),
+    ("instance_count", {"instance_count": 1}, {"instance_count": 0}),
+    ("processes", {"processes": 256}, {"processes": 257}),
+    ("processes", {"processes": "auto"}, {"processes": "all"}),
+    ("processes", {"processes": 1}, {"processes": True}),
+    ("overrides.0.processes", {"overrides": {"0": {"processes": 4}}}, {"overrides": {"0": {"processes": "4"}}}),
     (
         "fallback_instance_types",
         {"fallback_instance_types": ["ml.m5.large"]},
@@ -446,7 +451,7 @@ def test_all_problems_of_all_parts_are_reported_at_once_with_what_is_allowed():
     with pytest.raises(SpecError) as caught:
         parse_spec(
             {
-                **complete({"enable_network_isolation": True, "instance_count": 4, "volume_gb": 0}),
+                **complete({"enable_network_isolation": True, "instance_count": 400, "processes": 0, "volume_gb": 0}),
                 "input_data_config": [channel("a b"), channel(compression_type="Gzip")],
                 "vpc_config": {"subnets": []},
                 "training_image": "image:1",
@@ -457,8 +462,9 @@ def test_all_problems_of_all_parts_are_reported_at_once_with_what_is_allowed():
     assert reported == {
         "enable_network_isolation": "enable_network_isolation: found true; replicas exchange data through S3 and "
         "cannot reach it when isolated; leave the field out (a VPC with an S3 endpoint keeps traffic private)",
-        "instance_count": "instance_count: found 4; at most 1; a replica is one instance; for more instances "
-        "raise `replicas`",
+        "instance_count": "instance_count: found 400; at most 256; lower it",
+        "processes": "processes: found 0; allowed: auto, or a whole number from 1 to 256; write auto for one process "
+        "per GPU",
         "volume_gb": "volume_gb: found 0; at least 1; raise it",
         "input_data_config.0.channel_name": "input_data_config.0.channel_name: found 'a b'; allowed: letters, "
         "digits and . - _; correct it",
@@ -466,6 +472,6 @@ def test_all_problems_of_all_parts_are_reported_at_once_with_what_is_allowed():
         "vpc_config.subnets": "vpc_config.subnets: found an empty list; at least 1 entry; add one, or leave the field "
         "out",
         "training_image": "training_image: unknown field; its name here is image",
-        "InstanceGroups": "InstanceGroups: unknown field; a replica is one instance; give ranks different "
-        "types in `overrides`",
+        "InstanceGroups": "InstanceGroups: unknown field; all instances of a replica have one type; give "
+        "ranks different types in `overrides`",
     }

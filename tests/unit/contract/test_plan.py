@@ -47,7 +47,7 @@ def test_a_plan_that_is_not_ours_is_refused_by_its_place(damage):
         Plan.from_json(body, "s3://bucket/plan")
 
 
-def test_a_request_isolates_nothing_and_names_no_torch_variable():
+def test_a_request_isolates_nothing_and_leaves_torchs_variables_to_the_launcher():
     request = training_job_request(make_plan(environment={"A": "b"}), 1, 2)
     assert request["EnableNetworkIsolation"] is False
     assert request["ResourceConfig"]["InstanceCount"] == 1
@@ -59,7 +59,29 @@ def test_a_request_isolates_nothing_and_names_no_torch_variable():
         "MUSTER_RANK": "1",
         "MUSTER_ATTEMPT": "2",
         "MUSTER_REGION": "us-east-1",
+        "MUSTER_PROCESSES": "auto",
     }
+
+
+def test_replicas_of_different_sizes_are_requested_as_their_overrides_say():
+    plan = make_plan(instance_count=2, processes=8, overrides={"0": {"instance_count": 1, "processes": "auto"}})
+    requests = [training_job_request(plan, rank, 1) for rank in range(2)]
+    assert [request["ResourceConfig"]["InstanceCount"] for request in requests] == [1, 2]
+    assert [request["Environment"]["MUSTER_PROCESSES"] for request in requests] == ["auto", "8"]
+
+
+def test_a_program_that_is_no_trainer_starts_its_processes_itself():
+    plan = make_plan(trainer=None, entrypoint=["torchrun", "train.py"], instance_count=2)
+    request = training_job_request(plan, 0, 1)
+    assert request["ResourceConfig"]["InstanceCount"] == 2
+    assert "MUSTER_PROCESSES" not in request["Environment"]
+
+
+def test_a_plan_of_a_version_without_processes_keeps_one_in_each_replica():
+    stored = json.loads(make_plan().to_json())
+    del stored["spec"]["processes"]
+    plan = Plan.from_json(json.dumps(stored).encode(), "plan")
+    assert "MUSTER_PROCESSES" not in training_job_request(plan, 0, 1)["Environment"]
 
 
 def test_arguments_of_any_size_travel_in_the_document_not_in_the_request():

@@ -6,7 +6,7 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
-from muster.contract.run.spending import billed_usd, end_mark, launch_mark, spent_usd
+from muster.contract.run.spending import Rented, billed_usd, end_mark, launch_mark, spent_usd
 from muster.contract.spec.spec_reader import parse_spec
 
 RUN = RunLayout("run")
@@ -19,13 +19,13 @@ def ago(hours: float) -> datetime:
 
 def test_what_runs_costs_by_the_hour_and_what_has_ended_what_was_billed():
     marks = [
-        (launch_mark(RUN, 0, 1, "ml.p5.48xlarge"), ago(2)),
-        (launch_mark(RUN, 1, 1, "ml.g5.xlarge"), ago(10)),
+        (launch_mark(RUN, 0, 1, Rented("ml.p5.48xlarge", 2)), ago(2)),
+        (launch_mark(RUN, 1, 1, Rented("ml.g5.xlarge")), ago(10)),
         (end_mark(RUN, 1, 1, 2.5), ago(8)),
-        (launch_mark(RUN, 1, 2, "ml.g5.xlarge"), ago(1)),
+        (launch_mark(RUN, 1, 2, Rented("ml.g5.xlarge")), ago(1)),
         (f"{RUN.spent}what-is-this", ago(1)),
     ]
-    assert spent_usd(marks, NOW) == pytest.approx(2 * 63.296 + 2.5 + 1.408)
+    assert spent_usd(marks, NOW) == pytest.approx(2 * 2 * 63.296 + 2.5 + 1.408)
     assert spent_usd([], NOW) == 0
 
 
@@ -35,8 +35,9 @@ def test_an_end_that_is_reported_twice_is_paid_once():
 
 
 def test_an_attempt_costs_its_billable_seconds():
-    assert billed_usd("ml.g5.xlarge", 1_800) == pytest.approx(0.704)
-    assert billed_usd("ml.g5.xlarge", -5) == 0
+    assert billed_usd(Rented("ml.g5.xlarge"), 1_800) == pytest.approx(0.704)
+    assert billed_usd(Rented("ml.g5.xlarge", 16), 1_800) == pytest.approx(16 * 0.704)
+    assert billed_usd(Rented("ml.g5.xlarge"), -5) == 0
 
 
 @pytest.mark.parametrize(
@@ -59,5 +60,8 @@ def test_a_ceiling_that_cannot_be_kept_is_refused(fields, words):
 def test_a_launch_that_was_marked_again_costs_the_later_type_since_the_first_mark():
     """The dearest type at the launch, the chosen one when the job was adopted; the order of the keys says nothing."""
     for first, second in (("ml.g5.12xlarge", "ml.g5.xlarge"), ("ml.p5.48xlarge", "ml.g5.xlarge")):
-        marks = [(launch_mark(RUN, 0, 1, first), ago(10)), (launch_mark(RUN, 0, 1, second), ago(1))]
+        marks = [
+            (launch_mark(RUN, 0, 1, Rented(first)), ago(10)),
+            (launch_mark(RUN, 0, 1, Rented(second)), ago(1)),
+        ]
         assert spent_usd(sorted(marks), NOW) == pytest.approx(10 * 1.408)

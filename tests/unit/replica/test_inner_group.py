@@ -1,0 +1,269 @@
+"""The pure parts of a replica's process group: who is where, how many there are, why they ended, what they write."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.contract.run.exits import ReplicaExit, read_exit
+from muster.replica.errors import InputError
+from muster.replica.group import spawning
+from muster.replica.group.board import BoardError, LocalBoard, from_first, has
+from muster.replica.group.cause import Cause, End, first_cause
+from muster.replica.group.group_folder import GroupFolder, Report
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.instances import ALONE, read_instances
+from muster.replica.group.launcher import network_variables
+from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
+from muster.replica.group.process_count import processes_on_instance
+from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
+from muster.replica.group.spawning import Crew, group_variables, omp_threads
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.rendezvous import Rendezvous
+from tests.support.peers import Run
+
+
+def resource_config(base: Path, content: object) -> Path:
+    folder = base / "input" / "config"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "resourceconfig.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return base
+
+
+def test_instances_are_ordered_by_number_whatever_the_order_of_the_file(tmp_path: Path) -> None:
+    hosts = sorted(f"algo-{number}" for number in range(1, 13))
+    assert hosts[1] == "algo-10"
+    base = resource_config(tmp_path, {"current_host": "algo-10", "hosts": hosts, "network_interface_name": "eth0"})
+    found = read_instances(base)
+    assert (found.first, found.index, found.count, found.interface) == ("algo-1", 9, 12, "eth0")
+    assert read_instances(tmp_path / "elsewhere") == ALONE
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "cannot be read"),
+        ([], "lists no hosts"),
+        ({"hosts": [], "current_host": "algo-1"}, "lists no hosts"),
+        ({"hosts": [1], "current_host": 1}, "lists no hosts"),
+        ({"hosts": ["algo-1"], "current_host": "algo-2"}, "the current_host 'algo-2', not exactly one of its hosts"),
+        ({"hosts": ["algo-1", "algo-1"], "current_host": "algo-1"}, "not exactly one of its hosts"),
+    ],
+)
+def test_a_list_of_instances_that_cannot_be_used_is_told(tmp_path: Path, content: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_instances(resource_config(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus", "count"),
+    [
+        ({}, 8, 1),  # a job of an older version
+        ({"MUSTER_PROCESSES": "3"}, 8, 3),
+        ({"MUSTER_PROCESSES": "auto"}, 8, 8),
+        ({"MUSTER_PROCESSES": "auto"}, 0, 1),
+        ({"MUSTER_PROCESSES": "auto", "CUDA_VISIBLE_DEVICES": "0,3"}, 8, 2),
+        ({"MUSTER_PROCESSES": "auto", "CUDA_VISIBLE_DEVICES": "0,-1,2"}, 8, 1),
+        ({"MUSTER_PROCESSES": "auto", "CUDA_VISIBLE_DEVICES": ""}, 8, 1),
+    ],
+)
+def test_there_is_one_process_per_gpu_unless_the_spec_says_otherwise(
+    tmp_path: Path, variables: dict[str, str], gpus: int, count: int
+) -> None:
+    for name in ("nvidiactl", "nvidia-uvm", "null", *(f"nvidia{number}" for number in range(gpus))):
+        (tmp_path / name).touch()
+    assert processes_on_instance(variables, tmp_path) == count
+
+
+@pytest.mark.parametrize("asked", ["0", "257", "-1", "many", "1.5", "٣"])
+def test_a_number_of_processes_that_is_none_is_told(tmp_path: Path, asked: str) -> None:
+    with pytest.raises(InputError, match="neither auto nor a whole number from 1 to 256"):
+        processes_on_instance({"MUSTER_PROCESSES": asked}, tmp_path)
+
+
+def crew(**changes: Any) -> Crew:
+    fields: dict[str, Any] = {"count": 4, "index": 1, "instances": 3, "master": ("10.0.0.1", 29500), "name": "job"}
+    return Crew(["python"], **{**fields, **changes})
+
+
+def test_the_variables_are_those_of_torchrun() -> None:
+    assert group_variables(crew(), 2) == {
+        "RANK": "6",
+        "LOCAL_RANK": "2",
+        "WORLD_SIZE": "12",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+
+
+def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
+    assert omp_threads({}, 4, 96) == {"OMP_NUM_THREADS": "24"}
+    assert omp_threads({}, 8, 2) == {"OMP_NUM_THREADS": "1"}
+    assert omp_threads({"OMP_NUM_THREADS": "3"}, 8, 2) == {}
+    listed = {"current_host": "algo-2", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth1"}
+    instances = read_instances(resource_config(tmp_path, listed))
+    assert network_variables({"NCCL_SOCKET_IFNAME": "eth7"}, instances, tmp_path) == {"GLOO_SOCKET_IFNAME": "eth1"}
+    (tmp_path / "uverbs0").touch()
+    assert network_variables({"NCCL_SOCKET_IFNAME": "eth7", "GLOO_SOCKET_IFNAME": "lo"}, instances, tmp_path) == {
+        "FI_PROVIDER": "efa"
+    }
+    assert network_variables({}, ALONE, tmp_path) == {}
+
+
+def report(at: float, text: str, code: ReplicaExit = ReplicaExit.USER_CODE) -> Report:
+    return Report(at, code, text)
+
+
+@pytest.mark.parametrize(
+    ("ends", "reports", "cause"),
+    [
+        ({}, {}, None),
+        ({"a": End(1, 0), "b": End(2, 0)}, {}, None),
+        # The first one to fail counts, not those that SIGTERM has ended then.
+        ({"a": End(5, 1), "b": End(4, 143)}, {"a": report(3.0, "no data")}, Cause(1, "a: no data")),
+        (
+            {"a": End(5, 1), "b": End(6, 143)},
+            {"a": report(3.0, "no data"), "b": report(3.5, "stopped", ReplicaExit.STOPPED)},
+            Cause(1, "a: no data"),
+        ),
+        # A killed process says nothing, and its peer complains at once.
+        (
+            {"a": End(3.4, -9), "b": End(4, 1)},
+            {"b": report(3.0, "connection closed")},
+            Cause(137, "a was killed by SIGKILL"),
+        ),
+        ({"a": End(3.4, -11)}, {}, Cause(139, "a was killed by SIGSEGV")),
+        # Killed long after another one's failure: a hung one, which was ended because of it.
+        ({"a": End(33.0, -9), "b": End(4, 1)}, {"b": report(3.0, "no data")}, Cause(1, "b: no data")),
+        # It has said why and was killed then.
+        ({"a": End(3.4, -9)}, {"a": report(3.0, "no data")}, Cause(1, "a: no data")),
+        ({"a": End(3.0, 3), "b": End(3.1, -15)}, {}, Cause(3, "a ended with exit code 3 and gave no reason")),
+        ({"b": End(3.1, -15)}, {}, Cause(143, "b was ended by SIGTERM")),
+    ],
+)
+def test_the_first_failure_is_the_cause(ends: dict[str, End], reports: dict[str, Report], cause: Cause | None) -> None:
+    assert first_cause(ends, reports) == cause
+
+
+@pytest.mark.parametrize(
+    ("cause", "exit_"),
+    [
+        (Cause(ReplicaExit.FENCED, "process 1: superseded"), ReplicaExit.FENCED),
+        (Cause(ReplicaExit.STOPPED, "process 0: asked to stop"), ReplicaExit.STOPPED),
+        (Cause(ReplicaExit.OUT_OF_MEMORY, "process 0: more memory"), ReplicaExit.OUT_OF_MEMORY),
+        (Cause(ReplicaExit.USER_CODE, "process 1: no data"), ReplicaExit.USER_CODE),
+        (Cause(137, "process 1 was killed by SIGKILL"), ReplicaExit.KILLED),
+        (Cause(77, "process 1 ended with exit code 77 and gave no reason"), None),
+    ],
+)
+def test_the_control_plane_reads_a_groups_failure_like_a_single_processs(
+    cause: Cause, exit_: ReplicaExit | None
+) -> None:
+    assert read_exit(f"AlgorithmError: {cause.reason}, exit code: {cause.code}") == exit_
+
+
+def test_lines_are_named_when_they_are_complete_and_the_last_one_at_the_end() -> None:
+    lines = PrefixedLines("[2.5] ")
+    assert lines.take(b"one\ntw") == b"[2.5] one\n"
+    assert lines.take(b"o\n\nthree") == b"[2.5] two\n[2.5] \n"
+    assert lines.end() == b"[2.5] three\n"
+    assert lines.end() == b""
+    endless = lines.take(b"x" * (LINE_BYTES_MAX + 1))
+    assert endless == b"[2.5] " + b"x" * (LINE_BYTES_MAX + 1) + b"\n"
+
+
+def test_a_folder_never_shows_half_a_report(tmp_path: Path) -> None:
+    folder = GroupFolder(tmp_path)
+    assert (folder.pid(0), folder.reported(0)) == (None, None)
+    folder.register(0)
+    folder.report(0, ReplicaExit.FENCED, "a newer process has claimed the rank")
+    found = folder.reported(0)
+    assert found is not None
+    assert (found.code, found.text) == (ReplicaExit.FENCED, "a newer process has claimed the rank")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.failure", "0.pid"]
+
+
+def test_the_first_value_of_a_key_stays_and_a_reader_waits_for_it() -> None:
+    board = LocalBoard()
+    assert not has(board, "key")
+    reader: list[object] = []
+    thread = threading.Thread(target=lambda: reader.append(board.get("key", 60.0)))
+    thread.start()
+    assert board.put("key", [1, 2]) == [1, 2]
+    assert board.put("key", "later") == [1, 2]
+    thread.join()
+    assert reader == [[1, 2]]
+    with pytest.raises(BoardError, match="has said 'other' within 0 s"):
+        board.get("other", 0.0)
+
+
+def test_a_board_is_the_same_over_the_network() -> None:
+    served = LocalBoard()
+    server = BoardServer(served, ("127.0.0.1", 0))
+    board = NetworkBoard(*server.address)
+    assert not has(board, "key")
+    assert board.put("key", {"a": [1, None, "ü"]}) == {"a": [1, None, "ü"]}
+    assert board.put("key", 2) == served.get("key") == board.get("key") == {"a": [1, None, "ü"]}
+    with pytest.raises(BoardError, match=f"allowed: at most {VALUE_BYTES_MAX:,}"):
+        board.put("large", "x" * (VALUE_BYTES_MAX + 2000))
+    for nonsense in (
+        b"GET / HTTP/1.1\r\n",
+        b"[]\n",
+        b'{"put": "x"}\n',
+        b"\xff\n",
+        b'{"get": "x", "seconds": "soon"}\n',
+    ):
+        with socket.create_connection(server.address) as stranger:
+            stranger.sendall(nonsense)
+            stranger.shutdown(socket.SHUT_WR)
+            assert stranger.recv(100) == b""
+    assert board.get("key") is not None
+    server.close()
+    with pytest.raises(BoardError, match=r"first instance \(127\.0\.0\.1:\d+\) cannot be reached"):
+        NetworkBoard(*server.address, patience_seconds=0.0).get("key")
+
+
+def test_what_the_first_process_makes_is_made_once_for_all() -> None:
+    board, made = LocalBoard(), []
+
+    def make() -> int:
+        made.append(1)
+        return 7
+
+    members = [InnerGroup(rank, 3, rank) for rank in range(3)]
+    assert [from_first(board, member, "seat", make) for member in members] == [7, 7, 7]
+    assert made == [1]
+
+
+def test_a_group_holds_one_claim_and_renews_it_once(tmp_path: Path) -> None:
+    run, board = Run(tmp_path, replicas=1, min_participants=1), LocalBoard()
+    members = [InnerGroup(rank, 3, rank) for rank in range(3)]
+    contexts = [replace(run.context(), group=member, board=board) for member in members]
+    seats = [Rendezvous.open(context, 0, 1, Metrics()) for context in contexts]
+    assert {seat.claim.epoch for seat in seats} == {1}
+    for seat in seats:
+        seat.rejoin()
+    assert {seat.claim for seat in seats} == {seats[0].claim}
+    assert seats[0].claim.epoch == 2
+    # A new container has a new board, and fences the whole group.
+    assert Rendezvous.open(run.context(), 0, 1, Metrics()).claim.epoch == 3
+
+
+def test_the_plain_spawner_serves_where_there_is_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found, spawner in ((None, spawning.spawn_plainly), (object(), spawning.spawn_with_torch)):
+        monkeypatch.setattr(spawning.importlib.util, "find_spec", lambda _name, found=found: found)
+        assert spawning.the_spawner() is spawner
+
+
+def test_only_a_signal_that_is_not_sent_to_end_a_group_is_a_death() -> None:
+    assert End(0, -signal.SIGKILL).was_killed
+    assert not End(0, -signal.SIGTERM).was_killed
+    assert not End(0, 1).was_killed
