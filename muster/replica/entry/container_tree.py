@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
 from muster.contract.run.exits import failure_text
 from muster.contract.run.run_document import Manifest
-from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.wire.packing import Packing
+from muster.replica.rounds.result import Result
 
 
 @dataclass(frozen=True)
@@ -55,23 +51,20 @@ class Tree:
         failure.parent.mkdir(exist_ok=True)
         failure.write_text(failure_text(reason))
 
-    def save_result(self, packing: Packing, state: GlobalState) -> Path:
-        """Save the global parameters at the end of training as named arrays (.npz) among the checkpoints."""
-        return self._save_parameters(packing, state, self.checkpoints / f"parameters-{state.round:08d}.npz")
+    def save_result(self, result: Result) -> Path:
+        """Keep the global parameters at the end of training as named arrays (.npz) among the checkpoints."""
+        return self._keep(result, f"parameters-{result.round:08d}.npz")
 
-    def save_stopped(self, packing: Packing, state: GlobalState) -> Path:
-        """Save the global parameters where training was stopped, in place of those of an earlier stop.
+    def save_stopped(self, result: Result) -> Path:
+        """Keep the global parameters where training was stopped, in place of those of an earlier stop.
 
         An attempt can be interrupted often, and every file would be restored with every restart.
         """
-        return self._save_parameters(packing, state, self.checkpoints / "parameters-stopped.npz")
+        return self._keep(result, "parameters-stopped.npz")
 
-    def _save_parameters(self, packing: Packing, state: GlobalState, path: Path) -> Path:
-        unfinished = self.checkpoints / "parameters.tmp"
-        with unfinished.open("wb") as file:
-            # Typed as if its keyword options could be among the names.
-            np.savez(file, **packing.unpack(state.parameters))  # type: ignore[arg-type]
-        os.replace(unfinished, path)  # noqa: PTH105
+    def _keep(self, result: Result, name: str) -> Path:
+        path = self.checkpoints / name
+        os.replace(result.path, path)  # noqa: PTH105
         return path
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -79,14 +72,9 @@ class Tree:
         (self.output_data / "manifest.json").write_bytes(manifest.to_json())
 
 
-def manifest_of(uri: str, state: GlobalState, metrics: dict[str, float]) -> Manifest:
+def manifest_of(uri: str, result: Result, metrics: dict[str, float]) -> Manifest:
     """The manifest of a finished replica; its checksum is over the parameters' raw bytes, the same on all replicas."""
-    return Manifest(
-        checkpoint_s3_bucket=uri,
-        round=state.round,
-        checksum=hashlib.sha256(state.parameters.tobytes()).hexdigest(),
-        metrics=metrics,
-    )
+    return Manifest(checkpoint_s3_bucket=uri, round=result.round, checksum=result.checksum, metrics=metrics)
 
 
 def checkpoint_uri(rendezvous_uri: str, run: str, rank: int, path: Path) -> str:

@@ -122,8 +122,9 @@ def _run(environment: Environment, document: RunDocument, stops: Stops, member: 
             # A running exchange is stopped as well; until it ends it may be changing the state.
             with suppress(MusterError):
                 training.exchanges.wait()
-            if member.group.is_first:
-                path = tree.save_stopped(training.packing, training.state)
+            # In a group each process may have been stopped elsewhere: no call can count on the others any more.
+            if member.group.size == 1 and (stopped := context.rendezvous.collect_result()) is not None:
+                path = tree.save_stopped(stopped)
                 log.info("event=stopped saved=%s", path.name)
         member.wait_for_stops()
         raise
@@ -131,17 +132,18 @@ def _run(environment: Environment, document: RunDocument, stops: Stops, member: 
     if training is not None:
         # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the state.
         training.exchanges.wait()
+    result = context.rendezvous.collect_result()
     member.wait_for_returns()
     if not member.group.is_first:
         return
-    if training is None:
+    if result is None:
         message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
     # Before anything else: the others may be waiting. If the rest fails, a rerun claims the rank again.
     context.rendezvous.finish(how)
-    path = tree.save_result(training.packing, training.state)
+    path = tree.save_result(result)
     uri = checkpoint_uri(document.rendezvous_uri, document.rendezvous_name, environment.rank, path)
-    manifest = manifest_of(uri, training.state, context.metrics.latest())
+    manifest = manifest_of(uri, result, context.metrics.latest())
     tree.write_manifest(manifest)
     log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
 
@@ -163,6 +165,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         trainer_stop=stops.trainer,
         group=member.group,
         board=member.board,
+        result_dir=tree.checkpoints,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_packing import ArrayPacking, Parameters
-from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_rendezvous
+from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_first_process, check_rendezvous
 from muster.replica.frontends.plain_state import StateDict, Stateful, pack_plain, unpack_plain
 from muster.replica.rounds.rendezvous import Rendezvous
 
@@ -58,6 +58,7 @@ class DiLoCo(DiLoCoFrontEnd):
             FencedError, StoppedError, RendezvousError
         """
         check_rendezvous(rendezvous)
+        check_first_process(rendezvous, "DiLoCo for arrays")
         super().__init__(rendezvous, ArrayPacking(parameters), algorithm, trainer_state, checkpoint_dir)
 
     def _own_state(self) -> StateDict:

@@ -29,6 +29,21 @@ def check_type(parameter: str, found: object, kind: type | tuple[type, ...], all
         raise ParametersError(message)
 
 
+def check_first_process(rendezvous: Rendezvous, what: str) -> None:
+    """Return if this process exchanges for its replica: `what` does not divide the parameters among processes.
+
+    Raises:
+        ParametersError: it is not the first process of its replica.
+    """
+    group = rendezvous.context.group
+    if not group.is_first:
+        message = (
+            f"{what} exchanges all parameters from one process, and this is process {group.rank} of its replica's "
+            f"{group.size}; allowed: the first process alone, or muster.torch.DiLoCo in all of them."
+        )
+        raise ParametersError(message)
+
+
 def check_rendezvous(found: object) -> None:
     """Return if `found` is a rendezvous; raises as `check_type`."""
     check_type("rendezvous", found, Rendezvous, "the context's rendezvous (context.rendezvous)")

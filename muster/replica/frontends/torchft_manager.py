@@ -29,7 +29,7 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import AlgorithmError, RoundGoneError
-from muster.replica.frontends.front_end import FrontEnd, check_rendezvous, check_type
+from muster.replica.frontends.front_end import FrontEnd, check_first_process, check_rendezvous, check_type
 from muster.replica.frontends.plain_state import StateDict
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_state import pack_torch
@@ -74,6 +74,7 @@ class Manager(FrontEnd):
             FencedError, StoppedError, RendezvousError
         """
         check_rendezvous(rendezvous)
+        check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         super().__init__(Stopwatch(rendezvous.metrics))
         self._model = model

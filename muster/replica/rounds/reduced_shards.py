@@ -75,7 +75,7 @@ class ReducedShards:
     def maker(self, shard: int, size: int) -> int:
         """Which of a replica's `size` processes makes a shard of it: the one that holds its first element."""
         first = self._which(shard).start
-        return next(rank for rank in reversed(range(size)) if self._blocks.shard(rank, size).start <= first)
+        return max(rank for rank in range(size) if self._blocks.shard(rank, size).start <= first)
 
     def exists(self, shard: int) -> bool:
         """Whether a shard is stored."""

@@ -146,8 +146,7 @@ class _Reduction:
         return sum(place.stop - place.start for place in places)
 
     def _is_maker(self, shard: int) -> bool:
-        link = self._context.link
-        return self._shards.maker(shard, link.size) == link.rank
+        return self._shards.maker(shard, self._context.link.size) == self._context.link.rank
 
     def _needs(self, shard: int) -> bool:
         place = _both(self._held, self._shards.span(shard))

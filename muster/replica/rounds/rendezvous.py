@@ -23,6 +23,7 @@ from muster.replica.rounds.contribution import Contribution, contribute, make_co
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.grace import ROUNDS_SEEN
 from muster.replica.rounds.reduction import reduced_mean
+from muster.replica.rounds.result import Result, write_result
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
@@ -30,6 +31,8 @@ from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
+
+UNFINISHED_RESULT = "parameters.tmp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,7 @@ class Rendezvous:
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
         self._training: Trained | None = None
         self._last: Commit | None = None
+        self._result: Result | None = None
 
     @classmethod
     def open(cls, context: RoundContext, rank: int, attempt: int, metrics: Metrics) -> Rendezvous:
@@ -130,6 +134,20 @@ class Rendezvous:
     def has_ended(self) -> bool:
         """Whether `check_not_ended` raises."""
         return self._last is not None
+
+    def collect_result(self) -> Result | None:
+        """Write the global parameters as they are now to the run's result file; None if nothing is trained or saved.
+
+        All processes of the replica call this, while they are connected. What was collected for this round stays.
+        """
+        training, folder = self._training, self._context.result_dir
+        if training is None or folder is None:
+            return None
+        if self._result is None or self._result.round != training.state.round:
+            self._result = write_result(
+                training.packing, training.state, self._context.link, folder / UNFINISHED_RESULT
+            )
+        return self._result
 
     def finish(self, how: str) -> None:
         """Report that the replica's trainer has returned, and give the rank up. `how`: in words, for the others.

@@ -73,6 +73,7 @@ class RoundContext:
         trainer_stop: set when the trainer should return.
         group: this process's place among the processes of its replica.
         board: what these processes tell each other.
+        result_dir: where the parameters at the end of training are written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
     """
 
@@ -93,6 +94,7 @@ class RoundContext:
     trainer_stop: Event = field(default_factory=Event)
     group: InnerGroup = field(default_factory=InnerGroup)
     board: Board = field(default_factory=LocalBoard)
+    result_dir: Path | None = None
     link: Link = field(default_factory=Alone)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:

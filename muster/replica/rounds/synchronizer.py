@@ -83,6 +83,9 @@ class Synchronizer:
         with self.stopwatch.blocked():
             exchange = self._training.exchanges.wait()
             self._start_over()
+            if self._rendezvous.context.link.size > 1:
+                # While the processes are connected: the trainer may disconnect them before it returns.
+                self._rendezvous.collect_result()
         return None if exchange is None else exchange.outcome
 
     def _perform(self, action: Action) -> Outcome | None:

@@ -60,6 +60,17 @@ class Packing(ABC):
         return Cut(self.count) if self._cut is None else self._cut
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each array, in the order of the flat buffer."""
+        return dict(self._shapes)
+
+    def span(self, name: str) -> slice:
+        """The elements of an array."""
+        names = list(self._shapes)
+        start = sum(prod(self._shapes[before]) for before in names[: names.index(name)])
+        return slice(start, start + prod(self._shapes[name]))
+
+    @property
     def layout(self) -> str:
         """Digest of names and shapes; replicas that train the same model agree on it."""
         return digest([[name, list(shape)] for name, shape in self._shapes.items()])
@@ -75,10 +86,6 @@ class Packing(ABC):
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:  # noqa: ARG002 - for types other than float32
         """`flat` rounded to the arrays' types; `flat` itself if they are float32."""
         return flat
-
-    def unpack(self, flat: Floats) -> dict[str, Floats]:
-        """Views of `flat`, by name."""
-        return {piece.name: flat[piece.place].reshape(self._shapes[piece.name]) for piece in self.pieces(WHOLE)}
 
     def pieces(self, part: slice) -> Iterator[Piece]:
         """The pieces of arrays that lie in `part`."""
