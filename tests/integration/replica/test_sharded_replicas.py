@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from muster.contract.run.run_document import Manifest, RunDocument
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -67,9 +68,10 @@ def run(root: Path, replicas: Sequence[Replica], algorithm: dict[str, Any], roun
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
     try:
-        for job in jobs:
-            out, _ = job.communicate(timeout=180)
-            assert job.returncode == 0, out
+        # Whoever fails ends the wait: the others would wait for it.
+        wait_until("the jobs' ends", lambda: all(job.poll() == 0 for job in jobs) or any(job.poll() for job in jobs))
+        failed = next((job for job in jobs if job.poll()), None)
+        assert failed is None, failed.communicate()[0]
     finally:
         for job in jobs:
             job.kill()

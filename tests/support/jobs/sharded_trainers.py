@@ -1,9 +1,10 @@
-"""Trainers of models that the processes of a replica share: each element moves by what its place says, on any process."""
+"""A trainer of models that the processes of a replica share: an element moves as its place says, on any process."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,10 @@ from muster.torch import Algorithm, Context, DiLoCo
 def _model() -> torch.nn.Module:
     torch.manual_seed(7)
     model = torch.nn.Sequential(
-        torch.nn.Linear(37, 900), torch.nn.BatchNorm1d(900), torch.nn.Linear(900, 301, bias=False), torch.nn.Linear(301, 5)
+        torch.nn.Linear(37, 900),
+        torch.nn.BatchNorm1d(900),
+        torch.nn.Linear(900, 301, bias=False),
+        torch.nn.Linear(301, 5),
     )
     model.scale = torch.nn.Parameter(torch.ones(()))
     return model
@@ -66,41 +70,61 @@ LAYOUTS: dict[str, Callable[[torch.nn.Module], torch.nn.Module]] = {
 }
 
 
-def _move(model: torch.nn.Module, rank: int, step: int) -> None:
-    """Change every element by a number that follows from the replica, the step, the tensor and its place alone."""
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    tensors = [*inner.named_parameters(), *inner.named_buffers()]
+@dataclass(frozen=True)
+class Held:
+    """What this process holds of a tensor, and which elements of the whole tensor these are."""
+
+    values: torch.Tensor
+    places: torch.Tensor
+    count: int
+
+
+def _numbered(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with the number of each element as its value: PyTorch's own sharding then says who holds what."""
     with torch.no_grad():
-        for number, (_, tensor) in enumerate(tensors):
-            if not tensor.is_floating_point():
-                continue
-            values = np.random.default_rng((rank, step, number)).standard_normal(math.prod(tensor.shape))
-            change = torch.from_numpy(values.astype(np.float32)).view(tensor.shape) * 0.01
-            if isinstance(tensor, DTensor):
-                change = distribute_tensor(change, tensor.device_mesh, tensor.placements)
-            tensor.sub_(change)
+        for tensor in _floating(model):
+            tensor.copy_(torch.arange(tensor.numel()).view(tensor.shape))
+    return model
 
 
-def train(context: Context, *, layouts: dict[str, str], rounds: int, algorithm: dict[str, object]) -> None:
+def _floating(model: torch.nn.Module) -> list[torch.Tensor]:
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    return [tensor for tensor in (*inner.parameters(), *inner.buffers()) if tensor.is_floating_point()]
+
+
+def _held(model: torch.nn.Module) -> list[Held]:
+    held = []
+    for tensor in _floating(model):
+        values = tensor.detach()
+        local = values.to_local() if isinstance(values, DTensor) else values
+        held.append(Held(local, local.long(), tensor.numel()))
+    return held
+
+
+def _move(held: list[Held], rank: int, step: int) -> None:
+    """Change every element by a number that follows from the replica, the step, the tensor and its place alone."""
+    with torch.no_grad():
+        for number, tensor in enumerate(held):
+            changes = np.random.default_rng((rank, step, number)).standard_normal(tensor.count).astype(np.float32)
+            tensor.values.sub_(torch.from_numpy(changes)[tensor.places])
+
+
+def train(context: Context, *, layouts: dict[str, str], rounds: int, algorithm: dict[str, Any]) -> None:
     """Train for `rounds` rounds; a replica of several processes shards its model as `layouts` says for its rank."""
-    model = _model()
+    model = _numbered(_model())
     if context.group.size > 1:
         dist.init_process_group("gloo")
         model = LAYOUTS[layouts[str(context.rank)]](model)
+    held = _held(model)
+    _move(held, 0, 0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    outer = DiLoCo(
-        context.rendezvous, model, optimizer, Algorithm(**algorithm), checkpoint_dir=context.checkpoint_dir
-    )
-    step = outer.round * outer_interval(algorithm)
+    settings = Algorithm(**algorithm)
+    outer = DiLoCo(context.rendezvous, model, optimizer, settings, checkpoint_dir=context.checkpoint_dir)
+    step = outer.round * settings.interval
     while outer.round < rounds and not context.stop.is_set():
         step += 1
-        _move(model, context.rank, step)
+        _move(held, context.rank, step)
         outer.step(samples=(context.rank + 1) / context.group.size)
     outer.finish()
     if context.group.size > 1:
         dist.destroy_process_group()
-
-
-def outer_interval(algorithm: dict[str, object]) -> int:
-    """Inner steps from one exchange to the next."""
-    return Algorithm(**algorithm).interval
