@@ -59,8 +59,12 @@ def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploye
 
 @pytest.fixture
 def stack(deployed_stack: Deployed) -> Iterator[Deployed]:
-    """The deployed stack without faults, with its calls counted from zero; whatever a test left running is stopped."""
+    """The deployed stack without faults and dead letters, with its calls counted from zero.
+
+    Whatever a test left running is stopped.
+    """
     deployed_stack.cloud.faults.clear()
+    deployed_stack.letters.purge()
     deployed_stack.cloud.calls.reset()
     yield deployed_stack
     deployed_stack.cloud.faults.clear()
