@@ -49,18 +49,19 @@ pytest_plugins = ["tests.plugins.cloud", "tests.plugins.commands", "tests.plugin
 
 
 def pytest_configure() -> None:
-    """Let the programs under test be interrupted.
+    """Let the programs under test be interrupted, and look for garbage less often.
 
     What a shell starts in the background ignores SIGINT, and so do its children; CI may be started like that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A worker holds so much that it would look for garbage for a tenth of its time.
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage less often, and not among what was imported: a tenth of a worker's time went into it."""
+    """What was imported is no garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
