@@ -73,7 +73,8 @@ def _main(copy: Path, printed: Path, tests: Sequence[str]) -> None:
     tempfile.tempdir = None
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    code = pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests])
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    code = pytest.main([*options, *tests])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # without waiting for threads that a failed test has left
