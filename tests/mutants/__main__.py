@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from tests.mutants.fault_table import fault_rows
 from tests.mutants.forked import PASSED, run_tests
 from tests.mutants.table import mutants
 from tests.mutants.trial import Verdict, try_all
@@ -39,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{trial.verdict:<9} {trial.seconds:5.1f} s  {trial.mutant.name}", flush=True)
         if trial.verdict is not Verdict.KILLED:
             print(f"  {trial.mutant.patch.file}: {trial.mutant.patch.function}\n  {trial.mutant.test}\n{trial.output}")
-    print(f"{counts[Verdict.KILLED]} of {len(chosen)} killed in {time.monotonic() - started:.0f} s")
-    return 0 if counts[Verdict.KILLED] == len(chosen) else 1
+    seconds = time.monotonic() - started
+    killed = counts[Verdict.KILLED]
+    print(f"{len(fault_rows())} faults, {len(chosen)} mutants tried, {killed} killed in {seconds:.0f} s")
+    return 0 if killed == len(chosen) else 1
 
 
 if __name__ == "__main__":
