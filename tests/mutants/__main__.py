@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.mutants.fault_table import fault_rows
-from tests.mutants.forked import PASSED, run_tests
 from tests.mutants.table import mutants
 from tests.mutants.trial import Verdict, try_all
-from tests.support.source_patch import copied_tree
+from tests.mutants.unchanged import UnchangedTestsFailError, seconds_max, seconds_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,21 +27,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no mutant has {options.word!r} in its name, file or test")
     started = time.monotonic()
-    with copied_tree() as copy:
-        code, output = run_tests(copy, sorted({mutant.test for mutant in chosen}))
-    if code != PASSED:
-        print(output)
+    try:
+        seconds = seconds_of(sorted({mutant.test for mutant in chosen}))
+    except UnchangedTestsFailError as error:
+        print(error)
         print("The tests fail without any mutant.", file=sys.stderr)
         return 1
     counts: Counter[Verdict] = Counter()
-    for trial in try_all(chosen, options.workers):
+    for trial in try_all(chosen, options.workers, lambda mutant: seconds_max(seconds[mutant.test])):
         counts[trial.verdict] += 1
         print(f"{trial.verdict:<9} {trial.seconds:5.1f} s  {trial.mutant.name}", flush=True)
         if trial.verdict is not Verdict.KILLED:
             print(f"  {trial.mutant.patch.file}: {trial.mutant.patch.function}\n  {trial.mutant.test}\n{trial.output}")
-    seconds = time.monotonic() - started
-    killed = counts[Verdict.KILLED]
-    print(f"{len(fault_rows())} faults, {len(chosen)} mutants tried, {killed} killed in {seconds:.0f} s")
+    killed, took = counts[Verdict.KILLED], time.monotonic() - started
+    print(f"{len(fault_rows())} faults, {len(chosen)} mutants tried, {killed} killed in {took:.0f} s")
     return 0 if killed == len(chosen) else 1
 
 

@@ -22,7 +22,8 @@ from tests.support.source_patch import ROOT
 
 PASSED, FAILED = 0, 1
 """pytest's exit codes; others mean that no test ran."""
-_SECONDS_MAX = 300  # a mutant may make a test wait for ever
+SECONDS_MAX = 300.0
+"""A mutant may make a test wait for ever."""
 _IMPORTED_BEFORE = (
     "pytest",
     "hypothesis",
@@ -40,14 +41,21 @@ _IMPORTED_BEFORE = (
 _processes = multiprocessing.get_context("forkserver")
 
 
-def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run tests in a copy; pytest's exit code and what it printed. A test that hangs has failed."""
+def run_tests(
+    copy: Path, tests: Sequence[str], *, seconds_max: float | None = SECONDS_MAX, report: Path | None = None
+) -> tuple[int, str]:
+    """Run tests in a copy; pytest's exit code and what it printed. What takes longer than `seconds_max` has failed.
+
+    Args:
+        report: where pytest writes how long each test took, as JUnit's XML.
+    """
     _processes.set_forkserver_preload(list(_IMPORTED_BEFORE))
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder, "printed")
-        process = _processes.Process(target=_main, args=(copy, printed, tests))
+        options = [] if report is None else [f"--junitxml={report}"]
+        process = _processes.Process(target=_main, args=(copy, printed, [*options, *tests]))
         process.start()
-        process.join(_SECONDS_MAX)
+        process.join(seconds_max)
         code = process.exitcode
         # The process leads a group: with it ends whatever a test has left behind.
         with suppress(ProcessLookupError):
@@ -58,7 +66,7 @@ def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
         return code, printed.read_text(encoding="utf-8", errors="replace")
 
 
-def _main(copy: Path, printed: Path, tests: Sequence[str]) -> None:
+def _main(copy: Path, printed: Path, arguments: Sequence[str]) -> None:
     os.setsid()
     gc.freeze()  # what was imported before stays: pytest's searches for garbage need not look at it
     output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -74,7 +82,7 @@ def _main(copy: Path, printed: Path, tests: Sequence[str]) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    code = pytest.main([*options, *tests])
+    code = pytest.main([*options, *arguments])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # without waiting for threads that a failed test has left
