@@ -55,11 +55,12 @@ def run_tests(
         options = [] if report is None else [f"--junitxml={report}"]
         process = _processes.Process(target=_main, args=(copy, printed, [*options, *tests]))
         process.start()
+        assert process.pid is not None
         process.join(seconds_max)
         code = process.exitcode
         # The process leads a group: with it ends whatever a test has left behind.
         with suppress(ProcessLookupError):
-            os.killpg(process.pid or 0, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
         process.join()
         if code is None:
             return FAILED, "timed out"
