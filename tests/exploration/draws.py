@@ -94,6 +94,9 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
         return setting
     round_, rank = rng.randrange(1, setting.rounds + 1), rng.randrange(setting.replicas)
     kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot"])
+    if kind in {"values", "header", "declined"} and rng.random() < 0.25:
+        # No quorum without the unusable contribution.
+        setting = replace(setting, min_participants=setting.replicas)
     if kind == "declined":
         return replace(setting, declines=(rank, round_))
     where = {
