@@ -11,8 +11,7 @@ from muster.contract.run.commit import Commit
 from muster.replica.errors import DivergedError, FencedError, RendezvousError, StoppedError
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats
-from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
+from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.exploration.activities import Killed
 from tests.exploration.world import FOR_EVER, Process, World, ended_well
 
@@ -58,7 +57,7 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        given = [_given(world, keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
         for values in given:
             if (marks := values[:8].tobytes()) in counted:
                 found.append(f"a contribution to round {round_} was counted before")
@@ -82,12 +81,6 @@ def _last_commit(world: World, round_: int) -> Commit:
         revision += 1
     key = keys.commit(round_, revision)
     return Commit.from_json(world.store.written[key], key)
-
-
-def _given(world: World, key: str) -> Floats:
-    blocks = Blocks(world.setting.count)
-    records = np.frombuffer(world.sound[key], np.uint8)[HEADER_BYTES:].reshape(blocks.number, blocks.record_bytes)
-    return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[: world.setting.count]
 
 
 def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[str]:

@@ -20,12 +20,14 @@ from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import DivergedError, FencedError, StoppedError
+from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats
+from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 from muster.replica.wire.headers import ClaimDocument
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
 from tests.exploration.simulated_s3 import Bucket
@@ -410,6 +412,19 @@ class World:
         if self._ends_run and process.round == self._ends_run:
             return True
         return process.round >= self.setting.last_round(process.rank)
+
+    def given(self, key: str) -> Floats:
+        """The values of a contribution as its process has sent them."""
+        blocks = Blocks(self.setting.count)
+        records = np.frombuffer(self.sound[key], np.uint8)[HEADER_BYTES:].reshape(blocks.number, blocks.record_bytes)
+        return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[: self.setting.count]
+
+    def saw_members(self, commit: Commit, claim: Claim, gradient: Floats) -> None:
+        """A process has given `gradient` to a round under `claim`: what counts under it is this, not another's."""
+        key = keys.contribution(commit.round, claim.rank, claim.epoch)
+        counted = any((member.rank, member.epoch) == (claim.rank, claim.epoch) for member in commit.members)
+        if counted and not np.array_equal(self.given(key), gradient):
+            self._breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
 
     def saw_mean(self, round_: int, mean: Floats) -> None:
         if self.means.setdefault(round_, found := mean.tobytes()) != found:
