@@ -73,8 +73,8 @@ DEFECTS = (
     Defect(
         "members' newer claims are not looked at before a commit",
         agreement._Agreement._all_claims_hold,
-        "[member for member in self._tally.members if member.rank != self._claim.rank]",
-        "[]",
+        "not self._note_newer(member.rank for member in self._tally.members)",
+        "True",
     ),
     Defect(
         "a rerun of an expected rank is not seen",
