@@ -95,7 +95,7 @@ DEFECTS = (
     ),
     Defect(
         "a contribution whose answer was lost is an error",
-        contribution.contribute,
+        contribution._contribute,
         'log.info("round=%d event=contribution-was-there", contribution.round)',
         "raise",
     ),
@@ -151,7 +151,7 @@ DEFECTS = (
     Defect(
         "no member takes over a late shard",
         reduction._Reduction.gather,
-        "if timed_out or clock.monotonic() >= due[shard]",
+        "if timed_out or (self._is_maker(shard) and clock.monotonic() >= due[shard])",
         "if False",
     ),
     Defect(
@@ -199,7 +199,7 @@ DEFECTS = (
     Defect(
         "a straggler keeps its place without a new state",
         replicated_state.ReplicatedState.advance,
-        "self.outer.apply(self.state, exchange.mean, self.packing.optimized)",
+        "self._apply(exchange)",
         "self.outer.apply(self.state, exchange.mean if exchange.took_part else exchange.mean * 0, "
         "self.packing.optimized)",
     ),
