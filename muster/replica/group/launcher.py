@@ -3,7 +3,7 @@
 It needs no store and does not train, so nothing keeps it from passing a signal on. Its rules:
 
 - If a process fails, the others of the instance are ended: SIGTERM, and SIGKILL after `spawning.END_SECONDS`. The first
-  instance's board tells the other launchers, which do the same. All of them report the first failure of all.
+  instance's board passes it on to the other launchers, which do the same. All of them report the first failure of all.
 - SIGTERM is passed on to every process. What still runs shortly before SageMaker's own SIGKILL is killed here, so that
   the others' reasons are still written.
 - Processes return from the trainer together. One that still runs long after another one has returned is hung.
@@ -280,7 +280,7 @@ class _Watch:
             self._end_all(self._group.patience.end)
 
     def _judge(self, *, complete: bool) -> None:
-        """Find the cause, once, and tell the other instances."""
+        """Find the cause, once, and publish it to the other instances."""
         if self._cause is not None:
             return
         cause = self._local_cause(complete=complete)
@@ -345,6 +345,8 @@ class _Watch:
 
 def _end_of(pid: int) -> End | None:
     """How a child has ended, without reaping it; None while it runs, and where the spawner was quicker."""
+    if not hasattr(os, "waitid"):
+        return None  # macOS before Python 3.13: the spawner alone sees it
     try:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

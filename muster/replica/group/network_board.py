@@ -46,7 +46,7 @@ class _Handler(socketserver.StreamRequestHandler):
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
-    # Every process of a replica may connect in the same moment.
+    # Every process of a replica may connect at the same time.
     request_queue_size = 1024
     board: LocalBoard
 

@@ -71,7 +71,7 @@ class RoundContext:
             finished.
         trainer_stop: set when the trainer should return.
         group: this process's place among the processes of its replica.
-        board: what these processes tell each other.
+        board: small values that these processes share.
     """
 
     store: Store

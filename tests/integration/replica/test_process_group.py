@@ -170,6 +170,14 @@ def test_a_process_that_never_returns_is_told_and_ended(job: Job) -> None:
     assert job.alive() == []
 
 
+@pytest.mark.parametrize("job", ["plain"], indirect=True)
+def test_a_launcher_that_is_killed_takes_its_processes_with_it(job: Job) -> None:
+    job.start("save_on_stop")
+    wait_until("both processes train", lambda: len(job.files("*-pid")) == 2, seconds=60)
+    job.processes[0].kill()
+    wait_until("the end of both", lambda: not job.alive(), seconds=60)
+
+
 def test_sigterm_reaches_every_process_and_all_have_time_to_save(job: Job) -> None:
     job.start("save_on_stop", count="3")
     wait_until("all processes train", lambda: len(job.files("*-pid")) == 3, seconds=60)
