@@ -1,4 +1,4 @@
-"""Changes to one function of the source, written as code, and copies of the tree that have them."""
+"""Changes to the source, each at the one place that it names, and copies of the tree that have them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,22 @@ _INSTALLED = (".venv", "node_modules")  # not held by git, and the same for ever
 
 class PatchError(Exception):
     """A patch does not fit the source: the code that it names has changed."""
+
+
+def replaced_once(text: str, before: str, after: str, where: str) -> str:
+    """`text` with `after` instead of `before`; `where` says in an error whose text it is.
+
+    Raises:
+        PatchError: `before` is not there exactly once.
+    """
+    _check_once(text.count(before), before, where)
+    return text.replace(before, after)
+
+
+def _check_once(count: int, before: str, where: str) -> None:
+    if count != 1:
+        message = f"{where}: this code is there {count} times, not once:\n{before}"
+        raise PatchError(message)
 
 
 @dataclass(frozen=True)
@@ -42,9 +58,7 @@ class Patch:
         """
         wanted = ast.parse(textwrap.dedent(self.before)).body
         places = list(_places(self._function_in(source), wanted))
-        if len(places) != 1:
-            message = f"{self.file}, {self.function}: this code is there {len(places)} times, not once:\n{self.before}"
-            raise PatchError(message)
+        _check_once(len(places), self.before, f"{self.file}, {self.function}")
         first, last = places[0][0], places[0][-1]
         text, after = source.encode(), textwrap.dedent(self.after).strip()
         if isinstance(first, ast.stmt):
