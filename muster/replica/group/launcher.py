@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -31,7 +31,7 @@ from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.instances import Instances
 from muster.replica.group.member import ENV_BOARD, ENV_FOLDER
-from muster.replica.group.network_board import BoardServer, NetworkBoard
+from muster.replica.group.network_board import REACH_SECONDS, BoardServer, NetworkBoard
 from muster.replica.group.process_output import ProcessOutput
 from muster.replica.group.spawning import END_SECONDS, Crew, Ends, Spawner, omp_threads, signal_process
 
@@ -63,6 +63,7 @@ class Patience:
     end: float = END_SECONDS
     returned: float = RETURN_SECONDS
     meet: float = _MEET_SECONDS
+    reach: float = REACH_SECONDS
 
 
 PATIENCE = Patience()
@@ -143,23 +144,22 @@ def network_variables(
     return {name: value for name, value in found.items() if name not in variables}
 
 
-def _open_board(group: Group, closing: ExitStack) -> tuple[Board, tuple[str, int]]:
+def _open_board(group: Group, closing: ExitStack) -> tuple[LocalBoard | NetworkBoard, tuple[str, int]]:
     """The group's board, and the address at which its processes find it."""
     instances = group.instances
     if instances.index > 0:
         host = _address_of(instances.first, group.patience.meet)
-        return NetworkBoard(host, BOARD_PORT, group.patience.meet), (host, BOARD_PORT)
+        return NetworkBoard(host, BOARD_PORT, group.patience.reach), (host, BOARD_PORT)
     board = LocalBoard()
-    address = ("127.0.0.1", 0)
-    if instances.count > 1:
-        address = (_address_of(instances.first, group.patience.meet), BOARD_PORT)
+    several = instances.count > 1
+    host, port = (_address_of(instances.first, group.patience.meet), BOARD_PORT) if several else ("127.0.0.1", 0)
     try:
-        server = BoardServer(board, address)
+        server = BoardServer(board, (host, port))
     except OSError as error:
-        message = f"The board of the replica's processes cannot listen on {address[0]}:{address[1]}: {error}."
+        message = f"The board of the replica's processes cannot listen on {host}:{port}: {error}."
         raise GroupError(message) from None
     closing.callback(server.close)
-    return board, server.address
+    return board, (host, server.port)
 
 
 def _address_of(host: str, seconds: float) -> str:
@@ -175,10 +175,12 @@ def _address_of(host: str, seconds: float) -> str:
             time.sleep(1.0)
 
 
-def _agree_on_master(group: Group, board: Board, address: tuple[str, int]) -> tuple[str, int]:
+def _agree_on_master(group: Group, board: LocalBoard | NetworkBoard, address: tuple[str, int]) -> tuple[str, int]:
     """Where the group's first process listens, which the first launcher says; all must have as many processes."""
     try:
-        if group.instances.index == 0:
+        if isinstance(board, NetworkBoard):
+            board = replace(board, patience_seconds=group.patience.meet)
+        else:
             board.put("master", [address[0], free_port(), group.count])
         host, port, count = cast("tuple[str, int, int]", board.get("master", group.patience.meet))
     except BoardError as error:
@@ -340,6 +342,9 @@ class _Watch:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
             elif now - self._signalled[local_rank] > seconds:
+                if self._cause is None:
+                    text = f"{self._group.name(local_rank)} was killed: it still ran {seconds:g} s after SIGTERM"
+                    self._cause = self._published(Cause(ReplicaExit.KILLED, text))
                 signal_process(pid, signal.SIGKILL)
 
 

@@ -162,7 +162,8 @@ def test_a_process_that_hangs_is_killed_when_another_one_has_failed(job: Job) ->
     assert job.alive() == []
 
 
-def test_a_process_that_never_returns_is_told_and_ended(job: Job) -> None:
+@pytest.mark.parametrize("job", ["plain"], indirect=True)
+def test_a_process_that_never_returns_is_named_and_ended(job: Job) -> None:
     job.start("return_but", process=1)
     code, out, _ = job.ended()
     assert code == ReplicaExit.USER_CODE, out
@@ -188,15 +189,19 @@ def test_sigterm_reaches_every_process_and_all_have_time_to_save(job: Job) -> No
     assert job.failure().startswith("[saved] process ")
 
 
+@pytest.mark.parametrize("job", ["plain"], indirect=True)
 def test_a_process_that_does_not_stop_is_killed_before_sagemaker_does(job: Job) -> None:
-    job.start("hang_in", process=0)
-    wait_until("the first process trains", lambda: len(job.files("0-pid")) == 1, seconds=60)
+    job.start("ignore_stop", process=0)
+    wait_until("both processes train", lambda: len(job.files("*-pid")) == 2, seconds=60)
     job.processes[0].send_signal(signal.SIGTERM)
+    wait_until("the other one saves", lambda: len(job.files("1-saved")) == 1, seconds=60)
     code, out, _ = job.ended()
-    assert code != ReplicaExit.DONE, out
+    assert code == ReplicaExit.KILLED, out
+    assert job.failure() == "process 0 was killed: it still ran 2 s after SIGTERM"
     assert job.alive() == []
 
 
+@pytest.mark.parametrize("job", ["plain"], indirect=True)
 def test_two_instances_are_one_group(two_instances: Job) -> None:
     job = two_instances
     job.start("tell")
@@ -218,6 +223,20 @@ def test_a_failure_on_one_instance_ends_the_other_one_too(two_instances: Job) ->
     assert [code for code, _, _ in ends] == [1, 1], ends
     reason = f"process 3 on {job.hosts[1]}: {TRAINERS}:fail_in failed: LookupError: no data for process 3"
     assert [job.failure(instance) for instance in range(2)] == [reason, reason]
+    assert job.alive() == []
+
+
+@pytest.mark.parametrize("job", ["plain"], indirect=True)
+def test_an_instance_that_loses_the_first_one_ends(two_instances: Job) -> None:
+    job = two_instances
+    job.start("save_on_stop")
+    wait_until("all processes train", lambda: len(job.files("*-pid")) == 4, seconds=60)
+    job.processes[0].kill()
+    code, out, _ = job.ended(1)
+    assert code == ReplicaExit.RENDEZVOUS, out
+    assert re.match(
+        r"\[rendezvous\] The replica's first instance \(127[\d.]+:29411\) cannot be reached", job.failure(1)
+    )
     assert job.alive() == []
 
 

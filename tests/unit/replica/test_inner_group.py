@@ -208,7 +208,8 @@ def test_the_first_value_of_a_key_stays_and_a_reader_waits_for_it() -> None:
 def test_a_board_is_the_same_over_the_network() -> None:
     served = LocalBoard()
     server = BoardServer(served, ("127.0.0.1", 0))
-    board = NetworkBoard(*server.address)
+    address = ("127.0.0.1", server.port)
+    board = NetworkBoard(*address)
     assert not has(board, "key")
     assert board.put("key", {"a": [1, None, "ü"]}) == {"a": [1, None, "ü"]}
     assert board.put("key", 2) == served.get("key") == board.get("key") == {"a": [1, None, "ü"]}
@@ -221,14 +222,20 @@ def test_a_board_is_the_same_over_the_network() -> None:
         b"\xff\n",
         b'{"get": "x", "seconds": "soon"}\n',
     ):
-        with socket.create_connection(server.address) as stranger:
+        with socket.create_connection(address) as stranger:
             stranger.sendall(nonsense)
             stranger.shutdown(socket.SHUT_WR)
             assert stranger.recv(100) == b""
     assert board.get("key") is not None
     server.close()
     with pytest.raises(BoardError, match=r"first instance \(127\.0\.0\.1:\d+\) cannot be reached"):
-        NetworkBoard(*server.address, patience_seconds=0.0).get("key")
+        NetworkBoard(*address, patience_seconds=0.0).get("key")
+
+
+def test_a_board_listens_everywhere_if_its_address_is_known_outside_only() -> None:
+    server = BoardServer(LocalBoard(), ("192.0.2.1", 0))  # an address of documentation, which no machine has
+    assert NetworkBoard("127.0.0.1", server.port).put("key", 1) == 1
+    server.close()
 
 
 def test_what_the_first_process_makes_is_made_once_for_all() -> None:
