@@ -102,7 +102,9 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
     """
     with ExitStack() as closing:
         board, address = _open_board(group, closing)
-        master = _agree_on_master(group, board, address)
+        # The first launcher may start minutes later: until then its board is not there.
+        patient = replace(board, patience_seconds=group.patience.meet) if isinstance(board, NetworkBoard) else board
+        master = agree_on_master(group, patient)
         folder = GroupFolder(Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="muster-group-"))))
         fifos = folder.make_outputs(group.count)
         prefixes = [f"[{group.replica}.{group.rank(local_rank)}] " for local_rank in range(group.count)]
@@ -159,6 +161,7 @@ def _open_board(group: Group, closing: ExitStack) -> tuple[LocalBoard | NetworkB
         message = f"The board of the replica's processes cannot listen on {host}:{port}: {error}."
         raise GroupError(message) from None
     closing.callback(server.close)
+    board.put("master", [host, free_port(), group.count])
     return board, (host, server.port)
 
 
@@ -175,13 +178,13 @@ def _address_of(host: str, seconds: float) -> str:
             time.sleep(1.0)
 
 
-def _agree_on_master(group: Group, board: LocalBoard | NetworkBoard, address: tuple[str, int]) -> tuple[str, int]:
-    """Where the group's first process listens, which the first launcher says; all must have as many processes."""
+def agree_on_master(group: Group, board: Board) -> tuple[str, int]:
+    """Where the group's first process listens, as the first launcher says.
+
+    Raises:
+        GroupError: it does not say so in time, or has another number of processes.
+    """
     try:
-        if isinstance(board, NetworkBoard):
-            board = replace(board, patience_seconds=group.patience.meet)
-        else:
-            board.put("master", [address[0], free_port(), group.count])
         host, port, count = cast("tuple[str, int, int]", board.get("master", group.patience.meet))
     except BoardError as error:
         raise GroupError(str(error)) from None
