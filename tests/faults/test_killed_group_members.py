@@ -28,7 +28,10 @@ SPEC = {
 def written(run: Run, rank: int) -> list[str]:
     """What the first attempt of a replica has written, of all instances."""
     logs, group = run.stack.cloud.client("logs"), "/aws/sagemaker/TrainingJobs"
-    answer = logs.filter_log_events(logGroupName=group, logStreamNamePrefix=f"{run.job(rank)}/")
+    try:
+        answer = logs.filter_log_events(logGroupName=group, logStreamNamePrefix=f"{run.job(rank)}/")
+    except logs.exceptions.ResourceNotFoundException:
+        return []  # the first job of the account creates the group
     return [event["message"] for event in answer["events"]]
 
 

@@ -47,9 +47,7 @@ def started(
     ],
     ids=["part", "contribution", "shard", "snapshot"],
 )
-def test_a_group_that_loses_a_process_is_rerun_with_another_number_of_processes(
-    tmp_path: Path, pattern: str
-) -> None:
+def test_a_group_that_loses_a_process_is_rerun_with_another_number_of_processes(tmp_path: Path, pattern: str) -> None:
     algorithm = Algorithm()
     expected = states(started(tmp_path / "alone", (1, 1), algorithm))
     run = Run(tmp_path / "run", replicas=2, min_participants=2, count=SHARDED, snapshot_rounds=2)
@@ -92,9 +90,7 @@ def test_values_that_cannot_be_averaged_in_one_process_decline_the_whole_contrib
     [("contributions/00001/00000002-", "contributions/00001/00000002-000001-0003"), ("reduced/*/00000002",) * 2],
     ids=["contribution", "shard"],
 )
-def test_damage_has_the_same_effect_whatever_the_number_of_processes(
-    tmp_path: Path, alone: str, in_parts: str
-) -> None:
+def test_damage_has_the_same_effect_whatever_the_number_of_processes(tmp_path: Path, alone: str, in_parts: str) -> None:
     def damaged(pattern: str) -> Callable[[int], Faults]:
         def rewrite(key: str, body: bytes) -> bytes:
             return body[:-8] + bytes(8) if is_like(key, pattern) and len(body) > 4096 else body

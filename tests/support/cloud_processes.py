@@ -27,7 +27,9 @@ def of_function(cloud: LocalCloud, physical_name: str) -> list[int]:
 
 def of_keeper(cloud: LocalCloud) -> list[int]:
     """The process below which the cloud runs all training jobs."""
-    return [pid for pid in _descendants(cloud) if b"/processes/keeper.py" in _read(pid, "cmdline")]
+    # The containers of jobs are forked from it.
+    forks = [pid for pid in _descendants(cloud) if b"/processes/keeper.py" in _read(pid, "cmdline")]
+    return [pid for pid in forks if _parent(pid) not in forks]
 
 
 def kill(pids: list[int]) -> int:

@@ -10,7 +10,7 @@ from muster.client.runs.status_text import elapsed, metrics_text
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
-    from muster.client.launch.dry_run import DryRun
+    from muster.client.launch.dry_run import DryRun, RankGroup
     from muster.client.launch.estimate import Cost, Quota
     from muster.client.runs.doctor import Diagnosis
     from muster.client.runs.event_log import EventLogEntry
@@ -37,8 +37,18 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
     for group in dry.groups:
         ranks = [rank for part in parse_ranks(group.ranks) for rank in part]
         others = f" (ranks {group.ranks} differ in the rank only)" if len(ranks) > 1 else ""
-        yield f"The request of rank {ranks[0]}{others}:"
+        yield f"The request of rank {ranks[0]}{others}, {_size(group)}:"
         yield json.dumps(dry.requests[ranks[0]], indent=2)
+
+
+def _size(group: RankGroup) -> str:
+    """The instances and processes of a replica."""
+    instances = "1 instance" if group.instances == 1 else f"{group.instances} instances"
+    if group.processes is None:
+        return instances
+    if group.processes == "auto":
+        return f"{instances} with one process per GPU"
+    return f"{instances} with {group.processes} process{'' if group.processes == 1 else 'es'}"
 
 
 def _quota(quota: Quota) -> str:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import botocore.session
 from pydantic import Field, JsonValue
@@ -47,6 +48,10 @@ class RankGroup(Document):
 
     ranks: str = Field(description="as in a spec: 0-2,5")
     instance_types: tuple[str, ...] = Field(description="the first choice, then the others in order")
+    instances: int = Field(description="of each replica")
+    processes: int | Literal["auto"] | None = Field(
+        description="on each instance; auto: one per GPU; null: the program starts them"
+    )
 
 
 class SourceArchive(Document):
@@ -179,10 +184,16 @@ def _groups(spec: Spec) -> list[RankGroup]:
     for rank in range(spec.replicas):
         override = override_of(rank, spec.overrides)
         found.setdefault(override.to_json() if override else b"", []).append(rank)
-    return [
-        RankGroup(ranks=show_ranks(ranks), instance_types=spec.of_rank(ranks[0]).instance_types)
-        for ranks in found.values()
-    ]
+    return [_group(ranks, spec.of_rank(ranks[0])) for ranks in found.values()]
+
+
+def _group(ranks: list[int], spec: Spec) -> RankGroup:
+    return RankGroup(
+        ranks=show_ranks(ranks),
+        instance_types=spec.instance_types,
+        instances=spec.instance_count,
+        processes=spec.processes,
+    )
 
 
 def unknown_types(names: Iterable[str]) -> list[str]:

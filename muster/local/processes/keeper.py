@@ -90,13 +90,13 @@ class Container:
         self._on_start = _adopt_orphans()
 
     def run(self, started: int) -> NoReturn:
-        """Start the job, tell `started` (a file descriptor) how that went, and end as the first process does."""
+        """Start the job, write to `started` (a file descriptor) how that went, and end as the first process does."""
         try:
             first = self._start()
         except OSError as error:
-            _tell(started, {"missing": error.strerror or str(error)})
+            _answer_once(started, {"missing": error.strerror or str(error)})
             os._exit(0)
-        _tell(started, {"pid": first.pid})
+        _answer_once(started, {"pid": first.pid})
         code = self._wait_for(first)
         _kill_group(first.pid)
         _kill_children()
@@ -239,7 +239,7 @@ class Keeper:
         _kill_children()
 
 
-def _tell(file: int, answer: dict[str, object]) -> None:
+def _answer_once(file: int, answer: dict[str, object]) -> None:
     os.write(file, json.dumps(answer).encode())
     os.close(file)
 

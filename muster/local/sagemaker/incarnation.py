@@ -161,7 +161,7 @@ class Incarnation:
         return Ending(Cause.EXITED, 0)
 
     def _wait(self) -> bool:
-        """After a moment: whether one has failed, or all have ended."""
+        """After a short wait: whether one has failed, or all have ended."""
         pause = _TICK_SECONDS / len(self.instances)
         ended = [instance.child.wait(pause) for instance in self.instances]
         return all(ended) or any(item.child.has_ended and item.child.exit_code != 0 for item in self.instances)

@@ -196,7 +196,7 @@ def check_names_differ(directories: Sequence[Path]) -> None:
     """Return if no two of the containers' directories have a file of the same name.
 
     Raises:
-        UploadError: two have. The documentation tells the containers of a job to avoid it, and not what follows.
+        UploadError: two have. The documentation warns of it, and does not say what follows.
     """
     seen: set[Path] = set()
     for directory in directories:

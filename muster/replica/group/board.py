@@ -1,4 +1,4 @@
-"""What the processes of a replica tell each other: values under keys, each written once."""
+"""What the processes of a replica share: small values under keys, each written once."""
 
 from __future__ import annotations
 

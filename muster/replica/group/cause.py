@@ -1,6 +1,6 @@
 """Why a replica's processes ended: the first of many reasons. Pure.
 
-When one process fails, the others fail because of it a moment later: a collective operation loses its peer, SIGTERM
+When one process fails, the others fail because of it soon after: a collective operation loses its peer, SIGTERM
 stops them. What counts is what came first.
 """
 
@@ -27,7 +27,7 @@ class End:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal ended it that nobody sends to end a group in order."""
+        """Whether a signal ended it, and not the one with which a group is ended."""
         return self.code < 0 and self.code != -signal.SIGTERM
 
 

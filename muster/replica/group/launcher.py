@@ -3,7 +3,7 @@
 It needs no store and does not train, so nothing keeps it from passing a signal on. Its rules:
 
 - If a process fails, the others of the instance are ended: SIGTERM, and SIGKILL after `spawning.END_SECONDS`. The first
-  instance's board tells the other launchers, which do the same. All of them report the first failure of all.
+  instance's board passes it on to the other launchers, which do the same. All of them report the first failure of all.
 - SIGTERM is passed on to every process. What still runs shortly before SageMaker's own SIGKILL is killed here, so that
   the others' reasons are still written.
 - Processes return from the trainer together. One that still runs long after another one has returned is hung.
@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -31,7 +31,7 @@ from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.instances import Instances
 from muster.replica.group.member import ENV_BOARD, ENV_FOLDER
-from muster.replica.group.network_board import BoardServer, NetworkBoard
+from muster.replica.group.network_board import REACH_SECONDS, BoardServer, NetworkBoard
 from muster.replica.group.process_output import ProcessOutput
 from muster.replica.group.spawning import END_SECONDS, Crew, Ends, Spawner, omp_threads, signal_process
 
@@ -63,6 +63,7 @@ class Patience:
     end: float = END_SECONDS
     returned: float = RETURN_SECONDS
     meet: float = _MEET_SECONDS
+    reach: float = REACH_SECONDS
 
 
 PATIENCE = Patience()
@@ -101,7 +102,9 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
     """
     with ExitStack() as closing:
         board, address = _open_board(group, closing)
-        master = _agree_on_master(group, board, address)
+        # The first launcher may start minutes later: until then its board is not there.
+        patient = replace(board, patience_seconds=group.patience.meet) if isinstance(board, NetworkBoard) else board
+        master = agree_on_master(group, patient)
         folder = GroupFolder(Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="muster-group-"))))
         fifos = folder.make_outputs(group.count)
         prefixes = [f"[{group.replica}.{group.rank(local_rank)}] " for local_rank in range(group.count)]
@@ -143,23 +146,23 @@ def network_variables(
     return {name: value for name, value in found.items() if name not in variables}
 
 
-def _open_board(group: Group, closing: ExitStack) -> tuple[Board, tuple[str, int]]:
+def _open_board(group: Group, closing: ExitStack) -> tuple[LocalBoard | NetworkBoard, tuple[str, int]]:
     """The group's board, and the address at which its processes find it."""
     instances = group.instances
     if instances.index > 0:
         host = _address_of(instances.first, group.patience.meet)
-        return NetworkBoard(host, BOARD_PORT, group.patience.meet), (host, BOARD_PORT)
+        return NetworkBoard(host, BOARD_PORT, group.patience.reach), (host, BOARD_PORT)
     board = LocalBoard()
-    address = ("127.0.0.1", 0)
-    if instances.count > 1:
-        address = (_address_of(instances.first, group.patience.meet), BOARD_PORT)
+    several = instances.count > 1
+    host, port = (_address_of(instances.first, group.patience.meet), BOARD_PORT) if several else ("127.0.0.1", 0)
     try:
-        server = BoardServer(board, address)
+        server = BoardServer(board, (host, port))
     except OSError as error:
-        message = f"The board of the replica's processes cannot listen on {address[0]}:{address[1]}: {error}."
+        message = f"The board of the replica's processes cannot listen on {host}:{port}: {error}."
         raise GroupError(message) from None
     closing.callback(server.close)
-    return board, server.address
+    board.put("master", [host, free_port(), group.count])
+    return board, (host, server.port)
 
 
 def _address_of(host: str, seconds: float) -> str:
@@ -175,11 +178,13 @@ def _address_of(host: str, seconds: float) -> str:
             time.sleep(1.0)
 
 
-def _agree_on_master(group: Group, board: Board, address: tuple[str, int]) -> tuple[str, int]:
-    """Where the group's first process listens, which the first launcher says; all must have as many processes."""
+def agree_on_master(group: Group, board: Board) -> tuple[str, int]:
+    """Where the group's first process listens, as the first launcher says.
+
+    Raises:
+        GroupError: it does not say so in time, or has another number of processes.
+    """
     try:
-        if group.instances.index == 0:
-            board.put("master", [address[0], free_port(), group.count])
         host, port, count = cast("tuple[str, int, int]", board.get("master", group.patience.meet))
     except BoardError as error:
         raise GroupError(str(error)) from None
@@ -280,7 +285,7 @@ class _Watch:
             self._end_all(self._group.patience.end)
 
     def _judge(self, *, complete: bool) -> None:
-        """Find the cause, once, and tell the other instances."""
+        """Find the cause, once, and publish it to the other instances."""
         if self._cause is not None:
             return
         cause = self._local_cause(complete=complete)
@@ -340,11 +345,16 @@ class _Watch:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
             elif now - self._signalled[local_rank] > seconds:
+                if self._cause is None:
+                    text = f"{self._group.name(local_rank)} was killed: it still ran {seconds:g} s after SIGTERM"
+                    self._cause = self._published(Cause(ReplicaExit.KILLED, text))
                 signal_process(pid, signal.SIGKILL)
 
 
 def _end_of(pid: int) -> End | None:
     """How a child has ended, without reaping it; None while it runs, and where the spawner was quicker."""
+    if not hasattr(os, "waitid"):
+        return None  # macOS before Python 3.13: the spawner alone sees it
     try:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -43,7 +43,7 @@ class Member:
             self.folder.register(self.group.local_rank)
 
     def report(self, code: ReplicaExit, text: str) -> bool:
-        """Tell the launcher why this process fails; False where there is none."""
+        """Report to the launcher why this process fails; False where there is none."""
         if self.folder is None:
             return False
         self.folder.report(self.group.local_rank, code, text)

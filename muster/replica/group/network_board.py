@@ -7,6 +7,7 @@ connect is the network's business, as for torch's own store: SageMaker lets the 
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import socketserver
@@ -21,6 +22,7 @@ from muster.replica.group.board import BoardError, LocalBoard
 
 VALUE_BYTES_MAX = 64 * 1024
 _LINE_BYTES_MAX = VALUE_BYTES_MAX + 1024
+REACH_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
 
@@ -46,7 +48,7 @@ class _Handler(socketserver.StreamRequestHandler):
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
-    # Every process of a replica may connect in the same moment.
+    # Every process of a replica may connect at the same time.
     request_queue_size = 1024
     board: LocalBoard
 
@@ -66,18 +68,24 @@ class BoardServer:
     def __init__(self, board: LocalBoard, address: tuple[str, int]) -> None:
         """Listen on `address`; port 0 chooses a free one.
 
+        On all addresses of this machine where it has not this one: a container may be known by another one outside.
+
         Raises:
-            OSError: the address is not this machine's, or the port is in use.
+            OSError: the port is in use.
         """
-        self._server = _Server(address, _Handler)
+        try:
+            self._server = _Server(address, _Handler)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            self._server = _Server(("", address[1]), _Handler)
         self._server.board = board
         threading.Thread(target=self._server.serve_forever, name="board", daemon=True).start()
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port."""
-        host, port = self._server.server_address[:2]
-        return str(host), int(port)
+    def port(self) -> int:
+        """The port on which it listens."""
+        return int(self._server.server_address[1])
 
     def close(self) -> None:
         """Stop serving."""
@@ -90,13 +98,12 @@ class NetworkBoard:
     """The board at an address; see `Board`. One connection to a call. Thread-safe.
 
     Attributes:
-        patience_seconds: how long a call tries to reach the board: at the start an instance may come up minutes after
-            another one.
+        patience_seconds: how long a call tries to reach the board.
     """
 
     host: str
     port: int
-    patience_seconds: float = 30.0
+    patience_seconds: float = REACH_SECONDS
 
     def put(self, key: str, value: JsonValue) -> JsonValue:
         """See `Board`."""

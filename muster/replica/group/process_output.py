@@ -81,7 +81,7 @@ class ProcessOutput:
 
     def _write(self, data: bytes) -> None:
         if data:
-            # Nobody may read it any more; the processes must not wait for that.
+            # It may have no reader any more; the processes must not wait for one.
             with suppress(BrokenPipeError):
                 self._to.write(data)
                 self._to.flush()

@@ -72,7 +72,7 @@ class RoundContext:
             finished.
         trainer_stop: set when the trainer should return.
         group: this process's place among the processes of its replica.
-        board: what these processes tell each other.
+        board: small values that these processes share.
         result_dir: where the parameters at the end of training are written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
     """

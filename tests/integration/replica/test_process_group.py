@@ -23,6 +23,8 @@ TRAINERS = "tests.support.jobs.group_trainers"
 ROOT = Path(__file__).resolve().parents[3]
 WITHOUT_TORCH = ROOT / "tests" / "support" / "jobs" / "without_torch"
 LAUNCHERS = ["torch", "plain"]
+# Starting PyTorch takes seconds: with it only what differs with it.
+plain = pytest.mark.parametrize("job", ["plain"], indirect=True)
 
 
 @dataclass
@@ -138,6 +140,7 @@ def test_every_process_knows_its_place_and_writes_it_before_each_line(job: Job) 
     assert (job.root / "algo-1" / "output" / "data" / "manifest.json").exists()
 
 
+@plain
 def test_a_failure_of_one_ends_all_and_is_the_reason(job: Job) -> None:
     job.start("fail_in", count="3", process=1)
     code, out, _ = job.ended()
@@ -154,6 +157,7 @@ def test_a_process_that_a_signal_kills_is_the_reason_and_not_what_its_peers_say(
     assert job.failure() == "process 1 was killed by SIGKILL"
 
 
+@plain
 def test_a_process_that_hangs_is_killed_when_another_one_has_failed(job: Job) -> None:
     job.start("hang_in", process=1)
     code, out, _ = job.ended()
@@ -162,12 +166,21 @@ def test_a_process_that_hangs_is_killed_when_another_one_has_failed(job: Job) ->
     assert job.alive() == []
 
 
-def test_a_process_that_never_returns_is_told_and_ended(job: Job) -> None:
+@plain
+def test_a_process_that_never_returns_is_named_and_ended(job: Job) -> None:
     job.start("return_but", process=1)
     code, out, _ = job.ended()
     assert code == ReplicaExit.USER_CODE, out
     assert job.failure() == "process 1 is hung: it is still in the trainer 1 s after process 0 has returned from it"
     assert job.alive() == []
+
+
+@plain
+def test_a_launcher_that_is_killed_takes_its_processes_with_it(job: Job) -> None:
+    job.start("save_on_stop")
+    wait_until("both processes train", lambda: len(job.files("*-pid")) == 2, seconds=60)
+    job.processes[0].kill()
+    wait_until("the end of both", lambda: not job.alive(), seconds=60)
 
 
 def test_sigterm_reaches_every_process_and_all_have_time_to_save(job: Job) -> None:
@@ -180,15 +193,19 @@ def test_sigterm_reaches_every_process_and_all_have_time_to_save(job: Job) -> No
     assert job.failure().startswith("[saved] process ")
 
 
+@plain
 def test_a_process_that_does_not_stop_is_killed_before_sagemaker_does(job: Job) -> None:
-    job.start("hang_in", process=0)
-    wait_until("the first process trains", lambda: len(job.files("0-pid")) == 1, seconds=60)
+    job.start("ignore_stop", process=0)
+    wait_until("both processes train", lambda: len(job.files("*-pid")) == 2, seconds=60)
     job.processes[0].send_signal(signal.SIGTERM)
+    wait_until("the other one saves", lambda: len(job.files("1-saved")) == 1, seconds=60)
     code, out, _ = job.ended()
-    assert code != ReplicaExit.DONE, out
+    assert code == ReplicaExit.KILLED, out
+    assert job.failure() == "process 0 was killed: it still ran 2 s after SIGTERM"
     assert job.alive() == []
 
 
+@plain
 def test_two_instances_are_one_group(two_instances: Job) -> None:
     job = two_instances
     job.start("tell")
@@ -203,6 +220,7 @@ def test_two_instances_are_one_group(two_instances: Job) -> None:
     assert len({tuple(place["seat"]) for place in (found[0] | found[1]).values()}) == 1
 
 
+@plain
 def test_a_failure_on_one_instance_ends_the_other_one_too(two_instances: Job) -> None:
     job = two_instances
     job.start("fail_in", process=3)
@@ -210,6 +228,20 @@ def test_a_failure_on_one_instance_ends_the_other_one_too(two_instances: Job) ->
     assert [code for code, _, _ in ends] == [1, 1], ends
     reason = f"process 3 on {job.hosts[1]}: {TRAINERS}:fail_in failed: LookupError: no data for process 3"
     assert [job.failure(instance) for instance in range(2)] == [reason, reason]
+    assert job.alive() == []
+
+
+@plain
+def test_an_instance_that_loses_the_first_one_ends(two_instances: Job) -> None:
+    job = two_instances
+    job.start("save_on_stop")
+    wait_until("all processes train", lambda: len(job.files("*-pid")) == 4, seconds=60)
+    job.processes[0].kill()
+    code, out, _ = job.ended(1)
+    assert code == ReplicaExit.RENDEZVOUS, out
+    assert re.match(
+        r"\[rendezvous\] The replica's first instance \(127[\d.]+:29411\) cannot be reached", job.failure(1)
+    )
     assert job.alive() == []
 
 

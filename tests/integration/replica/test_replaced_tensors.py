@@ -104,7 +104,9 @@ def test_a_tensor_that_cannot_be_mapped_is_refused_by_its_name(tmp_path: Path, o
     sums = DTensor.from_local(torch.zeros(2, 3), mesh, [Partial()], run_check=False)
     model.weight = torch.nn.Parameter(sums)
     model.bias = torch.nn.Parameter(DTensor.from_local(torch.zeros(2), mesh, [Replicate()], run_check=False))
-    with pytest.raises(ParametersError, match=r"weight is a sum that its processes have not added up .*; allowed: Shard"):
+    with pytest.raises(
+        ParametersError, match=r"weight is a sum that its processes have not added up .*; allowed: Shard"
+    ):
         trained(model, tmp_path)
 
 
@@ -115,9 +117,7 @@ def test_processes_that_torch_does_not_connect_are_refused(tmp_path: Path) -> No
         DiLoCo(alone(tmp_path, InnerGroup(0, 2)), model, optimizer, EVERY_STEP)
 
 
-def test_processes_that_muster_has_not_started_are_refused(
-    tmp_path: Path, one_process: None
-) -> None:
+def test_processes_that_muster_has_not_started_are_refused(tmp_path: Path, one_process: None) -> None:
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ParametersError, match=r"torch.distributed has 1 processes .*Set `processes` in the spec"):

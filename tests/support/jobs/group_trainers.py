@@ -103,6 +103,16 @@ def return_but(context: Context, *, process: int) -> None:
         time.sleep(0.05)
 
 
+def ignore_stop(context: Context, *, process: int) -> None:
+    """Train until SIGTERM; one process never ends by itself."""
+    if context.group.rank == process:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _begun(context)
+    while context.group.rank == process or not context.stop.is_set():
+        time.sleep(0.05)
+    _here(context, "saved").touch()
+
+
 def save_on_stop(context: Context) -> None:
     """Train until SIGTERM, and then save, the last process longest."""
     _begun(context)

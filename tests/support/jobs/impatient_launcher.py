@@ -8,4 +8,4 @@ from muster.replica.group.launcher import Patience
 if __name__ == "__main__":
     import os
 
-    sys.exit(launch.main(os.environ, Patience(stop=2.0, end=1.0, returned=1.0, meet=20.0)))
+    sys.exit(launch.main(os.environ, Patience(stop=2.0, end=1.0, returned=1.0, meet=60.0, reach=1.0)))

@@ -53,9 +53,19 @@ def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
     dry = dry_run(parse_spec({"replicas": 6, "trainer": "m:f", "overrides": {"1": own, "3-4": own, "5": {}}}))
     assert [group.ranks for group in dry.groups] == ["0,2", "1,3-4", "5"]
     text = dry_run_text(dry)
-    assert "The request of rank 1 (ranks 1,3-4 differ in the rank only):" in text
+    assert "The request of rank 1 (ranks 1,3-4 differ in the rank only), 1 instance with one process per GPU:" in text
     assert text.count('"TrainingJobName"') == 3
-    assert dry.groups[1] == RankGroup(ranks="1,3-4", instance_types=("ml.g5.xlarge",))
+    assert dry.groups[1] == RankGroup(ranks="1,3-4", instance_types=("ml.g5.xlarge",), instances=1, processes="auto")
+
+
+def test_the_size_of_a_replica_is_shown() -> None:
+    smaller = {"instance_count": 2, "processes": 1}
+    fields = {"replicas": 3, "trainer": "m:f", "processes": 8, "overrides": {"1": smaller}}
+    text = dry_run_text(dry_run(parse_spec(fields)))
+    assert "(ranks 0,2 differ in the rank only), 1 instance with 8 processes:" in text
+    assert "The request of rank 1, 2 instances with 1 process:" in text
+    program = {"replicas": 1, "entrypoint": ["torchrun", "train.py"], "instance_count": 4}
+    assert "The request of rank 0, 4 instances:" in dry_run_text(dry_run(parse_spec(program)))
 
 
 def test_quota_is_named_as_service_quotas_names_it() -> None:

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from muster.contract.run.exits import ReplicaExit, read_exit
+from muster.replica.entry import launch
 from muster.replica.errors import InputError
 from muster.replica.group import spawning
 from muster.replica.group.board import BoardError, LocalBoard, from_first, has
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.group.instances import ALONE, read_instances
-from muster.replica.group.launcher import network_variables
+from muster.replica.group.instances import ALONE, Instances, read_instances
+from muster.replica.group.launcher import Group, GroupError, agree_on_master, network_variables
 from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
 from muster.replica.group.process_count import processes_on_instance
 from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
@@ -118,6 +119,24 @@ def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
     assert network_variables({}, ALONE, tmp_path) == {}
 
 
+def test_instances_that_would_have_different_numbers_of_processes_are_no_group() -> None:
+    instances = Instances(("algo-1", "algo-2"), "algo-2")
+    board = LocalBoard()
+    board.put("master", ["10.0.0.1", 29500, 8])
+    group = Group(instances, 4, job="job", replica="0", spawn=spawning.spawn_plainly)
+    with pytest.raises(GroupError, match="algo-2 would have 4 processes, but algo-1 has 8: set processes"):
+        agree_on_master(group, board)
+    assert agree_on_master(replace(group, count=8), board) == ("10.0.0.1", 29500)
+
+
+def test_a_replica_under_torchrun_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    variables = {"TORCHELASTIC_RUN_ID": "none", "SAGEMAKER_BASE_DIR": str(tmp_path)}
+    assert launch.main(variables) == ReplicaExit.BAD_INPUT
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert failure.startswith("[bad-input] Muster was started by torchrun")
+    assert "set processes" in failure
+
+
 def report(at: float, text: str, code: ReplicaExit = ReplicaExit.USER_CODE) -> Report:
     return Report(at, code, text)
 
@@ -208,7 +227,8 @@ def test_the_first_value_of_a_key_stays_and_a_reader_waits_for_it() -> None:
 def test_a_board_is_the_same_over_the_network() -> None:
     served = LocalBoard()
     server = BoardServer(served, ("127.0.0.1", 0))
-    board = NetworkBoard(*server.address)
+    address = ("127.0.0.1", server.port)
+    board = NetworkBoard(*address)
     assert not has(board, "key")
     assert board.put("key", {"a": [1, None, "ü"]}) == {"a": [1, None, "ü"]}
     assert board.put("key", 2) == served.get("key") == board.get("key") == {"a": [1, None, "ü"]}
@@ -221,14 +241,20 @@ def test_a_board_is_the_same_over_the_network() -> None:
         b"\xff\n",
         b'{"get": "x", "seconds": "soon"}\n',
     ):
-        with socket.create_connection(server.address) as stranger:
+        with socket.create_connection(address) as stranger:
             stranger.sendall(nonsense)
             stranger.shutdown(socket.SHUT_WR)
             assert stranger.recv(100) == b""
     assert board.get("key") is not None
     server.close()
     with pytest.raises(BoardError, match=r"first instance \(127\.0\.0\.1:\d+\) cannot be reached"):
-        NetworkBoard(*server.address, patience_seconds=0.0).get("key")
+        NetworkBoard(*address, patience_seconds=0.0).get("key")
+
+
+def test_a_board_listens_everywhere_if_its_address_is_known_outside_only() -> None:
+    server = BoardServer(LocalBoard(), ("192.0.2.1", 0))  # an address of documentation, which no machine has
+    assert NetworkBoard("127.0.0.1", server.port).put("key", 1) == 1
+    server.close()
 
 
 def test_what_the_first_process_makes_is_made_once_for_all() -> None:

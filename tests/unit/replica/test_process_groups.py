@@ -38,5 +38,3 @@ def test_the_global_state_has_the_same_bytes_whatever_the_inner_size(tmp_path: P
     mixed = results(tmp_path / "mixed", SIZES, algorithm, count=SHARDED, snapshot_rounds=2)
     assert len(alone) == 1
     assert mixed == alone
-
-
