@@ -8,6 +8,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.metrics import Metrics
+from muster.replica.parts.cut import Cut
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
@@ -55,9 +56,9 @@ class WitnessedOuter(Outer):
         super().__init__()
         object.__setattr__(self, "_process", process)
 
-    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None) -> None:
+    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None, cut: Cut | None = None) -> None:
         world = self._process.world  # type: ignore[attr-defined]
         world.saw_state(state)
-        super().apply(state, mean, optimized)
+        super().apply(state, mean, optimized, cut)
         world.saw_mean(state.round, mean)
         world.saw_state(state)

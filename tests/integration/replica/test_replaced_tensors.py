@@ -104,16 +104,14 @@ def test_a_tensor_that_cannot_be_mapped_is_refused_by_its_name(tmp_path: Path, o
     sums = DTensor.from_local(torch.zeros(2, 3), mesh, [Partial()], run_check=False)
     model.weight = torch.nn.Parameter(sums)
     model.bias = torch.nn.Parameter(DTensor.from_local(torch.zeros(2), mesh, [Replicate()], run_check=False))
-    with pytest.raises(
-        ParametersError, match=r"weight is a sum that its processes have not added up .*; allowed: Shard"
-    ):
+    with pytest.raises(ParametersError, match=r"weight is a sum that its processes have not added up"):
         trained(model, tmp_path)
 
 
 def test_processes_that_torch_does_not_connect_are_refused(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ParametersError, match="2 processes, and torch.distributed does not connect them"):
+    with pytest.raises(ParametersError, match=r"2 processes, and torch\.distributed does not connect them"):
         DiLoCo(alone(tmp_path, InnerGroup(0, 2)), model, optimizer, EVERY_STEP)
 
 
