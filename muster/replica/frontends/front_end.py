@@ -114,13 +114,14 @@ class DiLoCoFrontEnd(FrontEnd):
         """Call this after every inner step; every `sync_every` of them the parameters are exchanged.
 
         Args:
-            samples: samples or tokens of this inner step; their sum is the replica's weight in the round's mean.
+            samples: samples or tokens of this inner step, in this process; 0 for a step without any. Their sum over the
+                steps and processes is the replica's weight in the round's mean. A round without any does not count.
 
         Returns:
             The outcome of the round that was merged into the parameters in this step; None if there was none.
 
         Raises:
-            ParametersError: samples is not a positive, finite number.
+            ParametersError: samples is negative, infinite or NaN.
             FencedError, StoppedError, RendezvousError, DivergedError: the parameters keep their local values.
             RunEndedError: the run has ended (`on_early_finish: stop`), and the trainer was called on. Let it pass.
         """

@@ -111,7 +111,7 @@ class Manager(FrontEnd):
         Without it all replicas have the same weight. Call it on all replicas or on none.
 
         Raises:
-            ParametersError: not a positive, finite number.
+            ParametersError: negative, infinite or NaN.
         """
         self._samples += checked_samples(samples)
 

@@ -114,6 +114,9 @@ def make_contribution(
 
     answers = each(link, encoded)
     declined = next((answer.declined for answer in answers if answer.declined), None)
+    weight = math.fsum(answer.weight for answer in answers)
+    if declined is None and weight == 0:
+        declined = "its trainer counted no samples in this round"
     if declined is not None:
         body, which = memoryview(bytearray(HEADER_BYTES)), range(0)
         if residual is not None:
@@ -130,7 +133,7 @@ def make_contribution(
             attempt=claim.attempt,
             incarnation=claim.incarnation,
             epoch=claim.epoch,
-            weight=math.fsum(answer.weight for answer in answers),
+            weight=weight or 1.0,  # of one that is declined: it does not count
             checksum=checksums_digest([answer.checksums for answer in answers] if declined is None else []),
             metrics=answers[0].metrics,
             parts=parts,

@@ -73,12 +73,12 @@ class Exchange:
 
 
 def checked_samples(samples: float) -> float:
-    """`samples`, a step's samples or tokens, as they count towards a contribution's weight.
+    """`samples`, a step's samples or tokens, as they count towards a contribution's weight. A step may have none.
 
     Raises:
-        ParametersError: it is not a positive, finite number.
+        ParametersError: it is not a finite number from 0 on.
     """
-    if not (math.isfinite(samples) and samples > 0):
-        message = f"samples is {samples!r}; allowed: a positive, finite number."
+    if not (math.isfinite(samples) and samples >= 0):
+        message = f"samples is {samples!r}; allowed: 0 or a positive, finite number."
         raise ParametersError(message)
     return samples

@@ -60,7 +60,7 @@ class Synchronizer:
         """After an inner step: start or merge an exchange if one is due. Returns the outcome of a merged round.
 
         Raises:
-            ParametersError: samples is not a positive, finite number.
+            ParametersError: samples is negative, infinite or NaN.
             FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """

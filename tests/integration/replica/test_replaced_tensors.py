@@ -120,3 +120,24 @@ def test_processes_that_muster_has_not_started_are_refused(tmp_path: Path, one_p
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ParametersError, match=r"torch.distributed has 1 processes .*Set `processes` in the spec"):
         DiLoCo(alone(tmp_path, InnerGroup(0, 2)), model, optimizer, EVERY_STEP)
+
+
+def test_the_inner_optimizers_state_of_a_sharded_model_is_restored_sharded(tmp_path: Path, one_process: None) -> None:
+    def one_step(rounds: int) -> tuple[DiLoCo, torch.optim.Optimizer, torch.nn.Module]:
+        torch.manual_seed(3)
+        model = fully_shard(torch.nn.Linear(3, 2))
+        optimizer = torch.optim.AdamW(model.parameters())
+        outer = DiLoCo(alone(tmp_path), model, optimizer, EVERY_STEP, checkpoint_dir=tmp_path / "checkpoints")
+        while outer.round < rounds:
+            model(torch.ones(4, 3)).sum().backward()
+            optimizer.step()
+            outer.step()
+        return outer, optimizer, model
+
+    _, before, _ = one_step(1)
+    _, after, model = one_step(1)
+    for one, other in zip(before.state.values(), after.state.values(), strict=True):
+        assert isinstance(other["exp_avg"], DTensor)
+        assert torch.equal(one["exp_avg"].full_tensor(), other["exp_avg"].full_tensor())
+    model(torch.ones(4, 3)).sum().backward()
+    after.step()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
@@ -17,7 +18,7 @@ from muster.replica.rounds.round_history import last_committed
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.keys import commit
-from tests.support.peers import Run
+from tests.support.peers import Run, together
 
 
 def alone(root: Path) -> Rendezvous:
@@ -84,11 +85,27 @@ def test_no_parameters_and_a_second_join_are_refused(tmp_path: Path) -> None:
         DiLoCo(rendezvous, zeros(3))
 
 
-@pytest.mark.parametrize("samples", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("samples", [-1, float("nan"), float("inf")])
 def test_a_weight_that_is_none_is_refused(tmp_path: Path, samples: float) -> None:
     outer = DiLoCo(alone(tmp_path), zeros(3))
-    with pytest.raises(ParametersError, match=r"samples is .*; allowed: a positive, finite number"):
+    with pytest.raises(ParametersError, match=r"samples is .*; allowed: 0 or a positive, finite number"):
         outer.step(samples)
+
+
+def test_a_round_without_samples_is_declined_and_a_step_without_any_is_not(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=1)
+
+    def work(rendezvous: Rendezvous) -> list[tuple[int, ...]]:
+        outer = DiLoCo(rendezvous, zeros(3), Algorithm(sync_every=2))
+        participants = []
+        for step in range(4):
+            # Rank 1 has no samples in the first round, and some in the second step of the second one.
+            outcome = outer.step(samples=0 if rendezvous.rank == 1 and step < 3 else 1)
+            if outcome is not None:
+                participants.append(outcome.participants)
+        return participants
+
+    assert together(run, work)[0] == [(0,), (0, 1)]
 
 
 def test_all_replicas_begin_with_the_same_parameters_whatever_they_brought(tmp_path: Path) -> None:
