@@ -9,6 +9,8 @@ import numpy as np
 from muster.replica.parts.cut import Cut
 from muster.replica.wire.binary_format import Floats
 
+RUN_ELEMENTS = 2**16  # advanced at once
+
 
 @dataclass
 class GlobalState:
@@ -34,14 +36,16 @@ class Nesterov:
     momentum: float = 0.9
 
     def step(self, parameters: Floats, momentum: Floats, gradient: Floats) -> None:
-        """Advance `parameters` and `momentum` in place."""
+        """Advance `parameters` and `momentum` in place, a run at a time: the update takes memory, and the cache."""
         mu, eta = np.float32(self.momentum), np.float32(self.learning_rate)
-        momentum *= mu
-        momentum += gradient
-        update = momentum * mu
-        update += gradient
-        update *= eta
-        parameters -= update
+        for start in range(0, parameters.size, RUN_ELEMENTS):
+            run = slice(start, start + RUN_ELEMENTS)
+            momentum[run] *= mu
+            momentum[run] += gradient[run]
+            update = momentum[run] * mu
+            update += gradient[run]
+            update *= eta
+            parameters[run] -= update
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class Codec(ABC):
     """A block's elements are a multiple of this."""
     limit: ClassVar[np.float32] = ROUNDED_MAX
     """The largest magnitude that can be encoded."""
+    elementwise: ClassVar[bool] = False
+    """Whether each value is encoded by itself, so that decoded values do not depend on where a vector is cut."""
     loses: ClassVar[bool] = True
     """Whether the decoded values may differ from the encoded ones."""
 

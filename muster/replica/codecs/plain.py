@@ -12,6 +12,7 @@ from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither, Floats, Pay
 class _Plain(Codec):
     """Values one after another, each in a float type, independent of its neighbours."""
 
+    elementwise = True
     dtype: ClassVar[np.dtype[np.generic]]
 
     def payload_bytes(self, elements: int) -> int:

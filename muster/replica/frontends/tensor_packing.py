@@ -29,7 +29,7 @@ from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 
 # How many values a process holds at once of those that go between its shards and its slice.
-WINDOW_ELEMENTS = 16 * 2**20
+WINDOW_ELEMENTS = 4 * 2**20
 
 _ALONE = Alone()
 

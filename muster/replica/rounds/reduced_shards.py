@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import CONNECTIONS, RoundContext, log
@@ -51,6 +52,15 @@ class Look(Enum):
     DAMAGED = "damaged"
 
 
+def shards_of(commit: Commit, codec: Codec, members: int) -> int:
+    """The number of shards of the mean of so many members whose contributions have as many parts as the commit's.
+
+    The bits of the mean must not depend on the parts, so they count only for codecs that encode each value by itself.
+    """
+    parts = max(member.parts or 1 for member in commit.members) if codec.elementwise else 1
+    return Blocks(commit.count, codec).shards(members * parts)
+
+
 class ReducedShards:
     """The shards of one revision of one round."""
 
@@ -62,7 +72,7 @@ class ReducedShards:
         self._blocks = Blocks(commit.count, context.codec)
         self._codec = context.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
-        self.number = self._blocks.shards(len(commit.members))
+        self.number = shards_of(commit, context.codec, len(commit.members))
 
     def span(self, shard: int) -> slice:
         """The elements of a shard."""

@@ -146,7 +146,8 @@ class _Reduction:
         return sum(place.stop - place.start for place in places)
 
     def _is_maker(self, shard: int) -> bool:
-        return self._shards.maker(shard, self._context.link.size) == self._context.link.rank
+        link = self._context.link
+        return bool(link.rank == self._shards.maker(shard, link.size))
 
     def _needs(self, shard: int) -> bool:
         place = _both(self._held, self._shards.span(shard))

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from muster.contract.run.commit import Commit
+from muster.replica.rounds.reduced_shards import shards_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import keys
@@ -76,7 +77,9 @@ class Keeper:
             return
         self._swept = limit
         self._complete = {round_ for round_ in self._complete if round_ >= limit}
-        places = range(position, max(len(commit.epochs), self._states.shards(limit)), len(members))
+        replicas = len(commit.epochs)
+        reduced = shards_of(commit, self._states.context.codec, replicas)
+        places = range(position, max(replicas, self._states.shards(limit), reduced), len(members))
         try:
             self._sweep(limit, places)
         except (StoreDeniedError, StoreUnavailableError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
@@ -99,7 +101,8 @@ class Synchronizer:
         """Start the exchange of a part of the pseudo-gradient (global minus local parameters)."""
         shared = self.parameters[self._packing.cut.local(part)]
         begun = self._packing.rounded(shared, part) if self._begun is None else self._begun
-        self._begin(begun - self._packing.read(part), part)
+        gradient = self._packing.read(part)
+        self._begin(np.subtract(begun, gradient, out=gradient), part)
 
     def _begin(self, gradient: Floats, part: slice) -> None:
         self.round += 1
