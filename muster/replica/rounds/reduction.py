@@ -147,11 +147,11 @@ class _Reduction:
 
     def _is_maker(self, shard: int) -> bool:
         link = self._context.link
-        return bool(link.rank == self._shards.maker(shard, link.size))
+        return self._shards.maker(shard, link.size) == link.rank
 
     def _needs(self, shard: int) -> bool:
         place = _both(self._held, self._shards.span(shard))
-        return place.start < place.stop
+        return bool(place.start < place.stop)
 
     def _make_all(self, own: list[int]) -> None:
         """Make this process's own shards: one for most models, several in parallel for large ones."""
