@@ -29,6 +29,7 @@ from muster.replica.rounds import (
 )
 from muster.replica.store import missing_objects, s3_store
 from tests.exploration.draws import explore_randomly
+from tests.support.source_patch import replaced_once
 
 SCHEDULES_MAX = 5_000
 
@@ -45,12 +46,10 @@ class Defect:
     @contextmanager
     def put_back(self) -> Iterator[None]:
         """The code has the defect meanwhile."""
-        source = textwrap.dedent(inspect.getsource(self.function))
-        if source.count(self.before) != 1:
-            message = f"{self.name}: {self.before!r} is {source.count(self.before)} times in {self.function.__name__}"
-            raise ValueError(message)
+        sound_source = textwrap.dedent(inspect.getsource(self.function))
+        source = replaced_once(sound_source, self.before, self.after, self.function.__qualname__)
         made: dict[str, Any] = {}
-        exec(compile(source.replace(self.before, self.after), self.name, "exec"), self.function.__globals__, made)  # noqa: S102 - our own source
+        exec(compile(source, self.name, "exec"), self.function.__globals__, made)  # noqa: S102 - our own source
         sound = self.function.__code__
         self.function.__code__ = made[self.function.__name__].__code__
         try:
