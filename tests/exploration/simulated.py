@@ -53,7 +53,7 @@ def simulated() -> Iterator[None]:
     replaced = [
         (blocks, "BLOCK_ELEMENTS_MIN", 1),
         (blocks, "SHARD_BYTES_MIN", 1),
-        (snapshots, "SHARD_BYTES_MAX", 1024),
+        (snapshots, "SHARD_BYTES_MAX", 2048),
         (s3_store, "obstore", OBSTORE),
         (s3_store, "_client", lambda _: Wire(current().process)),
         (s3_store, "time", SimpleNamespace(sleep=_sleep)),
@@ -64,6 +64,7 @@ def simulated() -> Iterator[None]:
         (round_context, "wait", settle_all),
         (reduction, "ThreadPoolExecutor", Makers),
         (background, "_Work", Beside),
+        (logging, "_srcfile", None),  # no look for the caller of each log line
     ]
     handlers, level, propagates = log.handlers, log.level, log.propagate
     with ExitStack() as stack:
