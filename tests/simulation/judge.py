@@ -79,7 +79,8 @@ class Judge:
         world = self._world
         if world.scenario.cap is None:
             return
-        living = {life.run for life in world.lives.jobs.values() if life.ended is None}
+        # Nobody can count a job of whose creation SageMaker has said that it failed.
+        living = {life.run for life in world.lives.jobs.values() if life.ended is None and not life.came_late}
         # A run that is being stopped leaves the queue once its jobs have ended, as far as SageMaker lists them.
         running = [run for run in living if world.executions[run].ended is None and self.fence(run) is None]
         plans = [plan for run in running if (plan := self.plan(run))]
@@ -96,7 +97,7 @@ class Judge:
         life.stopped_by.append(caller)
         execution = world.executions[life.run]
         newer = any(other.attempt > life.attempt for other in world.lives.of(life.run, life.rank))
-        allowed = newer or life.came_late or caller.startswith("settle")
+        allowed = newer or life.came_late or caller.startswith("settle") or execution.gave_up_launches
         if execution.ended is None and self.fence(life.run) is None and not allowed:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
 
@@ -201,7 +202,7 @@ class Judge:
         if result.verdict is Verdict.STOPPED and execution.cancelled_at is None:
             world.violate("untrue stop", f"{name} was not cancelled")
         forgotten = fence is None or fence.cause is FenceCause.EXECUTION_FAILED
-        if execution.cancelled_at is not None and result.verdict is Verdict.FAILED and forgotten:
+        if execution.is_cancelled and result.verdict is Verdict.FAILED and forgotten:
             world.violate("a cancel is a failure", f"{name}: fence {fence}")
         if status == "SUCCEEDED" and result.verdict is not Verdict.SUCCEEDED:
             world.violate("execution and result", f"{name}: {status}, {result.verdict}")
@@ -265,6 +266,9 @@ class Judge:
         if life.came_late:
             # It was refused, and then created after all: the refusal stays its end.
             wanted.add(FailureClass.QUOTA)
+        if self._world.executions[run].gave_up_launches:
+            # It could not be checked for hours, so it was stopped.
+            wanted.add(FailureClass.UNKNOWN)
         if attempt.failure_class not in wanted:
             found = (
                 f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
@@ -296,8 +300,10 @@ class Judge:
             if parent is None:
                 continue
             world.reach("a continuation")
-            before = world.executions[parent]
-            if before.cancelled_at is not None and execution.began > before.cancelled_at:
+            before, fence = world.executions[parent], self.fence(parent)
+            # A redrive takes a cancel back that no fence holds yet.
+            is_cancelled = before.is_cancelled or (fence is not None and fence.is_cancellation)
+            if is_cancelled and before.cancelled_at is not None and execution.began > before.cancelled_at:
                 world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
 
     def _check_queue(self) -> None:
