@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import marshal
 import os
 import pkgutil
 import random
@@ -239,7 +240,7 @@ class Fleet:
         world = self.world
         try:
             invocation.check()
-            answer = invocation.environment.handler(json.loads(json.dumps(event)), invocation)
+            answer = invocation.environment.handler(marshal.loads(marshal.dumps(event)), invocation)
             invocation.check()
         except Killed:
             return None, invocation.ended or Cause("Lambda.Unknown", "ended", injected=True)

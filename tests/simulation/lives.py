@@ -43,7 +43,7 @@ FATES = {
     "stopped by a user": Fate("Stopped", FailureClass.STOPPED_BY_USER, secondary="Stopped"),
 }
 # Hours, too: a job that nothing stops must outlive the time within which it is to be stopped.
-_TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0, 40_000.0)
+_TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0, 80_000.0)
 
 
 @dataclass
