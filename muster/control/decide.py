@@ -49,7 +49,8 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
 def give_up(record: Record | None, attempt: int, reason: str, facts: Facts, *, has_job: bool) -> Record | None:
     """The record of a replica whose attempt could neither be launched nor checked: the replica is lost.
 
-    `has_job`: SageMaker has a job of the attempt. None where nothing is written: nothing is known of the replica, the attempt has ended, or it is not the current one.
+    `has_job`: SageMaker has a job of the attempt. None where nothing is written: nothing is known of the replica, the
+    attempt has ended, or it is not the current one.
     """
     if record is None:
         return None

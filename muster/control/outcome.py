@@ -44,9 +44,9 @@ def end_attempt(
 ) -> Outcome | None:
     """Decide what follows `ended`, the ended attempt of `replica`, and announce it. An earlier decision is kept.
 
-    `seen` is the record, if it was read before. `refused_at`: the `armed_at` of the call whose launch was refused. A call that
-    has armed the attempt since may have created its job, and a refusal says nothing about that one. None: another
-    attempt, or such a call, is the current one, and nothing was done.
+    `seen` is the record, if it was read before. `refused_at` is the `armed_at` of a call whose launch was refused: a
+    call that has armed the attempt since may have created its job, and a refusal says nothing about that one. None:
+    another attempt, or such a call, is the current one, and nothing was done.
     """
 
     def change(record: Record | None) -> Record | None:

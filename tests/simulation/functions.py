@@ -240,7 +240,7 @@ class Fleet:
         world = self.world
         try:
             invocation.check()
-            answer = invocation.environment.handler(marshal.loads(marshal.dumps(event)), invocation)
+            answer = invocation.environment.handler(marshal.loads(marshal.dumps(event)), invocation)  # noqa: S302 - a copy
             invocation.check()
         except Killed:
             return None, invocation.ended or Cause("Lambda.Unknown", "ended", injected=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SPEC = {"trainer": "package.module:train", "image": "image:1", "instance_type": "ml.m5.large"}
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 _LATE = (5.0, 60.0, 400.0, _HOUR, 7 * _HOUR, 3 * _DAY)
+_BROKEN = (*(None,) * 30, "plan", "attempt", "settle", "admit", "stop", "stop", "react")
 SWEEP_SECONDS = 6 * _HOUR
 
 
