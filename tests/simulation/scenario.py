@@ -64,7 +64,7 @@ class Scenario:
                 after = draws.pick(f"replay {number}", (600.0, _HOUR, 21 * _HOUR, 2 * _DAY))
                 world.kernel.at(after, world.replay_dead_letters)
         if self.sweeps:
-            self._sweep_at(draws.pick("sweep", (100.0, 700.0, 1500.0, 4000.0, 10_000.0)))
+            self._sweep_at(draws.pick("sweep", (130.0, 700.0, 1500.0, 4000.0, 10_000.0)))
 
     def _deploy_at(self, seconds: float) -> None:
         world, draws = self._world, self._draws
