@@ -83,8 +83,9 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed)
     if isinstance(launched, Attempt):
-        end_attempt(plane, replica, launched)
-        return Launch.CONCLUDED
+        refused_at = None if launched.was_created else request.armed_at
+        outcome = end_attempt(plane, replica, launched, refused_at=refused_at)
+        return Launch.SUPERSEDED if outcome is None else Launch.CONCLUDED
     return launched
 
 

@@ -46,10 +46,11 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
     return record.model_copy(update={"attempts": attempts, "decision": decision})
 
 
-def give_up(record: Record | None, attempt: int, reason: str, facts: Facts) -> Record | None:
+def give_up(record: Record | None, attempt: int, reason: str, facts: Facts, *, has_job: bool) -> Record | None:
     """The record of a replica whose attempt could neither be launched nor checked: the replica is lost.
 
-    None where nothing is written: nothing is known of the replica, the attempt has ended, or it is not the current one.
+    `has_job`: SageMaker has a job of the attempt. None where nothing is written: nothing is known of the replica, the
+    attempt has ended, or it is not the current one.
     """
     if record is None:
         return None
@@ -59,11 +60,11 @@ def give_up(record: Record | None, attempt: int, reason: str, facts: Facts) -> R
     if not was_armed and not was_due:
         return None
     if was_armed:
-        status = JobStatus.STOPPED if current.has_proven_job else JobStatus.FAILED
+        has_job = has_job or current.has_proven_job
         ended = {
             "ended_at": facts.now,
-            "status": status.value,
-            "secondary": current.secondary if current.has_proven_job else NOT_CREATED,
+            "status": (JobStatus.STOPPED if has_job else JobStatus.FAILED).value,
+            "secondary": current.secondary if has_job else NOT_CREATED,
             "failure_class": FailureClass.STOPPED_BY_MUSTER if facts.stopping else FailureClass.UNKNOWN,
             "reason": reason,
         }

@@ -12,12 +12,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.errors import DocumentError
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
-from muster.contract.run.record import Decision, Next
+from muster.contract.run.record import Decision, Next, Record
 from muster.control.decide import REASON_MAX, Facts, give_up
-from muster.control.outcome import for_workflow, mark_loss
+from muster.control.outcome import Outcome, end_attempt, for_workflow, mark_loss
 from muster.control.runtime import clock
 
 if TYPE_CHECKING:
+    from muster.control.active_run import ActiveReplica
+    from muster.control.aws.jobs import Job
     from muster.control.control_plane import ControlPlane
 
 
@@ -40,10 +42,20 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     """
     run = plane.runs.require(failure.run)
     replica = run.replica(failure.rank)
+    # A call that failed may have created the job, and its end may have been missed.
+    job = run.jobs.find(replica.job_name(failure.attempt))
+    if job is not None and not replica.owns(run.jobs.tags(job.arn), failure.attempt):
+        job = None
+    if job is not None and job.end is not None and (outcome := _concluded(plane, replica, failure.attempt, job)):
+        return outcome.decision
     facts = Facts(replica.spec, run.is_stopping, None, clock.now())
     decision = Decision(next=Next.FAIL, attempt=failure.attempt, lost=not facts.stopping, reason=failure.reason)
+
+    def change(record: Record | None) -> Record | None:
+        return give_up(record, failure.attempt, failure.reason, facts, has_job=job is not None)
+
     try:
-        record = replica.update(lambda record: give_up(record, failure.attempt, failure.reason, facts)).record
+        record = replica.update(change).record
     except DocumentError:
         # The record is perhaps why the replica cannot be launched. The mark counts, and the run does without it.
         record = None
@@ -52,10 +64,18 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     elif record is not None:
         # The workflow has fallen behind: it continues with the current attempt.
         return Decision(next=Next.RERUN, attempt=record.current.attempt, reason="superseded")
-    if decision.next is Next.FAIL:
-        # A call that failed may have created the job.
-        job = run.jobs.find(replica.job_name(failure.attempt))
-        if job is not None and job.end is None and replica.owns(run.jobs.tags(job.arn), failure.attempt):
-            run.jobs.stop(job.name)
+    if decision.next is Next.FAIL and job is not None and job.end is None:
+        run.jobs.stop(job.name)
     mark_loss(replica, decision)
     return for_workflow(run, decision)
+
+
+def _concluded(plane: ControlPlane, replica: ActiveReplica, attempt: int, job: Job) -> Outcome | None:
+    """What follows the end of the job; None where it is not that of the current attempt."""
+    try:
+        seen = replica.record()
+    except DocumentError:
+        return None
+    if seen.record is None or seen.record.current.attempt != attempt:
+        return None
+    return end_attempt(plane, replica, job.applied_to(seen.record.current, stopping=False), seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -38,17 +38,18 @@ class OrphanJobs:
         self._executions = executions
         self._errors = errors
 
-    def stop(
-        self, now: datetime, young_seconds: float, budget: TimeBudget, unfenced: Collection[str]
-    ) -> StoppedOrphans:
-        """Ask the orphans that are at least `young_seconds` old to stop, or those for which the budget suffices.
-
-        Jobs of the runs in `unfenced` are left: the end of such a job would be taken for a user's stop.
-        """
+    def found(self, now: datetime, young_seconds: float) -> list[ActiveJob]:
+        """The suspects that are at least `young_seconds` old."""
         # Jobs before executions: a run that starts in between has no job in the list.
         active = self._plane.jobs.active(self._plane.settings.job_prefix)
         live = self._executions.live_runs()
-        found = suspects(active, live - self._stopping({job.name.run for job in active} & live), now, young_seconds)
+        return suspects(active, live - self._stopping({job.name.run for job in active} & live), now, young_seconds)
+
+    def stop(self, found: Iterable[ActiveJob], budget: TimeBudget, unfenced: Collection[str]) -> StoppedOrphans:
+        """Ask those of the suspects to stop that are orphans, or those for which the budget suffices.
+
+        Jobs of the runs in `unfenced` are left: the end of such a job would be taken for a user's stop.
+        """
 
         def handle(job: ActiveJob) -> tuple[str, _Fate]:
             return _name(job), _Fate.LEFT if job.name.run in unfenced else self._handle(job, budget)

@@ -36,12 +36,24 @@ class Outcome:
 
 
 def end_attempt(
-    plane: ControlPlane, replica: ActiveReplica, ended: Attempt, seen: Seen | None = None
+    plane: ControlPlane,
+    replica: ActiveReplica,
+    ended: Attempt,
+    seen: Seen | None = None,
+    refused_at: str | None = None,
 ) -> Outcome | None:
     """Decide what follows `ended`, the ended attempt of `replica`, and announce it. An earlier decision is kept.
 
-    `seen` is the record, if it was read before. None: another attempt is the current one, and nothing was done.
+    `seen` is the record, if it was read before. `refused_at` is the `armed_at` of a call whose launch was refused: a
+    call that has armed the attempt since may have created its job, and a refusal says nothing about that one. None:
+    another attempt, or such a call, is the current one, and nothing was done.
     """
+
+    def change(record: Record | None) -> Record | None:
+        if refused_at is not None and record is not None and record.armed_at > refused_at:
+            return None
+        return decide_end(record, ended, facts)
+
     if seen is not None and seen.record is not None and seen.record.decision is not None:
         # A repeated event: the decision stands, and no fact is needed again.
         if seen.record.current.attempt != ended.attempt:
@@ -50,7 +62,7 @@ def end_attempt(
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
     documents = replica.run.documents
-    record, written = documents.update_record(replica.rank, lambda record: decide_end(record, ended, facts), seen)
+    record, written = documents.update_record(replica.rank, change, seen)
     if record is None:
         return None
     if written and record.decision is not None:

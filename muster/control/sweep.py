@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.names import run_name
-from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
+from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS, ActiveJob
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
@@ -74,6 +74,11 @@ def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, bu
     """Stop orphans, then complete the ends of runs that were missed. A step that fails keeps no other from its turn."""
     now = clock.utc_now()
     errors: list[str] = []
+    jobs = OrphanJobs(plane, executions, errors)
+    # Suspects before ended runs: a run that ends in between is no suspect. In the other order its jobs would be stopped
+    # without its fence.
+    nothing: list[ActiveJob] = []
+    suspects = _tried(lambda: jobs.found(now, request.young_seconds), nothing, errors)
     found = _tried(lambda: _ended_runs(plane, executions, now, errors), _Ended(), errors)
     missed = found.missed
     # Orphans cost money while they run, so they come before what may take long. Fences come before orphans: the end of
@@ -81,8 +86,7 @@ def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, bu
     share = plane.allow(TimeBudget.of(budget.remaining * (_SHARE_FOR_ORPHANS if missed else 1.0)))
     fenced = each_that_succeeds(lambda one: _fenced(one, share), missed, errors, _name)
     unfenced = found.unknown | {_name(one) for one in missed} - set(fenced)
-    jobs = OrphanJobs(plane, executions, errors)
-    orphans = _tried(lambda: jobs.stop(now, request.young_seconds, share, unfenced), StoppedOrphans(), errors)
+    orphans = _tried(lambda: jobs.stop(suspects, share, unfenced), StoppedOrphans(), errors)
     settled = _complete(plane, missed, budget, errors)
     return Swept(settled, orphans.stopped, orphans.foreign, tuple(errors), orphans.left)
 

@@ -74,6 +74,7 @@ def _finite(value: object) -> object:
     return value
 
 
+@cache
 def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
@@ -88,5 +89,6 @@ def _style() -> str:
     return "\n".join(_asset(name).strip() for name in _STYLES)
 
 
+@cache
 def _asset(name: str) -> str:
     return resources.files("muster.report").joinpath("assets", name).read_text(encoding="utf-8")

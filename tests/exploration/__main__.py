@@ -30,7 +30,6 @@ from tests.exploration.world import Setting
 DELAYED = Setting(rounds=2, snapshot_rounds=1, grace_seconds=0.5)
 PAUSE = 150
 CHUNK = 50  # schedules per task of a worker
-GARBAGE_OBJECTS = 50_000  # until they are collected; Python's default takes a tenth of the time
 REPORTED = 1_000  # schedules between two lines of progress
 SHOWN = 3  # violations that are shrunk
 
@@ -76,14 +75,15 @@ def main() -> int:
 def _explore(seeds: range, workers: int, seconds: float) -> int:
     began, tally = time.monotonic(), Tally()
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
-    with ProcessPoolExecutor(workers, initializer=_settle) as pool:
+    with ProcessPoolExecutor(workers, initializer=_freeze) as pool:
         ends = began + seconds
         for found in pool.map(_chunk, chunks, [ends] * len(chunks)):
             tally.add(found)
             for seed, problem in found.broken:
                 print(f"seed {seed}: {problem}", flush=True)
             if tally.schedules % REPORTED == 0:
-                print(f"{tally.schedules:,} schedules after {time.monotonic() - began:,.0f} s", flush=True)
+                took = time.monotonic() - began
+                print(f"{tally.schedules:,} schedules, {tally.requests:,} requests, {took:,.0f} s", flush=True)
     took = time.monotonic() - began
     print("Transitions, and how often they were reached:")
     print(transitions.table(tally.seen))
@@ -100,12 +100,11 @@ def _explore(seeds: range, workers: int, seconds: float) -> int:
     return 1 if tally.broken or missed else 0
 
 
-def _settle() -> None:
-    """What is imported stays, PyTorch included; a world's cycles are small, and may wait for their collection."""
+def _freeze() -> None:
+    """What is imported stays, PyTorch included: no collection of garbage need look at it."""
     import tests.exploration.torchft_trainer  # noqa: F401, PLC0415
 
     gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS)
 
 
 def _chunk(seeds: range, ends: float) -> Tally:

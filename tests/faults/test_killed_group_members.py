@@ -15,7 +15,7 @@ ROUNDS = 4
 SPEC = {
     "replicas": 2,
     "trainer": "tests.support.jobs.group_trainers:train_rounds",
-    "kwargs": {"rounds": ROUNDS, "pause_seconds": 0.5},
+    "kwargs": {"rounds": ROUNDS},
     "processes": 2,
     "overrides": {"1": {"processes": 1, "instance_count": 2}},
     # PyTorch's launcher takes seconds to start; tests/integration/replica/test_process_group.py has it.

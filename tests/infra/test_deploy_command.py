@@ -132,7 +132,7 @@ def test_a_bucket_that_lacks_something_is_refused_with_commands_that_add_it(shel
     pasted(s3, command)
     policy = json.loads(s3.get_bucket_policy(Bucket=name)["Policy"])
     assert OWN in policy["Statement"]
-    assert shell.deploy()["commands"] == []
+    assert shell.deploy("--diff")["commands"] == []
 
 
 OWN = {

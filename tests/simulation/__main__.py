@@ -21,6 +21,7 @@ from tests.simulation.world import World
 
 _REPORT = Path(__file__).parents[2] / "build" / "explore.json"
 _SHRUNK = 3
+_TOLD_AFTER = 2_500
 
 
 def main() -> int:
@@ -50,6 +51,9 @@ def _explore(options: argparse.Namespace) -> int:
             if invariant not in total.found:
                 print(f"seed {seed}: {invariant}: {what}", flush=True)
         total.add(part)
+        if total.schedules % _TOLD_AFTER == 0:
+            broken, seconds = sum(total.broken.values()), time.monotonic() - began
+            print(f"{total.schedules:,} schedules, {broken:,} violations, {seconds:,.0f} s", flush=True)
     seconds = time.monotonic() - began
     for invariant, (seed, _) in list(total.found.items())[:_SHRUNK]:
         _show(seed, shrunk(seed, invariant))

@@ -37,10 +37,10 @@ class Defect(NamedTuple):
 
 DEFECTS = (
     Defect(
-        "a job is created although the fence was raised meanwhile",
-        "muster/control/attempt.py",
-        "    if run.is_stopping:\n        run.jobs.stop(name)\n",
-        "    return\n",
+        "a deadline stops nothing",
+        "muster/control/timers.py",
+        "    raise_fence_and_stop(run, fence, budget)\n    return Fired.STOPPED\n",
+        "    return Fired.STOPPED\n",
     ),
     Defect(
         "no second look at the fence before a launch",
@@ -79,10 +79,10 @@ DEFECTS = (
         "known = seen.record.current\n    if known is None:",
     ),
     Defect(
-        "react stops no job that was created during a stop",
+        "a late job of a refused launch is left alone",
         "muster/control/react.py",
-        "event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping",
-        "False",
+        "        replica.run.jobs.stop(refused.job)\n",
+        "",
     ),
     Defect(
         "a repeated event does not complete the token",
@@ -97,16 +97,16 @@ DEFECTS = (
         "    if False:\n",
     ),
     Defect(
-        "a later end replaces the decision",
+        "a replica has one rerun more than its budget",
         "muster/control/decide.py",
-        "record.current.attempt != ended.attempt or record.decision is not None:",
-        "record.current.attempt != ended.attempt:",
+        "if spent >= budget.max_reruns or",
+        "if spent > budget.max_reruns or",
     ),
     Defect(
-        "a replica of a run that is stopping is rerun",
-        "muster/control/decide.py",
-        "    if facts.stopping:\n        return Decision(next=Next.FAIL",
-        "    if False:\n        return Decision(next=Next.FAIL",
+        "the sweep completes no run",
+        "muster/control/sweep.py",
+        "    settled = _complete(plane, missed, budget, errors)\n",
+        "    settled = ()\n",
     ),
     Defect(
         "the last fence counts, not the first",
@@ -121,10 +121,10 @@ DEFECTS = (
         "Body=body, ContentType=content_type",
     ),
     Defect(
-        "two writers who collide are an error",
-        "muster/control/aws/store.py",
-        "                if http_status(error) != 409:\n                    raise\n",
-        "                raise\n",
+        "the roll-up misses the ends of attempts",
+        "muster/control/outcome.py",
+        "    replica.write_entry(record)\n    if record",
+        "    if record",
     ),
     Defect(
         "stop has no patience",
@@ -133,10 +133,20 @@ DEFECTS = (
         "stopping = TimeBudget.of(budget.remaining * _SHARE_FOR_STOPPING)",
     ),
     Defect(
-        "one empty list proves that no job is left",
-        "muster/control/stop.py",
-        "_EMPTY_CHECKS = 2",
-        "_EMPTY_CHECKS = 1",
+        "a settlement is not tried again",
+        "statemachine/run.asl.json",
+        """      "OutputPath": "$.Payload",
+      "TimeoutSeconds": 900,
+      "Retry": [
+        {
+          "ErrorEquals": ["States.ALL"],
+""",
+        """      "OutputPath": "$.Payload",
+      "TimeoutSeconds": 900,
+      "Retry": [
+        {
+          "ErrorEquals": ["Nothing"],
+""",
     ),
     Defect(
         "stop verifies nothing",
@@ -151,14 +161,10 @@ DEFECTS = (
         "",
     ),
     Defect(
-        "the queue is joined before the token is stored",
-        "muster/control/admission.py",
-        """        self._keep(queued.run, token)
-        runs = self._update(lambda before: before.asked(queued, self._cap))
-""",
-        """        runs = self._update(lambda before: before.asked(queued, self._cap))
-        self._keep(queued.run, token)
-""",
+        "a run is admitted although the cap is used up",
+        "muster/contract/run/run_queue.py",
+        "blocked = used > 0 and used + queued.replicas > cap",
+        "blocked = used > cap",
     ),
     Defect(
         "a cancelled run gets its continuation",

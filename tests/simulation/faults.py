@@ -16,6 +16,7 @@ from tests.simulation.simulated_aws import throttled
 
 _SLOW_SECONDS = (0.3, 1.0, 3.0, 10.0, 40.0, 130.0)
 _LATE_SECONDS = (1.0, 5.0, 30.0, 100.0, 400.0)
+_LATE_CREATIONS = (0.0, *_LATE_SECONDS)
 _STORMS = (
     ("sagemaker", "StopTrainingJob"),
     ("sagemaker", "ListTrainingJobs"),
@@ -80,7 +81,7 @@ class Faults:
         self._total = sum(rate for _, rate in self._rates)
         self.storms = [storm for number in range(2) if (storm := self._storm(number)) is not None]
         self._refused_next: set[str] = set()
-        self._creates_late = draws.chance("late creations", 0.06)
+        self._creates_late = draws.chance("late creations", 0.08)
 
     def _rate(self, kind: str) -> float:
         name = f"faults/{kind}"
@@ -158,10 +159,12 @@ class Faults:
         name = self._draws.number(f"{caller.name}:late creation")
         if not self._creates_late or not self._draws.chance(name, 0.3):
             return None
-        late = _LATE_SECONDS[int(self._draws.share(f"{name}/size") * len(_LATE_SECONDS))]
+        late = _LATE_CREATIONS[int(self._draws.share(f"{name}/size") * len(_LATE_CREATIONS))]
         # The next try may be refused, as if no try had ever got through.
         if self._draws.chance(f"{name}/refused", 0.5):
             self._refused_next.add(job)
+        if late == 0.0:
+            return CallFault(error=ReadTimeoutError(endpoint_url="sagemaker"), after_effect=True)
         return CallFault(error=ConnectTimeoutError(endpoint_url="sagemaker"), late_seconds=late)
 
     def _made(self, kind: str, name: str, caller: Any, service: str, parameters: Mapping[str, Any]) -> CallFault | None:

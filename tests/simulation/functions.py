@@ -5,9 +5,10 @@ The handlers are the real ones. Each environment imports its handler anew, as a 
 
 from __future__ import annotations
 
+import ast
 import importlib
-import importlib.util
 import json
+import marshal
 import os
 import pkgutil
 import random
@@ -19,15 +20,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from types import CodeType, SimpleNamespace
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import BaseModel
 
 import muster.control
 from muster.client.aws import roll_ups
 from muster.client.runs import progress, run_list
+from muster.contract.document import StoredDocument
 from muster.contract.errors import MusterError
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.task_tokens import TokenNotSentError
@@ -37,6 +40,7 @@ from muster.control.runtime import function, parallel
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StillRunningError
 from tests.memory.cloud import ACCOUNT, REGION
+from tests.simulation.defects import ROOT, active
 from tests.simulation.kernel import Activity, Killed
 from tests.simulation.transitions import of_answer
 
@@ -220,7 +224,7 @@ class Fleet:
         world.kernel.at(invocation.deadline, lambda: self._time_out(invocation))
         broken = world.scenario.is_broken(name) and invocation.meets_faults
         if broken or draws.chance(f"{numbered}/crash at once", 0.004):
-            invocation.end(Cause("Lambda.Unknown", "Runtime exited", injected=True))
+            invocation.ended = Cause("Lambda.Unknown", "Runtime exited", injected=True)
         if world.tracing:
             world.tell(numbered, f"begins: {_brief(event)}")
         return invocation
@@ -235,7 +239,8 @@ class Fleet:
         """In the invocation's own activity."""
         world = self.world
         try:
-            answer = invocation.environment.handler(json.loads(json.dumps(event)), invocation)
+            invocation.check()
+            answer = invocation.environment.handler(marshal.loads(marshal.dumps(event)), invocation)  # noqa: S302 - a copy
             invocation.check()
         except Killed:
             return None, invocation.ended or Cause("Lambda.Unknown", "ended", injected=True)
@@ -290,13 +295,33 @@ def _brief(event: Any) -> str:
 # --- loading handlers -----------------------------------------------------------------------------
 
 
+class _Handler(NamedTuple):
+    """A handler's module, before a process has imported it."""
+
+    shared: dict[str, Any]
+    """Its imports and classes: the same in every process."""
+    code: CodeType
+    """All else."""
+
+
 @cache
-def _code(name: str) -> tuple[CodeType, str]:
-    spec = importlib.util.find_spec(f"lambdas.{name}")
-    assert spec is not None
-    assert spec.loader is not None
-    code = spec.loader.get_code(f"lambdas.{name}")  # type: ignore[attr-defined]
-    return code, str(spec.origin)
+def _handler(name: str) -> _Handler:
+    path = ROOT / "lambdas" / f"{name}.py"
+    text = active.get(str(path.relative_to(ROOT))) or path.read_text()
+    tree = ast.parse(text)
+    shared = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom | ast.ClassDef)]
+    # Their annotations are texts, as in the module.
+    futures = [one for one in shared if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+    own = [*futures, *(one for one in tree.body if one not in shared)]
+    module = ModuleType(f"lambdas.{name}")
+    module.__file__ = str(path)
+    # A model of a handler's own finds its annotations by its module's name.
+    with patch.dict(sys.modules, {module.__name__: module}):
+        exec(compile(ast.Module(shared, []), path, "exec"), vars(module))  # noqa: S102
+        for found in vars(module).values():
+            if isinstance(found, type) and found.__module__ == module.__name__ and issubclass(found, BaseModel):
+                found.model_rebuild()
+    return _Handler(vars(module), compile(ast.Module(own, []), path, "exec"))
 
 
 @cache
@@ -309,25 +334,20 @@ _opening: list[World] = []
 
 def _load(name: str, world: World, variables: dict[str, str]) -> Callable[[dict[str, Any], Any], Any]:
     """Import a handler as Lambda does: with its variables set, in a module of its own."""
-    code, origin = _code(name)
-    module = SimpleNamespace(__name__=f"lambdas.{name}", __file__=origin)
-    # A model of a handler's own finds its annotations by its module's name.
-    before = sys.modules.get(module.__name__)
-    sys.modules[module.__name__] = module  # type: ignore[assignment]
+    handler = _handler(name)
+    module = dict(handler.shared)
+    # What differs between schedules comes from here, see `installed`.
+    module |= {other: vars(function)[other] for other in ("logger", "metrics") if other in module}
     # Setting the variables one by one would take longer than all that the handler does with them.
     environ: Any = os.environ
     saved, environ._data = environ._data, _encoded(tuple(variables.items()))
     _opening.append(world)
     try:
-        exec(code, vars(module))  # noqa: S102
+        exec(handler.code, module)  # noqa: S102
     finally:
         environ._data = saved
         _opening.pop()
-        if before is None:
-            del sys.modules[module.__name__]
-        else:
-            sys.modules[module.__name__] = before
-    return vars(module)["handler"]  # type: ignore[no-any-return]
+    return module["handler"]  # type: ignore[no-any-return]
 
 
 class SimulatedClients:
@@ -462,6 +482,22 @@ class SteadyRandom:
         return low + (high - low) * draws.share(draws.number(f"{self._world.current_name}/jitter"))
 
 
+_parsed = StoredDocument.from_json.__func__  # type: ignore[attr-defined]
+
+
+class _Reader:
+    """In place of `StoredDocument.from_json`: the same bytes are parsed once, because documents are frozen."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[type[StoredDocument], bytes | str], StoredDocument] = {}
+
+    def __call__(self, kind: type[StoredDocument], body: bytes | str, uri: str) -> StoredDocument:
+        found = self._read.get((kind, body))
+        if found is None:
+            found = self._read[kind, body] = _parsed(kind, body, uri)
+        return found
+
+
 @contextmanager
 def installed(world: World) -> Iterator[None]:
     """The control plane with the simulation in place of boto3, threads, logs and time."""
@@ -487,8 +523,13 @@ def installed(world: World) -> Iterator[None]:
         put(module, "ThreadPoolExecutor", lambda **_: SerialPool())
     put(parallel, "random", SteadyRandom(world))
     opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))
+    read = classmethod(_Reader())
     try:
-        with control_clock.replaced(SimulatedClock(world)), patch.object(Clients, "opened", opened):
+        with (
+            control_clock.replaced(SimulatedClock(world)),
+            patch.object(Clients, "opened", opened),
+            patch.object(StoredDocument, "from_json", read),
+        ):
             yield
     finally:
         for module, name, value in reversed(replaced):

@@ -16,7 +16,7 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
-from tests.simulation.functions import Cause, Invocation
+from tests.simulation.functions import PREFIX, Cause, Invocation
 from tests.simulation.lives import Life
 from tests.support.memory_client import client_of
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Execution, World
 
 _ALIVE_SECONDS = 15 * 60.0
+_ENDS_SECONDS = 3_600.0
 _ASYNC_SECONDS = 50 * 60.0
 """Lambda: three tries of fifteen minutes each, and the waits between them."""
 _STOPS = {FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
@@ -79,7 +80,8 @@ class Judge:
         world = self._world
         if world.scenario.cap is None:
             return
-        living = {life.run for life in world.lives.jobs.values() if life.ended is None}
+        # Nobody can count a job of whose creation SageMaker has said that it failed.
+        living = {life.run for life in world.lives.jobs.values() if life.ended is None and not life.came_late}
         # A run that is being stopped leaves the queue once its jobs have ended, as far as SageMaker lists them.
         running = [run for run in living if world.executions[run].ended is None and self.fence(run) is None]
         plans = [plan for run in running if (plan := self.plan(run))]
@@ -96,7 +98,7 @@ class Judge:
         life.stopped_by.append(caller)
         execution = world.executions[life.run]
         newer = any(other.attempt > life.attempt for other in world.lives.of(life.run, life.rank))
-        allowed = newer or life.came_late or caller.startswith("settle")
+        allowed = newer or life.came_late or caller.startswith("settle") or execution.gave_up_launches
         if execution.ended is None and self.fence(life.run) is None and not allowed:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
 
@@ -146,7 +148,8 @@ class Judge:
         if again > now:
             world.kernel.at(again, lambda: self._check_dead(execution))
             return
-        if any(letter.startswith(name) for _, _, letter in world.dead_letters):
+        # Only what failed for a reason of its own may become a dead letter: a refusal ends sooner than the patience.
+        if self._injured.get(name) and any(letter.startswith(name) for _, _, letter in world.dead_letters):
             return
         jobs = ", ".join(f"{life.name} ({life.status})" for life in living)
         world.violate("alive after the end", f"{jobs}: {now - execution.ended:.0f} s after the end of {name}")
@@ -177,7 +180,9 @@ class Judge:
             self._count_ends(plan, result)
             for replica in result.replicas:
                 self._check_replica(execution, replica)
+                self._check_budgets(plan, replica)
             self._check_records(name)
+            self._check_times(execution, plan, result)
         self._check_continuations()
         self._check_queue()
         self._check_client()
@@ -201,7 +206,7 @@ class Judge:
         if result.verdict is Verdict.STOPPED and execution.cancelled_at is None:
             world.violate("untrue stop", f"{name} was not cancelled")
         forgotten = fence is None or fence.cause is FenceCause.EXECUTION_FAILED
-        if execution.cancelled_at is not None and result.verdict is Verdict.FAILED and forgotten:
+        if execution.is_cancelled and result.verdict is Verdict.FAILED and forgotten:
             world.violate("a cancel is a failure", f"{name}: fence {fence}")
         if status == "SUCCEEDED" and result.verdict is not Verdict.SUCCEEDED:
             world.violate("execution and result", f"{name}: {status}, {result.verdict}")
@@ -265,11 +270,67 @@ class Judge:
         if life.came_late:
             # It was refused, and then created after all: the refusal stays its end.
             wanted.add(FailureClass.QUOTA)
+        if self._world.executions[run].gave_up_launches:
+            # It could not be checked for hours, so it was stopped.
+            wanted.add(FailureClass.UNKNOWN)
         if attempt.failure_class not in wanted:
             found = (
                 f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
             )
             world.violate("untrue class", found)
+
+    def _marks(self, run: str) -> tuple[list[float], bool]:
+        """When a function of a run, or a timer, failed for a reason of its own; and whether an event did not come."""
+
+        def concerns(label: str) -> bool:
+            return label.partition(" ")[0].partition("/")[0] in {run, "timer"} or label.startswith(f"{PREFIX}-{run}-r")
+
+        failures = [at for label, found in self._injured.items() if concerns(label) for at, _ in found]
+        letters = (label for *_, label in self._world.dead_letters)
+        return failures, any(map(concerns, (*self._world.lost_events, *letters)))
+
+    def _check_times(self, execution: Execution, plan: Plan, result: Result) -> None:
+        """Where every event came, nothing waits for a time-out or a sweep."""
+        world, name = self._world, execution.name
+        lives = [life for life in world.lives.of(name) if not life.came_late]
+        failures, is_lost = self._marks(name)
+        if execution.ended is None or not lives or is_lost or execution.gave_up or execution.redriven_at is not None:
+            return
+        last = max(life.ended or 0.0 for life in lives)
+        storms = [storm.end for storm in world.faults.storms if storm.begin < execution.ended]
+        free = max(last, *failures, *storms, 0.0)
+        if execution.ended > free + _ENDS_SECONDS:
+            world.violate("late end", f"{name} ended {execution.ended - last:.0f} s after its last job")
+        if failures or storms:
+            return
+        stopping = world.cloud.training.stop_seconds + _ALIVE_SECONDS
+        began = min(life.began for life in lives)  # the time in the run queue does not count
+        limit = plan.spec.deadline_seconds
+        if limit is not None and last > began + limit + stopping:
+            world.violate("deadline", f"a job of {name} ended {last - began - limit:.0f} s after its deadline")
+        lost = sorted(
+            life.ended
+            for rank in range(plan.spec.replicas)
+            if (life := self._last(name, rank)) is not None and life.ended is not None and self._is_lost(life)
+        )
+        needless = len(lost) - (plan.spec.replicas - plan.spec.quorum) - 1
+        if result.verdict is Verdict.FAILED and needless >= 0:
+            decisive = lost[len(lost) - 1 - needless]
+            if last > decisive + stopping:
+                world.violate("quorum", f"a job of {name} ended {last - decisive:.0f} s after the quorum was lost")
+
+    def _check_budgets(self, plan: Plan, replica: ReplicaResult) -> None:
+        """No replica has more reruns for a failure class than its budget, and none fewer before it is lost."""
+        ends = [attempt.failure_class for attempt in replica.attempts]
+        for kind in {kind for kind in ends[:-1] if kind is not None}:
+            allowed = plan.spec.budget(kind).max_reruns
+            if ends[:-1].count(kind) > allowed:
+                what = f"{plan.run}: replica {replica.rank} was rerun after {ends[:-1]}"
+                self._world.violate("too many reruns", f"{what}; {allowed} are allowed for {kind}")
+
+    @staticmethod
+    def _is_lost(life: Life) -> bool:
+        return life.end is not None and life.end.status != "Completed" and set(life.stopped_by) <= {"a user"}
 
     def _check_records(self, run: str) -> None:
         """The roll-up says what the records say, and each attempt's end is true there, too."""
@@ -296,8 +357,10 @@ class Judge:
             if parent is None:
                 continue
             world.reach("a continuation")
-            before = world.executions[parent]
-            if before.cancelled_at is not None and execution.began > before.cancelled_at:
+            before, fence = world.executions[parent], self.fence(parent)
+            # A redrive takes a cancel back that no fence holds yet.
+            is_cancelled = before.is_cancelled or (fence is not None and fence.is_cancellation)
+            if is_cancelled and before.cancelled_at is not None and execution.began > before.cancelled_at:
                 world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
 
     def _check_queue(self) -> None:

@@ -78,6 +78,8 @@ class Kernel:
         self._order = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self.steps = 0
+        self._until = 0.0
+        self._most = 0
         self.broken: BaseException | None = None
         """An error of an activity whose result is not asked for: the simulation itself is at fault."""
         self.living: dict[Activity, None] = {}
@@ -106,6 +108,12 @@ class Kernel:
     def sleep(self, seconds: float) -> None:
         """Let the current activity wait."""
         activity = self._awake()
+        until = self.seconds + max(0.0, seconds)
+        if until <= self._until and (not self._due or self._due[0][0] > until) and self.steps < self._most:
+            # Nothing happens meanwhile: time passes without a switch, as it would with two of them.
+            self.seconds = until
+            self.steps += 1
+            return
         activity.waiting += 1
         ticket = activity.waiting
 
@@ -113,7 +121,7 @@ class Kernel:
             if not activity.ended and activity.waiting == ticket:
                 activity.resume()
 
-        self.after(max(0.0, seconds), wake)
+        self.at(until, wake)
         self.hub.switch()
 
     def park(self) -> Callable[[], None]:
@@ -150,7 +158,7 @@ class Kernel:
 
     def run(self, until: float, most: int) -> bool:
         """Let time pass until nothing is due any more, or until a time. False: there were more than `most` steps."""
-        due = self._due
+        due, self._until, self._most = self._due, until, most
         while due and due[0][0] <= until:
             seconds, _, action = heapq.heappop(due)
             self.seconds = seconds

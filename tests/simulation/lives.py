@@ -42,7 +42,8 @@ FATES = {
     "client error": Fate("Failed", FailureClass.INVALID_REQUEST, "ClientError: no such image", trains=False),
     "stopped by a user": Fate("Stopped", FailureClass.STOPPED_BY_USER, secondary="Stopped"),
 }
-_TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0)
+# Hours, too: a job that nothing stops must outlive the time within which it is to be stopped.
+_TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0, 80_000.0)
 
 
 @dataclass

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SPEC = {"trainer": "package.module:train", "image": "image:1", "instance_type": "ml.m5.large"}
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 _LATE = (5.0, 60.0, 400.0, _HOUR, 7 * _HOUR, 3 * _DAY)
+_BROKEN = (*(None,) * 30, "plan", "attempt", "settle", "admit", "stop", "stop", "react")
 SWEEP_SECONDS = 6 * _HOUR
 
 
@@ -28,14 +29,16 @@ class Scenario:
         self._world = world
         draws = self._draws = world.draws
         self.invoke_faults = draws.pick("lambda/faults", (0.0, 0.0, 0.0, 0.02, 0.1))
-        self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.15))
+        self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.3))
         self._bad_fates = draws.pick("fates", (0.0, 0.1, 0.3, 0.6))
-        self._broken = draws.pick("broken function", (None,) * 30 + ("plan", "attempt", "settle", "admit", "stop"))
+        self._broken = draws.pick(
+            "broken function", (None,) * 30 + ("plan", "attempt", "settle", "admit", "stop", "stop", "react")
+        )
         self._broken_since = draws.pick("broken function/since", (0.0, 100.0, 300.0))
         self._broken_hours = draws.pick("broken function/hours", (1.0, 0.2, 12.0))
         self.cap: int | None = draws.pick("cap", (None, None, None, 2, 4))
         self.largest_cap = self.cap or 0
-        self.sweeps = draws.chance("sweeps", 0.4)
+        self.sweeps = draws.chance("sweeps", 0.6)
         self.judge_ = Judge(world)
         self._last_sweep = 0.0
         cloud = world.cloud
@@ -61,7 +64,7 @@ class Scenario:
                 after = draws.pick(f"replay {number}", (600.0, _HOUR, 21 * _HOUR, 2 * _DAY))
                 world.kernel.at(after, world.replay_dead_letters)
         if self.sweeps:
-            self._sweep_at(draws.pick("sweep", (100.0, 300.0, 400.0, 700.0, 1500.0)))
+            self._sweep_at(draws.pick("sweep", (130.0, 700.0, 1500.0, 4000.0, 10_000.0)))
 
     def _deploy_at(self, seconds: float) -> None:
         world, draws = self._world, self._draws

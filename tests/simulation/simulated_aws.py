@@ -10,6 +10,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -208,7 +209,12 @@ class SimulatedClient:
     def __init__(self, cloud: SimulatedCloud, service: str, operations: dict[str, Operation]) -> None:
         self._cloud, self._service = cloud, service
         self._operations = {xform_name(name): (name, operation) for name, operation in operations.items()}
-        self.meta = SimpleNamespace(events=HierarchicalEmitter())
+        self._paginators: dict[str, Paginator[Any]] = {}
+
+    @cached_property
+    def meta(self) -> SimpleNamespace:
+        """As boto3's clients have it; functions do not ask for it."""
+        return SimpleNamespace(events=HierarchicalEmitter())
 
     def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
         found = None if name.startswith("_") else self._operations.get(name)
@@ -226,9 +232,12 @@ class SimulatedClient:
 
     def get_paginator(self, name: str) -> Any:
         """botocore's own paginator over an operation."""
-        operation = self._operations[name][0]
-        pages = models.paginator_model(self._service).get_paginator(operation)
-        return Paginator(getattr(self, name), pages, models.operation_model(self._service, operation))
+        if name not in self._paginators:
+            operation = self._operations[name][0]
+            pages = models.paginator_model(self._service).get_paginator(operation)
+            model = models.operation_model(self._service, operation)
+            self._paginators[name] = Paginator(getattr(self, name), pages, model)
+        return self._paginators[name]
 
 
 def throttled(service: str) -> AwsError:

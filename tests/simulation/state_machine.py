@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -268,6 +268,8 @@ class Interpreter:
                 self._kernel.wait()
         except BaseException:
             self._abort(living, activities)
+            # A redrive goes on from here, also while what is aborted lives on.
+            flow.children = [replace(child) for child in flow.children]
             raise
         failed = next((child.error for child in living if child.error is not None), None)
         if failed is not None:

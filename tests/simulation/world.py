@@ -68,7 +68,17 @@ class Execution:
     ended: float | None = None
     cancelled_at: float | None = None
     gave_up: list[tuple[str, list[StateError]]] = field(default_factory=list)
-    redriven: int = 0
+    redriven_at: float | None = None
+
+    @property
+    def gave_up_launches(self) -> bool:
+        """Whether a replica was given up because its job could neither be launched nor checked for hours."""
+        return any(state == "Launch the job and wait for its end" for state, _ in self.gave_up)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether a user cancelled it, and has not redriven it since."""
+        return self.cancelled_at is not None and (self.redriven_at is None or self.redriven_at < self.cancelled_at)
 
 
 class World:
@@ -244,7 +254,7 @@ class World:
         self.reach("an execution is redriven")
         self.tell(name, "execution is redriven")
         execution.ended = None
-        execution.redriven += 1
+        execution.redriven_at = self.kernel.seconds
         execution.activity = self.kernel.spawn(name, lambda: self._execute(name, execution.flow), owner=User(name))
 
     def replay_dead_letters(self) -> None:
@@ -267,7 +277,7 @@ class World:
         execution.ended = self.kernel.seconds
         self.tell(name, "execution ends")
         if execution.activity is not self.kernel.current:
-            execution.cancelled_at = execution.cancelled_at or self.kernel.seconds
+            execution.cancelled_at = self.kernel.seconds
             self.kernel.kill(execution.activity)
         self.scenario.execution_ended(execution)
 

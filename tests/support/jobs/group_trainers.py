@@ -121,8 +121,8 @@ def save_on_stop(context: Context) -> None:
     _here(context, "saved").touch()
 
 
-def train_rounds(context: Context, *, rounds: int, pause_seconds: float) -> None:
-    """The first process trains; the others work as long as it does."""
+def train_rounds(context: Context, *, rounds: int) -> None:
+    """The first process trains, the others work as long as it does; the first attempt stays in the second round."""
     board = context.rendezvous.context.board
     _begun(context)
     print(f"process {context.group.rank} of {context.group.size} works", flush=True)
@@ -132,7 +132,8 @@ def train_rounds(context: Context, *, rounds: int, pause_seconds: float) -> None
     parameters = np.zeros(3, np.float32)
     outer = DiLoCo(context.rendezvous, {"weights": parameters}, checkpoint_dir=context.checkpoint_dir)
     while outer.round < rounds and not context.stop.is_set():
-        time.sleep(pause_seconds)
+        if context.attempt == 1 and outer.round == 1:
+            context.stop.wait()
         parameters -= 0.1 * (context.rank + 1)
         outer.step()
     board.put("trained", True)

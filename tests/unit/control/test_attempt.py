@@ -291,6 +291,27 @@ def test_a_request_for_an_earlier_attempt_is_superseded(harness: ControlHarness)
     assert harness.answer() is None
 
 
+def test_a_refusal_says_nothing_about_the_job_that_a_newer_request_has_created(harness: ControlHarness) -> None:
+    """A redrive calls attempt while an earlier call, which the end of its execution did not end, still runs."""
+    harness.plan()
+    older, newer = harness.request(), harness.request()
+
+    def redrive() -> None:
+        assert harness.attempt(newer) is Launch.CREATED
+
+    refused: list[int] = []
+    harness.cloud.calls.inject(
+        refusal("ResourceLimitExceeded", action=lambda: refused.append(1)),
+        Fault("PutObject", action=redrive, when=lambda call: bool(refused) and "/replicas/" in call.parameters["Key"]),
+    )
+    assert harness.attempt(older) is Launch.SUPERSEDED
+    record = harness.record()
+    assert (record.token, record.decision, record.current.was_created) == (newer.token, None, True)
+    harness.cloud.training.complete(harness.job())
+    harness.deliver()
+    assert harness.answer() is not None
+
+
 def test_an_older_request_for_the_same_attempt_does_not_take_the_token(harness: ControlHarness) -> None:
     harness.plan()
     older = harness.request()

@@ -105,6 +105,32 @@ def test_a_job_that_trains_and_can_no_longer_be_checked_is_stopped(harness: Cont
     assert finished(harness) == (Verdict.SUCCEEDED, ["failed", "succeeded", "succeeded"])
 
 
+def test_a_job_that_the_failed_call_created_is_no_job_that_was_not_created(harness: ControlHarness) -> None:
+    harness.plan(**CONTINUE)
+    fail_launch(harness, lost_answer("CreateTrainingJob"))
+    give_up(harness)
+    current = harness.record().current
+    assert (current.was_created, current.failure_class) == (True, FailureClass.UNKNOWN)
+
+
+@pytest.mark.parametrize("end", ["completed", "failed"])
+def test_a_job_that_ended_unseen_keeps_its_own_end(harness: ControlHarness, end: str) -> None:
+    """Its event was lost, and attempt has not worked since: the replica is not lost for that."""
+    harness.plan(**CONTINUE)
+    harness.arm()
+    if end == "completed":
+        harness.cloud.training.complete(harness.job())
+    else:
+        harness.cloud.training.fail(harness.job(), "InternalServerError: again")
+    harness.cloud.notifications.drain()
+    fail_launch(harness, throttle("PutObject"))
+    decision = give_up(harness)
+    failed = end == "failed"
+    assert decision.next is (Next.RERUN if failed else Next.DONE)
+    assert harness.record().current.failure_class is (FailureClass.INFRASTRUCTURE if failed else None)
+    assert harness.keys(f"control/{RUN}/lost/") == []
+
+
 def test_a_stop_that_was_throttled_is_repeated_by_the_next_call(harness: ControlHarness) -> None:
     harness.plan(**CONTINUE)
     fail_launch(harness, lost_answer("CreateTrainingJob"))

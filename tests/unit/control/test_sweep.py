@@ -163,7 +163,7 @@ def test_one_job_that_cannot_be_stopped_keeps_no_other(harness: ControlHarness) 
 def test_executions_are_listed_after_the_jobs_so_that_a_run_that_begins_is_no_suspect(harness: ControlHarness) -> None:
     swept(harness)
     operations = [call.operation for call in harness.cloud.calls.log if call.operation.startswith("List")]
-    assert operations[-2:] == ["ListTrainingJobs", "ListExecutions"]
+    assert operations[:2] == ["ListTrainingJobs", "ListExecutions"]
 
 
 def test_ended_executions_come_in_the_order_of_their_ends(harness: ControlHarness) -> None:
@@ -214,6 +214,25 @@ def test_a_job_of_a_run_that_was_missed_is_stopped_after_its_fence_is_raised(har
     assert fenced == [True]
     harness.deliver()
     assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
+
+
+@pytest.mark.parametrize("listings", range(5))
+def test_a_run_that_is_cancelled_during_a_sweep_has_no_job_stopped_without_its_fence(
+    harness: ControlHarness, listings: int
+) -> None:
+    run = harness.plan()
+    harness.arm()
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    fenced: list[bool] = []
+    harness.cloud.calls.inject(
+        Fault("List*", skip=listings, action=lambda: cut_off(harness, status="ABORTED")),
+        Fault("StopTrainingJob", count=None, action=lambda: fenced.append(run.is_stopping)),
+    )
+    swept(harness)
+    assert False not in fenced
+    swept(harness)
+    assert harness.cloud.training.names("Stopping", "Stopped") == [harness.job()]
+    assert False not in fenced
 
 
 @pytest.mark.parametrize(
@@ -287,8 +306,8 @@ def test_a_run_that_ends_the_function_keeps_no_orphan_alive_and_no_other_run_uns
     ("fault", "settled", "is_stopped"),
     [
         (Fault("ListTrainingJobs", AwsError("AccessDeniedException")), (RUN,), False),
-        (Fault("ListExecutions", AwsError("AccessDeniedException"), skip=3), (RUN,), False),
-        (Fault("ListExecutions", AwsError("AccessDeniedException")), (), True),
+        (Fault("ListExecutions", AwsError("AccessDeniedException")), (RUN,), False),
+        (Fault("ListExecutions", AwsError("AccessDeniedException"), skip=1), (), True),
         (Fault("GetObject", AwsError("AccessDenied", status=403), when=reads("gone")), (RUN,), True),
     ],
     ids=["jobs", "running executions", "ended executions", "a record"],
