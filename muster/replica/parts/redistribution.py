@@ -1,6 +1,6 @@
 """Which elements go between the local shards of a replica's processes and their slices of the flat space. Pure.
 
-All processes compute the same plan, so each knows what it receives without being told.
+All processes compute the same plan, so each knows in advance what it will receive.
 """
 
 from __future__ import annotations

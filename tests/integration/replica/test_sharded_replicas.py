@@ -68,7 +68,7 @@ def run(root: Path, replicas: Sequence[Replica], algorithm: dict[str, Any], roun
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
     try:
-        # Whoever fails ends the wait: the others would wait for it.
+        # A job that fails ends this wait: the others would wait for it.
         wait_until("the jobs' ends", lambda: all(job.poll() == 0 for job in jobs) or any(job.poll() for job in jobs))
         failed = next((job for job in jobs if job.poll()), None)
         assert failed is None, failed.communicate()[0]
