@@ -165,7 +165,7 @@ class Judge:
             world.kernel.at(again, lambda: self._check_dead(execution))
             return
         # Only what failed for a reason of its own may become a dead letter: a refusal ends sooner than the patience.
-        if self._injured.get(name) and any(letter.startswith(name) for _, _, letter in world.dead_letters):
+        if self._injured.get(name) and any(letter.startswith(name) for letter in world.were_dead_letters):
             return
         jobs = ", ".join(f"{life.name} ({life.status})" for life in living)
         world.violate("alive after the end", f"{jobs}: {now - execution.ended:.0f} s after the end of {name}")
