@@ -269,7 +269,7 @@ class Fleet:
         variables = {key: value for key, value in {**_ENVIRONMENT, **self.variables}.items() if value}
         handler = _load(name, self.world, variables)
         pace = draws.pick(f"{numbered}/pace", _PACES)
-        if draws.chance(f"{numbered}/slow", 0.004):
+        if draws.chance(f"{numbered}/slow", 0.008):
             pace = _SLOW_PACE
         skew = draws.pick(f"{numbered}/skew", _SKEWS)
         version = self._versions.get(name, Version.THIS)
