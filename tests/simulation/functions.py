@@ -317,7 +317,7 @@ def _handler(name: str) -> _Handler:
     module.__file__ = str(path)
     # A model of a handler's own finds its annotations by its module's name.
     with patch.dict(sys.modules, {module.__name__: module}):
-        exec(compile(ast.Module(shared, []), path, "exec"), vars(module))  # noqa: S102
+        exec(compile(ast.Module([*shared], []), path, "exec"), vars(module))  # noqa: S102
         for found in vars(module).values():
             if isinstance(found, type) and found.__module__ == module.__name__ and issubclass(found, BaseModel):
                 found.model_rebuild()

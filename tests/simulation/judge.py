@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _ALIVE_SECONDS = 15 * 60.0
 _ENDS_SECONDS = 3_600.0
+_PATIENT_TRIES = 5
+"""A state that gives up sooner has not been tried again."""
 _ASYNC_SECONDS = 50 * 60.0
 """Lambda: three tries of fifteen minutes each, and the waits between them."""
 _STOPS = {FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
@@ -36,11 +38,13 @@ _WATCHED = {
 
 
 def _is_excused(execution: Execution) -> bool:
-    """Whether a state gave up because of faults that no patience of the control plane could outlast."""
-    return any(
+    """Whether states gave up because of faults that no patience of the control plane could outlast."""
+    # The map only repeats what a child has failed of.
+    given_up = [(state, tries) for state, tries in execution.gave_up if state != "Train the replicas"]
+    return bool(given_up) and all(
         # Before its plan is written, nothing of a run exists.
-        state == "Plan the run" or any(one.injected for one in tries)
-        for state, tries in execution.gave_up
+        state == "Plan the run" or (len(tries) > _PATIENT_TRIES and any(one.injected for one in tries))
+        for state, tries in given_up
     )
 
 
@@ -120,6 +124,18 @@ class Judge:
     def execution_ended(self, execution: Execution) -> None:
         """Fifteen minutes later nothing of the run is alive."""
         self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_dead(execution))
+        if self._world.scenario.cap is not None:
+            self._world.kernel.after(_ENDS_SECONDS, self._check_told)
+
+    def _check_told(self) -> None:
+        """An hour after a run has left the queue, no run that was admitted in its place still waits."""
+        world, body = self._world, self._object(QUEUE_KEY)
+        if body is None or world.faults.storms or self._injured or world.were_dead_letters or world.lost_events:
+            return
+        waiting = {name for name, one in world.executions.items() if one.ended is None and one.is_waiting}
+        for queued in Queue.from_json(body, QUEUE_KEY).runs:
+            if queued.admitted and queued.run in waiting:
+                world.violate("queue", f"{queued.run} was admitted and is not told")
 
     def _check_dead(self, execution: Execution) -> None:
         world, name = self._world, execution.name
@@ -149,7 +165,7 @@ class Judge:
             world.kernel.at(again, lambda: self._check_dead(execution))
             return
         # Only what failed for a reason of its own may become a dead letter: a refusal ends sooner than the patience.
-        if self._injured.get(name) and any(letter.startswith(name) for _, _, letter in world.dead_letters):
+        if self._injured.get(name) and any(letter.startswith(name) for letter in world.were_dead_letters):
             return
         jobs = ", ".join(f"{life.name} ({life.status})" for life in living)
         world.violate("alive after the end", f"{jobs}: {now - execution.ended:.0f} s after the end of {name}")
@@ -286,8 +302,7 @@ class Judge:
             return label.partition(" ")[0].partition("/")[0] in {run, "timer"} or label.startswith(f"{PREFIX}-{run}-r")
 
         failures = [at for label, found in self._injured.items() if concerns(label) for at, _ in found]
-        letters = (label for *_, label in self._world.dead_letters)
-        return failures, any(map(concerns, (*self._world.lost_events, *letters)))
+        return failures, any(map(concerns, (*self._world.lost_events, *self._world.were_dead_letters)))
 
     def _check_times(self, execution: Execution, plan: Plan, result: Result) -> None:
         """Where every event came, nothing waits for a time-out or a sweep."""
@@ -357,6 +372,12 @@ class Judge:
             if parent is None:
                 continue
             world.reach("a continuation")
+            policy = plan.spec.rerun if (plan := self.plan(parent)) is not None else None
+            if (
+                policy is None
+                or sum(one.startswith(f"{name.partition('-x')[0]}-x") for one in world.executions) > policy.max
+            ):
+                world.violate("too many continuations", f"{name} of {parent}")
             before, fence = world.executions[parent], self.fence(parent)
             # A redrive takes a cancel back that no fence holds yet.
             is_cancelled = before.is_cancelled or (fence is not None and fence.is_cancellation)
