@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import signal
 from functools import cache
 from pathlib import Path
@@ -44,15 +45,23 @@ LONGEST_FIRST = (
 )
 """Files and folders by the time that they take: a worker that begins a long file last keeps the others waiting."""
 
-pytest_plugins = ["tests.plugins.cloud", "tests.plugins.stack"]
+pytest_plugins = ["tests.plugins.cloud", "tests.plugins.commands", "tests.plugins.stack"]
 
 
 def pytest_configure() -> None:
-    """Let the programs under test be interrupted.
+    """Let the programs under test be interrupted, and look for garbage less often.
 
     What a shell starts in the background ignores SIGINT, and so do its children; CI may be started like that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A worker holds so much that it would look for garbage for a tenth of its time.
+    gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported is no garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -93,8 +93,12 @@ def test_the_documented_permissions_of_operators_are_enough_for_dead_letters(
     [letter] = wait_until("the dead letter", of_the_end)
     assert (letter.function, letter.given_up_by) == ("react", "lambda")
     assert "AccessDenied" in letter.error
-    stack.cloud.faults.clear()
     assert operator.replay_dead_letters([letter.id]).replayed == (letter,)
+    # The function is called, and fails again.
+    [again] = wait_until("the dead letter of the replay", of_the_end)
+    assert again.id != letter.id
+    stack.cloud.faults.clear()
+    assert operator.replay_dead_letters([again.id]).replayed == (again,)
     assert run.wait()["status"] == "SUCCEEDED"
     # Those of its earlier events.
     wait_until("an empty queue", lambda: not operator.replay_dead_letters().replayed)

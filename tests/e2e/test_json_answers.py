@@ -45,7 +45,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ask
         with pytest.raises(SystemExit) as ended:
             cli.main()
         printed, said = capsys.readouterr()
-        assert (ended.value.code or 0, bool(said)) == (code, fails), said
+        assert (ended.value.code or 0, bool(said)) == (code, fails), f"{path}: {said or printed}"
         asked.add(path)
         model = answers.Failed if fails else answer_of(path)
         return [hold(line, model) for line in printed.splitlines()]
@@ -73,11 +73,7 @@ def test_the_commands_of_a_stack(
     assert ask("cancel", "told") == [{"run": "told", "stopped": []}]
     assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
     assert ask("verify", "--no-run")[0]["checks"][0]["outcome"] == "ok"
-    sqs, letters = stack.cloud.client("sqs"), stack.outputs["DeadLetterQueueUrl"]
-    good, bad = (
-        sqs.send_message(QueueUrl=letters, MessageBody=json.dumps(event))["MessageId"]
-        for event in ({"run": "told", "timer": "deadline"}, {})
-    )
+    good, bad = (stack.letters.send(json.dumps(event)) for event in ({"run": "told", "timer": "deadline"}, {}))
     listed = {one["id"]: one["function"] for one in ask("deadletters list")[0]["letters"]}
     assert (listed[good], listed[bad]) == ("timer", None)
     [replayed] = ask("deadletters replay", good, bad, code=1)

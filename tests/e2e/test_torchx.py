@@ -101,8 +101,8 @@ class TorchX:
 @pytest.fixture(scope="module", params=["stable", "nightly"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     python = ENVIRONMENTS / request.param / "bin" / "python"
-    loaded = ("muster.torchx.scheduler", "muster.client", "boto3")
-    with CommandServer(python, "torchx.cli.main", loaded, tmp_path_factory.mktemp("torchx")) as running:
+    modules = ("torchx.cli.main", "muster.torchx.scheduler", "muster.client", "boto3")
+    with CommandServer(python, modules, tmp_path_factory.mktemp("torchx")) as running:
         yield request.param, running
 
 

@@ -9,7 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -20,6 +21,7 @@ from muster.client.cli import program as cli
 from muster.client.verify.verification import Check, Outcome, Verification
 from muster.client.verify.verifier import NoImageError, Verifier, Wishes
 from tests.support import client_stack
+from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed
 from tests.support.verification import BREAKAGES
 from tests.support.waiting import wait_until
@@ -30,14 +32,16 @@ NOT_THERE = {"prices"}
 INFO = {"subscriptions", "image", "deletion-denied", "container-region", "console-links", "objects-left"}
 
 
-def verify(*arguments: str, stack: Deployed, code: int) -> Verification:
-    """The document that `muster verify --json` prints, in a process of its own."""
-    command = [sys.executable, "-m", "muster.client.cli.program", "verify", "--json", *arguments]
-    ended = subprocess.run(
-        command, env=stack.cloud.environment(), capture_output=True, text=True, timeout=250, check=False
-    )
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    return Verification.model_validate_json(ended.stdout)
+@pytest.fixture
+def verify(stack: Deployed, commands: CommandServer) -> Callable[..., Verification]:
+    """`muster verify --json`, which ends with `code`; the document that it prints."""
+
+    def run(*arguments: str, code: int) -> Verification:
+        ended = commands.run(("verify", "--json", *arguments), Path.cwd(), stack.cloud.environment())
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return Verification.model_validate_json(ended.stdout)
+
+    return run
 
 
 def named(found: Verification | list[Check], outcome: Outcome) -> dict[str, Check]:
@@ -45,8 +49,10 @@ def named(found: Verification | list[Check], outcome: Outcome) -> dict[str, Chec
     return {check.name: check for check in checks if check.outcome is outcome}
 
 
-def test_all_of_it_holds_on_the_embedded_cloud_and_nothing_is_left(stack: Deployed) -> None:
-    found = verify(stack=stack, code=0)
+def test_all_of_it_holds_on_the_embedded_cloud_and_nothing_is_left(
+    stack: Deployed, verify: Callable[..., Verification]
+) -> None:
+    found = verify(code=0)
     assert named(found, Outcome.FAILED) == {}
     assert named(found, Outcome.UNCHECKED).keys() == NOT_THERE
     assert named(found, Outcome.INFO).keys() == INFO
@@ -69,7 +75,7 @@ def test_all_of_it_holds_on_the_embedded_cloud_and_nothing_is_left(stack: Deploy
 @pytest.fixture
 def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     """The stack with a fault in everything that a look costs nothing at; words that each check must say."""
-    events, iam, s3, sqs = (stack.cloud.client(name) for name in ("events", "iam", "s3", "sqs"))
+    events, iam, s3 = (stack.cloud.client(name) for name in ("events", "iam", "s3"))
     rule = next(name for rule in events.list_rules()["Rules"] if "JobEvents" in (name := rule["Name"]))
     launcher, replica = (role_with(iam, part) for part in ("LauncherRole", "ReplicaRole"))
     [policy_name] = iam.list_role_policies(RoleName=launcher)["PolicyNames"]
@@ -79,7 +85,6 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     lifecycle = s3.get_bucket_lifecycle_configuration(Bucket=stack.bucket)["Rules"]
     once = [item for item in json.loads(bucket_policy)["Statement"] if item.get("Sid") != "WrittenOnce"]
     grant = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{stack.bucket}/control/*"}
-    letters = stack.outputs["DeadLetterQueueUrl"]
 
     def document(statements: list[dict[str, Any]]) -> str:
         return json.dumps({"Version": "2012-10-17", "Statement": statements})
@@ -90,7 +95,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     s3.put_bucket_policy(Bucket=stack.bucket, Policy=document(once))
     s3.put_public_access_block(Bucket=stack.bucket, PublicAccessBlockConfiguration={"BlockPublicAcls": True})
     s3.delete_bucket_lifecycle(Bucket=stack.bucket)
-    sqs.send_message(QueueUrl=letters, MessageBody="an event that was not handled")
+    stack.letters.send("an event that was not handled")
     yield {
         "event-rules": rf"the rule {rule} is disabled",
         "permissions-launcher": "the role Launcher may not .*sagemaker:CreateTrainingJob on",
@@ -108,7 +113,7 @@ def broken(stack: Deployed) -> Iterator[dict[str, str]]:
     closed = dict.fromkeys(("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"), True)
     s3.put_public_access_block(Bucket=stack.bucket, PublicAccessBlockConfiguration=closed)
     s3.put_bucket_lifecycle_configuration(Bucket=stack.bucket, LifecycleConfiguration={"Rules": lifecycle})
-    sqs.purge_queue(QueueUrl=letters)
+    stack.letters.purge()
 
 
 def role_with(iam: Any, part: str) -> str:
@@ -116,10 +121,12 @@ def role_with(iam: Any, part: str) -> str:
     return next(role["RoleName"] for page in pages for role in page["Roles"] if part in role["RoleName"])
 
 
-def test_what_is_broken_in_the_stack_is_found_and_named(stack: Deployed, broken: dict[str, str], tmp_path: Any) -> None:
+def test_what_is_broken_in_the_stack_is_found_and_named(
+    verify: Callable[..., Verification], broken: dict[str, str], tmp_path: Path
+) -> None:
     spec = tmp_path / "run.json"
     spec.write_text(json.dumps({"replicas": 101, "entrypoint": ["true"], "instance_type": "ml.m5.large"}))
-    found = verify("--no-run", str(spec), stack=stack, code=1)
+    found = verify("--no-run", str(spec), code=1)
     failed = named(found, Outcome.FAILED)
     assert failed.keys() == broken.keys()
     for name, words in broken.items():
@@ -146,21 +153,13 @@ def test_what_the_caller_may_not_ask_is_unchecked_and_names_the_permission(
     assert "cloudformation:GetTemplate" in unchecked["permissions"].seen
 
 
-def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed) -> None:
-    command = [sys.executable, "-m", "muster.client.cli.program", "verify", "--yes"]
-    process = subprocess.Popen(
-        command, env=stack.cloud.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        wait_until(
-            "a job of the verification", lambda: [job for job in stack.cloud.running_jobs() if "-verify-" in job]
-        )
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 130, said
-    assert "ok         nothing-runs: no training job and no execution of the run is left." in said
+def test_ctrl_c_cancels_the_run_and_waits_until_no_job_is_left(stack: Deployed, commands: CommandServer) -> None:
+    command = commands.start(("verify", "--yes"), Path.cwd(), stack.cloud.environment())
+    wait_until("a job of the verification", lambda: [job for job in stack.cloud.running_jobs() if "-verify-" in job])
+    command.send_signal(signal.SIGINT)
+    ended = command.finish()
+    assert ended.returncode == 130, ended.stdout + ended.stderr
+    assert "ok         nothing-runs: no training job and no execution of the run is left." in ended.stdout
     assert stack.cloud.running_jobs() == []
 
 

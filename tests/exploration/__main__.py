@@ -9,6 +9,7 @@ python -m tests.exploration --show SEED          # one schedule, shrunk if it br
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -29,6 +30,7 @@ from tests.exploration.world import Setting
 DELAYED = Setting(rounds=2, snapshot_rounds=1, grace_seconds=0.5)
 PAUSE = 150
 CHUNK = 50  # schedules per task of a worker
+REPORTED = 1_000  # schedules between two lines of progress
 SHOWN = 3  # violations that are shrunk
 
 
@@ -73,13 +75,16 @@ def main() -> int:
 def _explore(seeds: range, workers: int, seconds: float) -> int:
     began, tally = time.monotonic(), Tally()
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, initializer=_freeze) as pool:
         ends = began + seconds
         for found in pool.map(_chunk, chunks, [ends] * len(chunks)):
             tally.add(found)
+            for seed, problem in found.broken:
+                print(f"seed {seed}: {problem}", flush=True)
+            if tally.schedules % REPORTED == 0:
+                took = time.monotonic() - began
+                print(f"{tally.schedules:,} schedules, {tally.requests:,} requests, {took:,.0f} s", flush=True)
     took = time.monotonic() - began
-    for seed, problem in tally.broken:
-        print(f"seed {seed}: {problem}")
     print("Transitions, and how often they were reached:")
     print(transitions.table(tally.seen))
     missed = transitions.unreached(tally.seen)
@@ -93,6 +98,13 @@ def _explore(seeds: range, workers: int, seconds: float) -> int:
     for seed, _ in tally.broken[:SHOWN]:
         _show(seed)
     return 1 if tally.broken or missed else 0
+
+
+def _freeze() -> None:
+    """What is imported stays, PyTorch included: no collection of garbage need look at it."""
+    import tests.exploration.torchft_trainer  # noqa: F401, PLC0415
+
+    gc.freeze()
 
 
 def _chunk(seeds: range, ends: float) -> Tally:

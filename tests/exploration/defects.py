@@ -15,6 +15,7 @@ from typing import Any
 
 from muster.replica.rounds import (
     agreement,
+    claims,
     commit_store,
     contribution,
     initial_state,
@@ -28,6 +29,7 @@ from muster.replica.rounds import (
 )
 from muster.replica.store import missing_objects, s3_store
 from tests.exploration.draws import explore_randomly
+from tests.support.source_patch import replaced_once
 
 SCHEDULES_MAX = 5_000
 
@@ -44,12 +46,10 @@ class Defect:
     @contextmanager
     def put_back(self) -> Iterator[None]:
         """The code has the defect meanwhile."""
-        source = textwrap.dedent(inspect.getsource(self.function))
-        if source.count(self.before) != 1:
-            message = f"{self.name}: {self.before!r} is {source.count(self.before)} times in {self.function.__name__}"
-            raise ValueError(message)
+        sound_source = textwrap.dedent(inspect.getsource(self.function))
+        source = replaced_once(sound_source, self.before, self.after, self.function.__qualname__)
         made: dict[str, Any] = {}
-        exec(compile(source.replace(self.before, self.after), self.name, "exec"), self.function.__globals__, made)  # noqa: S102 - our own source
+        exec(compile(source, self.name, "exec"), self.function.__globals__, made)  # noqa: S102 - our own source
         sound = self.function.__code__
         self.function.__code__ = made[self.function.__name__].__code__
         try:
@@ -70,10 +70,34 @@ def find(defect: Defect, seeds: Iterable[int]) -> tuple[int, str] | None:
 
 DEFECTS = (
     Defect(
-        "a superseded member is committed",
+        "members' newer claims are not looked at before a commit",
         agreement._Agreement._all_claims_hold,
-        "return not any(holders)",
-        "return True",
+        "not self._note_newer(member.rank for member in self._tally.members)",
+        "True",
+    ),
+    Defect(
+        "a rerun of an expected rank is not seen",
+        agreement._Agreement._look_for,
+        "holder = newer_holder(self._context.store, rank, epoch)",
+        "holder = newer_holder(self._context.store, rank, epoch) if not epoch else None",
+    ),
+    Defect(
+        "a quorum waits on after the time-out",
+        quorum.QuorumTally.decide,
+        "if timed_out or not self.absent",
+        "if not self.absent",
+    ),
+    Defect(
+        "a renewed claim is taken for one's own",
+        claims._succeed,
+        "if found is None or found.nonce != nonce:",
+        "if found is None:",
+    ),
+    Defect(
+        "a contribution whose answer was lost is an error",
+        contribution.contribute,
+        'log.info("round=%d event=contribution-was-there", contribution.round)',
+        "raise",
     ),
     Defect(
         "a finish is taken for a claim of another process",
@@ -131,6 +155,12 @@ DEFECTS = (
         "if False",
     ),
     Defect(
+        "a process that joins takes no shard over",
+        reduction._Reduction._distance,
+        "return members if self._position is None",
+        "return 10**9 if self._position is None",
+    ),
+    Defect(
         "a header damaged in transit excludes its sender",
         contribution.read_contribution,
         "range(READ_TRIES)",
@@ -172,6 +202,12 @@ DEFECTS = (
         "self.outer.apply(self.state, exchange.mean, self.packing.optimized)",
         "self.outer.apply(self.state, exchange.mean if exchange.took_part else exchange.mean * 0, "
         "self.packing.optimized)",
+    ),
+    Defect(
+        "a stream that breaks is not continued",
+        s3_store.S3ObjectStore.stream,
+        "if broken == TRIES:",
+        "if broken:",
     ),
     Defect(
         "a 409 is taken for an object",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from muster.contract.spec.policies import OnEarlyFinish
@@ -12,6 +13,9 @@ from tests.exploration.world import FOR_EVER, Choices, Setting, World
 
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
 STEPS = (30, 80, 160)
+# How often a rank is started again after a failure: more than any schedule needs that ends well, and the least, for
+# schedules that may not.
+RERUNS_MAX, RERUNS_MIN = 40, 6
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         connections=rng.choice([1, 1, 2, 3]),
         hides_missing=rng.random() < 0.2,
         fault_rate=rng.choice([0.0, 0.0, 0.02, 0.1]),
-        reruns=40,
+        reruns=RERUNS_MAX,
         front_end=front_end,
     )
     if rng.random() < 0.2:
@@ -68,12 +72,20 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     if rng.random() < 0.25:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)
-    if front_end == "torchft":
-        setting = replace(setting, reruns=6)
     if setting.timeout_seconds == FOR_EVER and (front_end == "torchft" or setting.declines or setting.poisoned):
         # There may be no quorum without the unusable contribution: the processes then end, and are rerun.
         setting = replace(setting, timeout_seconds=30.0)
-    return Plan(setting, tuple(_events(rng, setting)))
+    events = tuple(_events(rng, setting))
+    if front_end == "torchft":
+        setting = replace(setting, reruns=RERUNS_MIN + int(absent_seconds(events) / setting.timeout_seconds))
+    return Plan(setting, events)
+
+
+def absent_seconds(events: Iterable[Event]) -> float:
+    """For how long the processes that the events concern may be away at most: meanwhile the others may lack a quorum,
+    and each time-out takes a rerun from them.
+    """
+    return sum(event.after_seconds + event.stalls + event.cuts_off for event in events)
 
 
 def _poisoned(rng: random.Random, setting: Setting) -> Setting:
@@ -82,6 +94,9 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
         return setting
     round_, rank = rng.randrange(1, setting.rounds + 1), rng.randrange(setting.replicas)
     kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot"])
+    if kind in {"values", "header", "declined"} and rng.random() < 0.25:
+        # No quorum without the unusable contribution.
+        setting = replace(setting, min_participants=setting.replicas)
     if kind == "declined":
         return replace(setting, declines=(rank, round_))
     where = {

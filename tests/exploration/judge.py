@@ -11,12 +11,12 @@ from muster.contract.run.commit import Commit
 from muster.replica.errors import DivergedError, FencedError, RendezvousError, StoppedError
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats
-from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
+from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.exploration.activities import Killed
 from tests.exploration.world import FOR_EVER, Process, World, ended_well
 
 DECIDING = ("commits/", "amendments/", "manifests/", "claims/", "initial_state", "options")
+NO_QUORUM = "can no longer reach"
 SEEN = re.compile(r"round \d+ has (\d+) of at least (\d+) participants")
 
 
@@ -57,7 +57,7 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        given = [_given(world, keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
         for values in given:
             if (marks := values[:8].tobytes()) in counted:
                 found.append(f"a contribution to round {round_} was counted before")
@@ -81,12 +81,6 @@ def _last_commit(world: World, round_: int) -> Commit:
         revision += 1
     key = keys.commit(round_, revision)
     return Commit.from_json(world.store.written[key], key)
-
-
-def _given(world: World, key: str) -> Floats:
-    blocks = Blocks(world.setting.count)
-    records = np.frombuffer(world.sound[key], np.uint8)[HEADER_BYTES:].reshape(blocks.number, blocks.record_bytes)
-    return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[: world.setting.count]
 
 
 def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[str]:
@@ -126,11 +120,11 @@ def _is_explained(world: World, process: Process, error: BaseException) -> bool:
     if isinstance(error, StoreUnavailableError):
         return process.was_cut_off
     if isinstance(error, DivergedError):
-        return _lacks_quorum(world, process)
-    return isinstance(error, RendezvousError) and _is_explained_failure(world, process, str(error))
+        return _lacks_quorum(world)
+    return isinstance(error, RendezvousError) and _is_explained_failure(world, str(error))
 
 
-def _is_explained_failure(world: World, process: Process, message: str) -> bool:
+def _is_explained_failure(world: World, message: str) -> bool:
     setting = world.setting
     if "have not stored the state" in message:
         # Its members may take longer than this process waits.
@@ -139,15 +133,15 @@ def _is_explained_failure(world: World, process: Process, message: str) -> bool:
         quorum = SEEN.search(message)
         # A replica that sees a quorum commits; one that sees a commit computes what is missing itself.
         return quorum is not None and int(quorum[1]) < int(quorum[2]) and setting.timeout_seconds < FOR_EVER
-    if "can no longer reach" in message:
-        return _lacks_quorum(world, process)
+    if NO_QUORUM in message:
+        return _lacks_quorum(world)
     if "is damaged" in message:
         # The only complete snapshot is damaged in the bucket: it cannot be loaded until a newer one is complete.
         return any(key.startswith((keys.SNAPSHOTS, keys.REDUCED)) for key in setting.poisoned)
     return False
 
 
-def _lacks_quorum(world: World, process: Process) -> bool:
+def _lacks_quorum(world: World) -> bool:
     """Whether one unusable contribution leaves less than a quorum."""
     setting = world.setting
     harmed = setting.declines is not None or any(key.startswith(keys.CONTRIBUTIONS) for key in setting.poisoned)
@@ -167,15 +161,23 @@ def lost_state(world: World) -> bool:
 def _unfinished(world: World) -> list[str]:
     """No process waits for ever, and every rank that was not lost for good trains to the end.
 
-    Except where the only complete snapshot is damaged in the bucket: a rank that has to load it is lost. And except for
-    the known limits of torchft's front end.
+    Except where the only complete snapshot is damaged in the bucket: a rank that has to load it is lost. Except where a
+    rank has no rerun left because a round needs a contribution that is unusable. And except for the known limits of
+    torchft's front end.
     """
     if world.seen["ended: damaged"] or lost_state(world):
         return []
-    found = [] if world.living == [] else [f"{len(world.living)} processes wait for ever"]
-    for rank in range(world.setting.replicas):
-        last = next((process for process in reversed(world.processes) if process.rank == rank), None)
-        lost = last is None or last.killed or not last.ended or ended_well(world.processes, rank)
-        if not lost and world.setting.reruns:
-            found.append(f"rank {rank} never ends well: {last.error!r}" if last is not None else "")
-    return found
+    waiting = [] if world.living == [] else [f"{len(world.living)} processes wait for ever"]
+    lasts = {process.rank: process for process in world.processes}
+    unfinished = [
+        process
+        for process in lasts.values()
+        if process.ended and not process.killed and not ended_well(world.processes, process.rank)
+    ]
+    if not world.setting.reruns or (_lacks_quorum(world) and any(_is_hopeless(process) for process in unfinished)):
+        return waiting
+    return waiting + [f"rank {process.rank} never ends well: {process.error!r}" for process in unfinished]
+
+
+def _is_hopeless(process: Process) -> bool:
+    return NO_QUORUM in str(process.error)

@@ -80,8 +80,7 @@ def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
                 break
             if world.timers or world.lates:
                 world.happen()
-            due = next((event for event in waiting if _is_due(world, event)), None) if waiting else None
-            if due is not None:
+            if waiting and (due := next((event for event in waiting if _is_due(world, event)), None)) is not None:
                 waiting.remove(due)
                 _happen(world, due)
                 continue
@@ -99,15 +98,14 @@ def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
 
 def _able(world: World) -> list[Process]:
     able = [process for process in world.living if not process.is_stuck]
-    if any(process.stalls_until for process in able):
+    if world.has_stalled:
         return [process for process in able if process.stalls_until <= world.seconds] or able
     return able
 
 
 def _is_due(world: World, event: Event) -> bool:
     counted = event.rank if event.counted is None else event.counted
-    processes = [process for process in world.processes if process.rank == counted]
-    return sum(process.steps for process in processes) >= event.step or all(process.ended for process in processes)
+    return world.steps_of[counted] >= event.step or all(process.rank != counted for process in world.living)
 
 
 def _happen(world: World, event: Event) -> None:
@@ -167,7 +165,7 @@ class Randomly:
             # A waiting process may wake while others sleep: machines differ in speed without bound.
             ready = list(living)
         self._last = self._pick(ready)
-        world.choices.orders.append(world.processes.index(self._last) + 1)
+        world.choices.orders.append(self._last.number)
         return self._last
 
     def _pick(self, ready: list[Process]) -> Process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from muster.replica.wire import blocks
 from tests.exploration.activities import Beside, Makers, current, settle_all
 from tests.exploration.simulated_s3 import OBSTORE, Wire
 from tests.exploration.world import Setting
+
+# Until they are collected. The cycles of a world are small; Python's default would take a tenth of the time.
+GARBAGE_OBJECTS = 50_000
 
 _EVENT = re.compile(r"event=([a-z-]+)")
 
@@ -53,7 +57,7 @@ def simulated() -> Iterator[None]:
     replaced = [
         (blocks, "BLOCK_ELEMENTS_MIN", 1),
         (blocks, "SHARD_BYTES_MIN", 1),
-        (snapshots, "SHARD_BYTES_MAX", 1024),
+        (snapshots, "SHARD_BYTES_MAX", 2048),
         (s3_store, "obstore", OBSTORE),
         (s3_store, "_client", lambda _: Wire(current().process)),
         (s3_store, "time", SimpleNamespace(sleep=_sleep)),
@@ -64,16 +68,20 @@ def simulated() -> Iterator[None]:
         (round_context, "wait", settle_all),
         (reduction, "ThreadPoolExecutor", Makers),
         (background, "_Work", Beside),
+        (logging, "_srcfile", None),  # no look for the caller of each log line
     ]
+    thresholds = gc.get_threshold()
     handlers, level, propagates = log.handlers, log.level, log.propagate
     with ExitStack() as stack:
         for owner, name, value in replaced:
             stack.enter_context(patch.object(owner, name, value))
         log.handlers, log.propagate = [observer], False
         log.setLevel(logging.INFO)
+        gc.set_threshold(GARBAGE_OBJECTS)
         try:
             yield
         finally:
+            gc.set_threshold(*thresholds)
             log.handlers, log.propagate = handlers, propagates
             log.setLevel(level)
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,11 @@ DAMAGED_READS_MAX = 2  # of one object by one process: the third read is sound, 
 Meta = dict[str, Any]
 
 
+@lru_cache(1024)
+def _time(seconds: int) -> datetime:
+    return datetime.fromtimestamp(EPOCH_SECONDS + seconds, UTC)
+
+
 @dataclass(frozen=True)
 class Stored:
     """An object."""
@@ -50,7 +56,7 @@ class Stored:
 
     @property
     def meta(self) -> Meta:
-        return {"size": len(self.body), "last_modified": datetime.fromtimestamp(EPOCH_SECONDS + self.at, UTC)}
+        return {"size": len(self.body), "last_modified": _time(self.at)}
 
 
 class Bucket:
@@ -189,7 +195,6 @@ class Wire:
     def _request(self, label: str) -> None:
         process = self._process
         current().pause(label)
-        process.steps += 1
         process.asked(label)
         if process.is_cut_off:
             raise GenericError(UNREACHABLE)
@@ -205,11 +210,5 @@ class Wire:
         return stored
 
 
-# What `muster.replica.store` takes from obstore; the client is a Wire.
-OBSTORE = SimpleNamespace(
-    put=lambda client, path, body, **options: client.put(path, body, **options),
-    get=lambda client, path, **options: client.get(path, **options),
-    head=lambda client, path: client.head(path),
-    list=lambda client, prefix, **options: client.list(prefix, **options),
-    delete=lambda client, paths: client.delete(paths),
-)
+# What `muster.replica.store` takes from obstore: functions whose first argument is the client, here a Wire.
+OBSTORE = SimpleNamespace(put=Wire.put, get=Wire.get, head=Wire.head, list=Wire.list, delete=Wire.delete)

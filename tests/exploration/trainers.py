@@ -29,6 +29,8 @@ def train_arrays(process: Process, context: RoundContext) -> None:
         exchange = state.advance(LocalUpdate(gradient, float(process.rank + 1)))
         if exchange is None or not exchange.took_part:
             process.left_out += 1
+        else:
+            world.saw_members(exchange.commit, rendezvous.claim, gradient)
     process.round = state.state.round
     world.saw_state(state.state)
     rendezvous.finish("its trainer returned")

@@ -20,12 +20,14 @@ from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import DivergedError, FencedError, StoppedError
+from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats
+from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 from muster.replica.wire.headers import ClaimDocument
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
 from tests.exploration.simulated_s3 import Bucket
@@ -115,6 +117,7 @@ class Process:
 
     def __init__(self, world: World, rank: int, attempt: int) -> None:
         self.world, self.rank, self.attempt = world, rank, attempt
+        self.number = len(world.processes) + 1
         self.name = f"r{rank}a{attempt}.{1 + sum(other.rank == rank for other in world.processes)}"
         self.activities: list[Activity] = []
         self.steps = 0
@@ -123,6 +126,7 @@ class Process:
         self.round = 0
         self.left_out = 0
         self.checked_claims = 0  # the step of its last look at its own claim
+        self._looks_at_its_claim = f"exists claims/{rank:05d}/"
         self.stalls_until = self.cut_off_until = 0.0
         self.stop = threading.Event()
         Activity(self, self._live, "start")
@@ -133,7 +137,8 @@ class Process:
     def asked(self, label: str) -> None:
         world = self.world
         world.steps += 1
-        if label.startswith(f"exists claims/{self.rank:05d}/"):
+        self._steps()
+        if label.startswith(self._looks_at_its_claim):
             self.checked_claims = world.steps
         if world.trace is not None:
             world.trace.append(f"{world.steps:6d} {world.seconds:9.2f}s {self.name:8s} {label}")
@@ -152,7 +157,7 @@ class Process:
         if not stop.is_set():
             # Time passes between two looks: a rest that floating point rounds away would be one for ever.
             current().pause("wait", self.world.seconds + max(seconds, 1e-6))
-            self.steps += 1
+            self._steps()
         return stop.is_set()
 
     # What the world calls.
@@ -160,18 +165,22 @@ class Process:
     def run(self) -> None:
         """Let one of its activities run up to its next request."""
         world = self.world
-        if self.wakes_at is not None:
-            world.seconds = max(world.seconds, self.wakes_at)
-        ready = [activity for activity in self.activities if not activity.is_blocked]
-        awake = [activity for activity in ready if activity.wakes_at is None]
-        if not awake:
-            awake = [min(ready, key=lambda activity: activity.wakes_at or 0.0)]
-        activity = awake[world.choices.activity(len(awake))] if len(awake) > 1 else awake[0]
+        if self.wakes_at is not None and self.wakes_at > world.seconds:
+            world.seconds = self.wakes_at
+        activity = self.activities[0] if len(self.activities) == 1 else self._chosen()
         activity.wakes_at = None
         activity.switch()
         if activity.dead:
             self.activities.remove(activity)
         self._look()
+
+    def _chosen(self) -> Activity:
+        """Which of its activities goes on: one that does not wait for a time, or the one that wakes first."""
+        ready = [activity for activity in self.activities if not activity.is_blocked]
+        awake = [activity for activity in ready if activity.wakes_at is None]
+        if not awake:
+            return min(ready, key=lambda activity: activity.wakes_at or 0.0)
+        return awake[self.world.choices.activity(len(awake))] if len(awake) > 1 else awake[0]
 
     def kill(self) -> None:
         """End it before its next request."""
@@ -196,16 +205,26 @@ class Process:
 
     def stall(self, seconds: float) -> None:
         self.stalls_until = self.world.seconds + seconds
+        self.world.has_stalled = True
         self._look()
 
     def _look(self) -> None:
         """What it does next, when, and whether it can do anything at all."""
-        ready = [activity for activity in self.activities if not activity.is_blocked]
-        self.is_stuck = not ready
-        self.label = ready[0].label if ready else "nothing"
-        times = [0.0 if activity.wakes_at is None else activity.wakes_at for activity in ready]
-        wakes_at = max(min(times, default=inf), self.stalls_until if self.stalls_until > self.world.seconds else 0.0)
+        first, wakes_at = None, inf
+        for activity in self.activities:
+            awaited = activity.waits_for
+            if awaited is None or awaited.is_settled:
+                first = activity if first is None else first
+                wakes_at = min(wakes_at, activity.wakes_at or 0.0)
+        self.is_stuck = first is None
+        self.label = "nothing" if first is None else first.label
+        if self.stalls_until > self.world.seconds:
+            wakes_at = max(wakes_at, self.stalls_until)
         self.wakes_at = wakes_at or None
+
+    def _steps(self) -> None:
+        self.steps += 1
+        self.world.steps_of[self.rank] += 1
 
     def _live(self) -> None:
         setting = self.world.setting
@@ -232,6 +251,8 @@ class World:
         self.scheduler = getcurrent()
         self.seconds = 0.0
         self.steps = 0
+        self.steps_of = [0] * setting.replicas  # of the processes of each rank together, their waits included
+        self.has_stalled = False
         self.store = Bucket(lambda: self.seconds)
         self.processes: list[Process] = []
         self.living: list[Process] = []
@@ -391,6 +412,19 @@ class World:
         if self._ends_run and process.round == self._ends_run:
             return True
         return process.round >= self.setting.last_round(process.rank)
+
+    def given(self, key: str) -> Floats:
+        """The values of a contribution as its process has sent them."""
+        blocks = Blocks(self.setting.count)
+        records = np.frombuffer(self.sound[key], np.uint8)[HEADER_BYTES:].reshape(blocks.number, blocks.record_bytes)
+        return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[: self.setting.count]
+
+    def saw_members(self, commit: Commit, claim: Claim, gradient: Floats) -> None:
+        """A process has given `gradient` to a round under `claim`: what counts under it is this, not another's."""
+        key = keys.contribution(commit.round, claim.rank, claim.epoch)
+        counted = any((member.rank, member.epoch) == (claim.rank, claim.epoch) for member in commit.members)
+        if counted and not np.array_equal(self.given(key), gradient):
+            self._breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
 
     def saw_mean(self, round_: int, mean: Floats) -> None:
         if self.means.setdefault(round_, found := mean.tobytes()) != found:

@@ -455,6 +455,10 @@ def test_one_replica_that_cannot_be_stopped_does_not_shield_the_others(stack):
     assert set(run.statuses().values()) == {"Stopped"}
     assert [replica.outcome.value for replica in result.replicas] == ["unknown", "stopped", "stopped"]
     assert "control/" in result.replicas[0].problem
+    # Nor can the events of its job be noted.
+    errors = wait_until("the dead letters", lambda: stack.letters.about(run.job(0)))
+    damaged = f"s3://{stack.bucket}/{run.layout.record(0)} cannot be read"
+    assert [error for error in errors if not error.startswith(damaged)] == []
 
 
 def test_replayed_start_execution_with_the_same_input_is_the_same_run(stack):

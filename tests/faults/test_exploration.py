@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from tests.exploration.defects import DEFECTS, Defect, find
-from tests.exploration.draws import run_seed
+from tests.exploration.draws import absent_seconds, draw, run_seed
 from tests.exploration.shrink import kind_of, shrunk
 from tests.exploration.simulated import simulated
 from tests.exploration.transitions import REACHED, unreached
@@ -40,6 +41,12 @@ def test_a_seed_is_the_same_schedule_every_time() -> None:
         assert (first.steps, first.seconds, first.seen) == (second.steps, second.seconds, second.seen)
         assert first.states == second.states
         assert len(first.states) > 1
+
+
+def test_a_rank_has_a_rerun_left_when_those_come_back_that_its_quorum_needs() -> None:
+    plans = [draw(random.Random(seed), "torchft") for seed in range(2_000)]  # noqa: S311 - has to be repeatable
+    assert all(plan.setting.timeout_seconds * plan.setting.reruns > absent_seconds(plan.events) for plan in plans)
+    assert any(absent_seconds(plan.events) > 60 for plan in plans)
 
 
 @pytest.mark.parametrize("name", SAMPLED)

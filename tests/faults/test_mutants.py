@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import main
 from tests.mutants.table import Mutant, mutants
 from tests.mutants.trial import Verdict, try_one
-from tests.support.source_patch import ROOT, copied_tree
+from tests.support.source_patch import ROOT, Patch, copied_tree
 
-SAMPLE = 4
+SAMPLE = 6
+QUICK = [mutant for mutant in mutants() if mutant.test.startswith("tests/unit/")]
+
+
+@pytest.fixture(scope="module")
+def copy() -> Iterator[Path]:
+    with copied_tree() as tree:
+        yield tree
 
 
 def rank(mutant: Mutant) -> str:
@@ -26,8 +36,23 @@ def test_every_mutant_fits_the_source_and_has_a_name_of_its_own() -> None:
     assert sorted(set(names)) == sorted(names)
 
 
-@pytest.mark.parametrize("mutant", sorted(mutants(), key=rank)[:SAMPLE], ids=lambda mutant: mutant.name)
-def test_the_test_of_a_mutant_fails(mutant: Mutant) -> None:
-    with copied_tree() as copy:
-        trial = try_one(copy, mutant)
+@pytest.mark.parametrize("mutant", sorted(QUICK, key=rank)[:SAMPLE], ids=lambda mutant: mutant.name)
+def test_the_test_of_a_mutant_fails(copy: Path, mutant: Mutant) -> None:
+    trial = try_one(copy, mutant)
     assert trial.verdict is Verdict.KILLED, trial.output
+
+
+def test_a_mutant_that_changes_nothing_survives_and_leaves_the_copy_as_it_was(copy: Path) -> None:
+    patch = Patch("muster/contract/aws/ranged_reads.py", "first_bytes", "most - 1", "most - 2 + 1")
+    source = (ROOT / patch.file).read_bytes()
+    test = "tests/unit/control/aws/test_store.py::test_an_object_is_read_within_its_bound_or_refused_by_its_size"
+    trial = try_one(copy, Mutant("nothing", test, patch))
+    assert trial.verdict is Verdict.SURVIVED, trial.output
+    assert (copy / patch.file).read_bytes() == source
+
+
+def test_a_word_that_no_mutant_contains_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["sweeep"])
+    assert ended.value.code == 2
+    assert "no mutant has 'sweeep' in its name, file or test" in capsys.readouterr().err

@@ -137,6 +137,7 @@ def test_with_stop_a_replica_that_joins_later_ends_with_the_same_round(tmp_path:
     joiner = run.start(1, attempt=2)
     assert {joiner.parameters()} == finals
     assert joiner.outcomes == []
+    assert [ended_in(peer) for peer in (*peers, joiner)] == [2, 3, 3, 3]
 
 
 def test_the_error_of_a_trainer_that_is_called_on_says_why_the_run_ended() -> None:

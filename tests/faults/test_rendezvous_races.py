@@ -110,7 +110,7 @@ def test_straggler_arriving_after_the_commit(world: World) -> None:
     assert [member.rank for member in commit_of(world, 3).members] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("world", [Setting(rounds=5, snapshot_rounds=2, count=4096)], indirect=True)
+@pytest.mark.parametrize("world", [Setting(rounds=5, snapshot_rounds=2, count=8192)], indirect=True)
 def test_owner_dies_after_half_its_snapshot_shards(world: World) -> None:
     owner, *_ = [world.start(rank) for rank in range(3)]
     own: list[str] = []
@@ -144,7 +144,7 @@ def test_owner_dies_before_its_reduced_shard_and_no_rerun_comes(world: World) ->
     assert [other.left_out for other in others] == [0, 0]
 
 
-@pytest.mark.parametrize("world", [Setting(rounds=5, snapshot_rounds=2, count=4096)], indirect=True)
+@pytest.mark.parametrize("world", [Setting(rounds=5, snapshot_rounds=2, count=8192)], indirect=True)
 def test_rerun_during_a_snapshot(world: World) -> None:
     first, second, _ = [world.start(rank) for rank in range(3)]
     bring_before(world, first, f"create {of_round(keys.SNAPSHOTS, 2)}")

@@ -14,7 +14,7 @@ from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from tests.exploration.schedules import Event, Randomly, explore, fair, finish, world_of
 from tests.exploration.simulated import simulated
-from tests.exploration.world import Choices, Process, Setting, World
+from tests.exploration.world import Choices, Process, Setting, World, ended_well
 from tests.support.rendezvous_keys import of_round
 
 HEADER, VALUES = 40, 4200  # a byte of each
@@ -80,7 +80,7 @@ def test_more_damaged_shards_than_threads_are_all_computed_again() -> None:
 
 def test_a_header_that_is_damaged_in_transit_excludes_no_sender() -> None:
     # Requests fail so often that some header arrives damaged; the same world says which ones.
-    worlds = in_many_orders(Setting(rounds=3, fault_rate=0.1), 20)
+    worlds = in_many_orders(Setting(rounds=3, fault_rate=0.1), 30)
     assert sum(world.seen["damaged in transit: contributions"] for world in worlds) > 20
     for world in worlds:
         assert world.problems == []
@@ -194,3 +194,10 @@ def test_a_joiner_computes_a_round_whose_members_all_died_before_they_reduced_it
         assert world.seconds < 60
     finally:
         world.end()
+
+
+def test_a_rerun_of_a_diverged_replica_counts_although_every_one_is_needed() -> None:
+    world = explore(Setting(min_participants=3, declines=(2, 2), reruns=3, timeout_seconds=30.0), fair)
+    assert world.problems == []
+    assert world.seen["ended: diverged"] == 1
+    assert all(ended_well(world.processes, rank) for rank in range(3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,15 +45,9 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def shell(tmp_path_factory: pytest.TempPathFactory, commands: CommandServer) -> Iterator[Shell]:
     folder = tmp_path_factory.mktemp("deploy-command")
-    loaded = ("boto3", "muster.client.aws.connection", "muster.contract.spec.spec")
-    with (
-        LocalCloud.start(folder / "cloud", fast_settings(code=(ROOT,))) as cloud,
-        CommandServer(
-            Path(sys.executable), "muster.client.cli.program", loaded, tmp_path_factory.mktemp("commands")
-        ) as commands,
-    ):
+    with LocalCloud.start(folder / "cloud", fast_settings(code=(ROOT,))) as cloud:
         yield Shell(cloud, folder, commands)
 
 
@@ -139,7 +132,7 @@ def test_a_bucket_that_lacks_something_is_refused_with_commands_that_add_it(shel
     pasted(s3, command)
     policy = json.loads(s3.get_bucket_policy(Bucket=name)["Policy"])
     assert OWN in policy["Statement"]
-    assert shell.deploy()["commands"] == []
+    assert shell.deploy("--diff")["commands"] == []
 
 
 OWN = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from infra.functions.function_table import FUNCTIONS
-from infra.functions.handler_function import ASYNC_RETRIES
 from tests.simulation.functions import RETRY_SECONDS, TIMEOUTS
+from tests.support.template import FUNCTIONS, Template, function
 
 
-def test_the_simulated_functions_are_the_stack_s() -> None:
-    assert {row.name: row.timeout_seconds for row in FUNCTIONS} == TIMEOUTS
-    assert len(RETRY_SECONDS) == ASYNC_RETRIES
+def test_the_simulated_functions_are_the_stack_s(template: Template) -> None:
+    assert {name.lower(): function(template, name)["Timeout"] for name in FUNCTIONS} == TIMEOUTS
+    configurations = template.of_type("AWS::Lambda::EventInvokeConfig").values()
+    assert {one["Properties"]["MaximumRetryAttempts"] for one in configurations} == {len(RETRY_SECONDS)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import threading
 from collections import Counter
@@ -16,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from tests.memory import models
 from tests.memory.clock import VirtualClock
+from tests.memory.plain_data import copied
 
 Parameters: TypeAlias = Mapping[str, Any]
 _THROTTLES = {
@@ -178,7 +178,7 @@ class Calls:
                 self._clock.sleep(share * min(2.0 ** (tried - 1), _LONGEST_PAUSE_SECONDS))
 
     def _once(self, service: str, name: str, operation: Operation, parameters: Parameters) -> dict[str, Any]:
-        call = Call(service, name, copy.deepcopy(parameters), self._clock.now())
+        call = Call(service, name, copied(parameters), self._clock.now())
         with self._lock:
             self.log.append(call)
             fault = self._take(call)
@@ -196,7 +196,7 @@ class Calls:
             if found := models.broken_limits(service, name, parameters):
                 count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected: "
                 refuse("ValidationException", count + "; ".join(found))
-            answer = operation.effect(copy.deepcopy(parameters))
+            answer = operation.effect(copied(parameters))
             models.check_answer(service, name, answer)
             if error is not None:
                 raise error

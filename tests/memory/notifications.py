@@ -5,7 +5,6 @@ EventBridge promises neither order nor that an event comes once, or at all: the 
 
 from __future__ import annotations
 
-import copy
 import random
 import threading
 import uuid
@@ -14,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from tests.memory.clock import VirtualClock
+from tests.memory.plain_data import copied
 
 
 class Notifications:
@@ -45,7 +45,7 @@ class Notifications:
                 "detail": dict(detail),
             }
             if self.on_send is None:
-                self.pending.append(copy.deepcopy(event))
+                self.pending.append(copied(event))
         if self.on_send is not None:
             self.on_send(event)
 
@@ -67,7 +67,7 @@ class Notifications:
     def duplicate(self, index: int = 0) -> None:
         """Deliver one twice: the copy comes last."""
         with self._lock:
-            self.pending.append(copy.deepcopy(self.pending[index]))
+            self.pending.append(copied(self.pending[index]))
 
     def shuffle(self, choice: random.Random) -> None:
         """Put all that are pending into a random order."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
 from tests.memory.clock import VirtualClock
 from tests.memory.notifications import Notifications, epoch_milliseconds
+from tests.memory.plain_data import copied
 
 _DEFAULT_PAGE = 10  # ListTrainingJobs: MaxResults
 _REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason
@@ -229,7 +229,7 @@ class Training:
                 seconds = round((job.ended - job.training_started).total_seconds())
                 shown["TrainingTimeInSeconds"] = seconds
                 shown["BillableTimeInSeconds"] = seconds if job.billable_seconds is None else job.billable_seconds
-            return copy.deepcopy(shown)
+            return copied(shown)
 
     def _list(self, request: Parameters) -> dict[str, Any]:
         if unsupported := _UNSUPPORTED_FILTERS & request.keys():
@@ -255,7 +255,7 @@ class Training:
             job = self._jobs.get(request["ResourceArn"].lower())
             if job is None:
                 raise _not_found()
-            tags = copy.deepcopy(job.request.get("Tags", []))
+            tags = copied(job.request.get("Tags", []))
         # At most 50 tags a resource, and 50 a page is the least that can be asked for: there is one page.
         return {"Tags": tags}
 

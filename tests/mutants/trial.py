@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
 
+from tests.mutants.forked import FAILED, PASSED, SECONDS_MAX, run_tests
 from tests.mutants.table import Mutant
 from tests.support.source_patch import PatchError, copied_tree, patched
-
-_SECONDS_MAX = 300  # a mutant may make a test wait for ever
-_PASSED, _FAILED = 0, 1  # pytest's exit codes; others mean that no test ran
 
 
 class Verdict(StrEnum):
@@ -34,58 +30,36 @@ class Trial:
 
     mutant: Mutant
     verdict: Verdict
+    seconds: float
     output: str = ""
 
 
-def try_all(chosen: Sequence[Mutant], workers: int) -> Iterator[Trial]:
+def try_all(chosen: Sequence[Mutant], workers: int, seconds_max: Callable[[Mutant], float]) -> Iterator[Trial]:
     """Try the mutants, in order, `workers` at a time."""
-    with ThreadPoolExecutor(workers) as pool:
+    with ExitStack() as stack:
         copies: SimpleQueue[Path] = SimpleQueue()
-        contexts = [copied_tree() for _ in range(workers)]
-        for context in contexts:
-            copies.put(context.__enter__())
-        try:
-            yield from pool.map(lambda mutant: _try_in(copies, mutant), chosen)
-        finally:
-            pool.shutdown(cancel_futures=True)
-            for context in contexts:
-                context.__exit__(None, None, None)
+        for _ in range(workers):
+            copies.put(stack.enter_context(copied_tree()))
+        pool = stack.enter_context(ThreadPoolExecutor(workers))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        yield from pool.map(lambda mutant: _try_in(copies, mutant, seconds_max(mutant)), chosen)
 
 
-def _try_in(copies: SimpleQueue[Path], mutant: Mutant) -> Trial:
+def _try_in(copies: SimpleQueue[Path], mutant: Mutant, seconds_max: float) -> Trial:
     copy = copies.get()
     try:
-        return try_one(copy, mutant)
+        return try_one(copy, mutant, seconds_max)
     finally:
         copies.put(copy)
 
 
-def try_one(copy: Path, mutant: Mutant) -> Trial:
-    """Run the mutant's test in a copy of the tree: with the mutant it must fail."""
+def try_one(copy: Path, mutant: Mutant, seconds_max: float = SECONDS_MAX) -> Trial:
+    """Run the mutant's test in a copy of the tree: with the mutant it must fail, or take longer than it may."""
+    started = time.monotonic()
     try:
         with patched(copy, mutant.patch):
-            code, output = run_tests(copy, [mutant.test])
+            code, output = run_tests(copy, [mutant.test], seconds_max=seconds_max)
     except (PatchError, SyntaxError) as error:
-        return Trial(mutant, Verdict.INVALID, str(error))
-    verdict = {_PASSED: Verdict.SURVIVED, _FAILED: Verdict.KILLED}.get(code, Verdict.INVALID)
-    return Trial(mutant, verdict, "" if verdict is Verdict.KILLED else output)
-
-
-def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run tests in a copy; pytest's exit code and what it printed. A test that hangs has failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=copy,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS_MAX,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return _FAILED, "timed out"
-    return done.returncode, done.stdout + done.stderr
+        return Trial(mutant, Verdict.INVALID, 0, str(error))
+    verdict = {PASSED: Verdict.SURVIVED, FAILED: Verdict.KILLED}.get(code, Verdict.INVALID)
+    return Trial(mutant, verdict, time.monotonic() - started, output)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from infra.deploy.deployment import deploy
+from infra.deploy.deployment import Assembly
 from infra.settings.settings_file import parse_settings
 from infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.support.deployed import Deployed
+from tests.support.once import once
 from tests.support.workshop import fast_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,25 +44,37 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """The stack, deployed with the real CDK CLI."""
+    """The stack, deployed with the real CDK CLI, and synthesized once for all workers."""
     folder = tmp_path_factory.mktemp("stack")
     # No test here depends on the grace, and a trainer at a gate does not hear of the signal.
     settings = fast_settings(code=(ROOT,), stop_grace_seconds=3.0)
     with LocalCloud.start(folder / "cloud", settings) as cloud:
-        outputs = deploy(
-            cloud.environment(),
-            target=Platform.LOCAL,
-            settings=parse_settings(SETTINGS, Platform.LOCAL),
-            outputs=folder / "outputs.json",
-            log=folder / "cdk.log",
-        )
-        yield Deployed(cloud, outputs, folder / "gates")
+        shared = once(tmp_path_factory, "assembly", lambda made: _assembly(cloud, made).write())
+        shutil.copytree(shared / "cdk.out", folder / "cdk.out")
+        assembly = _assembly(cloud, folder)
+        assembly.bootstrap(f"aws://{cloud.state.account_id}/{cloud.state.region}")
+        yield Deployed(cloud, assembly.deploy(), folder / "gates")
+
+
+def _assembly(cloud: LocalCloud, folder: Path) -> Assembly:
+    """The stack in `folder`; the same one for every cloud."""
+    return Assembly(
+        cloud.environment(),
+        target=Platform.LOCAL,
+        settings=parse_settings(SETTINGS, Platform.LOCAL),
+        outputs=folder / "outputs.json",
+        log=folder / "cdk.log",
+    )
 
 
 @pytest.fixture
 def stack(deployed_stack: Deployed) -> Iterator[Deployed]:
-    """The deployed stack without faults, with its calls counted from zero; whatever a test left running is stopped."""
+    """The deployed stack without faults and dead letters, with its calls counted from zero.
+
+    Whatever a test left running is stopped.
+    """
     deployed_stack.cloud.faults.clear()
+    deployed_stack.letters.purge()
     deployed_stack.cloud.calls.reset()
     yield deployed_stack
     deployed_stack.cloud.faults.clear()

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from tests.support.source_patch import ROOT, replaced_once
 
 
 class Defect(NamedTuple):
@@ -33,13 +33,9 @@ class Defect(NamedTuple):
         """The file's text with the defect.
 
         Raises:
-            LookupError: the text that it replaces does not stand in the file exactly once.
+            PatchError: the text that it replaces does not stand in the file exactly once.
         """
-        text = (ROOT / self.file).read_text()
-        if text.count(self.old) != 1:
-            message = f"{self.name}: {self.file} holds the replaced text {text.count(self.old)} times"
-            raise LookupError(message)
-        return text.replace(self.old, self.new)
+        return replaced_once((ROOT / self.file).read_text(encoding="utf-8"), self.old, self.new, self.file)
 
 
 DEFECTS = (
@@ -267,7 +263,8 @@ def put_in(name: str) -> None:
     """Put a defect into this process, in which nothing of the product has been imported yet.
 
     Raises:
-        LookupError: there is no such defect, or its text is not there.
+        LookupError: there is no such defect, or the product has been imported.
+        PatchError: its text is not there.
     """
     defect = next((one for one in DEFECTS if one.name == name), None)
     if defect is None:

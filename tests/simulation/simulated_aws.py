@@ -209,7 +209,7 @@ class SimulatedClient:
     def __init__(self, cloud: SimulatedCloud, service: str, operations: dict[str, Operation]) -> None:
         self._cloud, self._service = cloud, service
         self._operations = {xform_name(name): (name, operation) for name, operation in operations.items()}
-        self._paginators: dict[str, Paginator] = {}
+        self._paginators: dict[str, Paginator[Any]] = {}
 
     @cached_property
     def meta(self) -> SimpleNamespace:

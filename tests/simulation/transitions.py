@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.simulation.defects import ROOT
+from tests.support.source_patch import ROOT
 
 _NUMBERS = re.compile(r"\d+")
 

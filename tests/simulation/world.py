@@ -11,7 +11,7 @@ from typing import Any
 
 from muster.contract.names import JobName
 from tests.memory.workflow import Workflow
-from tests.simulation.defects import ROOT, active
+from tests.simulation.defects import active
 from tests.simulation.draws import Draws
 from tests.simulation.faults import Faults
 from tests.simulation.functions import (
@@ -28,6 +28,7 @@ from tests.simulation.lives import Lives
 from tests.simulation.scenario import Scenario
 from tests.simulation.simulated_aws import SimulatedCloud
 from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
+from tests.support.source_patch import ROOT
 
 HORIZON_SECONDS = 30 * 86_400.0
 _MOST_STEPS = 60_000

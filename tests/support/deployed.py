@@ -38,6 +38,7 @@ class Deployed:
         self.sagemaker = cloud.client("sagemaker")
         self.stepfunctions = cloud.client("stepfunctions")
         self.functions = cloud.client("lambda")
+        self.letters = Letters(cloud.client("sqs"), outputs["DeadLetterQueueUrl"])
 
     def start(self, spec: Any, name: str | None = None) -> Run:
         """Start a run; `spec` is the execution's input as it stands."""
@@ -90,6 +91,30 @@ class Deployed:
             with suppress(ClientError):
                 self.sagemaker.stop_training_job(TrainingJobName=job)
         wait_until("the end of every job", lambda: not self.cloud.running_jobs())
+
+
+@dataclass(frozen=True)
+class Letters:
+    """The stack's dead-letter queue."""
+
+    sqs: Any
+    url: str
+
+    def send(self, body: str) -> str:
+        """Put a message into the queue; its ID."""
+        return str(self.sqs.send_message(QueueUrl=self.url, MessageBody=body)["MessageId"])
+
+    def about(self, job: str) -> list[str]:
+        """The errors of the events about a training job that are among the first ten messages."""
+        answer = self.sqs.receive_message(
+            QueueUrl=self.url, MaxNumberOfMessages=10, VisibilityTimeout=0, MessageAttributeNames=["ErrorMessage"]
+        )
+        found = [one for one in answer.get("Messages", []) if job in one["Body"]]
+        return [one["MessageAttributes"]["ErrorMessage"]["StringValue"] for one in found]
+
+    def purge(self) -> None:
+        """Empty the queue."""
+        self.sqs.purge_queue(QueueUrl=self.url)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
-"""Changes to one function of the source, written as code, and copies of the tree that have them."""
+"""Changes to the source, each at the one place that it names, and copies of the tree that have them."""
 
 from __future__ import annotations
 
 import ast
+import itertools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -14,10 +16,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _INSTALLED = (".venv", "node_modules")  # not held by git, and the same for every copy
+_times = itertools.count(1)
 
 
 class PatchError(Exception):
     """A patch does not fit the source: the code that it names has changed."""
+
+
+def replaced_once(text: str, before: str, after: str, where: str) -> str:
+    """`text` with `after` instead of `before`; `where` says in an error whose text it is.
+
+    Raises:
+        PatchError: `before` is not there exactly once.
+    """
+    _check_once(text.count(before), before, where)
+    return text.replace(before, after)
+
+
+def _check_once(count: int, before: str, where: str) -> None:
+    if count != 1:
+        message = f"{where}: this code is there {count} times, not once:\n{before}"
+        raise PatchError(message)
 
 
 @dataclass(frozen=True)
@@ -42,9 +61,7 @@ class Patch:
         """
         wanted = ast.parse(textwrap.dedent(self.before)).body
         places = list(_places(self._function_in(source), wanted))
-        if len(places) != 1:
-            message = f"{self.file}, {self.function}: this code is there {len(places)} times, not once:\n{self.before}"
-            raise PatchError(message)
+        _check_once(len(places), self.before, f"{self.file}, {self.function}")
         first, last = places[0][0], places[0][-1]
         text, after = source.encode(), textwrap.dedent(self.after).strip()
         if isinstance(first, ast.stmt):
@@ -111,9 +128,12 @@ def copied_tree() -> Iterator[Path]:
 def patched(copy: Path, patch: Patch) -> Iterator[None]:
     """The copy with the patch, as long as the context lasts."""
     path = copy / patch.file
-    source = path.read_text(encoding="utf-8")
+    source, times = path.read_text(encoding="utf-8"), path.stat()
     path.write_text(patch.applied_to(source), encoding="utf-8")
+    # Bytecode knows its source by size and time, in seconds: no version of the file may have the time of another one.
+    os.utime(path, (0, next(_times)))
     try:
         yield
     finally:
         path.write_text(source, encoding="utf-8")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

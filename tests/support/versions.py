@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.source_patch import ROOT, replaced_once
+
 # Run in the version's folder, so that its packages are imported, and not this tree's.
 _DEPLOY = """
 import json, os, sys
@@ -55,8 +56,7 @@ class MusterVersion:
         for edit in edits:
             path = folder / edit.path
             text = path.read_text(encoding="utf-8")
-            assert text.count(edit.before) == 1, f"{edit.path} does not have {edit.before!r} once"
-            path.write_text(text.replace(edit.before, edit.after), encoding="utf-8")
+            path.write_text(replaced_once(text, edit.before, edit.after, edit.path), encoding="utf-8")
         return cls(folder).with_tools()
 
     @classmethod

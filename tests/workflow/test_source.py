@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,14 +66,18 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
-def muster(stack, folder: Path, spec: dict[str, object], *arguments: str) -> dict[str, object]:
-    path = folder.parent / "run.json"
-    path.write_text(json.dumps(spec))
-    command = [sys.executable, "-m", "muster.client.cli.program", arguments[0], str(path), *arguments[1:], "--json"]
-    environment = stack.cloud.environment(os.environ)
-    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert outcome.returncode == 0, outcome.stderr
-    return json.loads(outcome.stdout)
+@pytest.fixture
+def muster(stack, commands) -> Callable[..., dict[str, object]]:
+    """`muster COMMAND` of a spec in the folder above that of the code, from elsewhere; its answer."""
+
+    def run(folder: Path, spec: dict[str, object], command: str) -> dict[str, object]:
+        path = folder.parent / "run.json"
+        path.write_text(json.dumps(spec))
+        outcome = commands.run((command, str(path), "--json"), Path.cwd(), stack.cloud.environment(os.environ))
+        assert outcome.returncode == 0, outcome.stderr
+        return json.loads(outcome.stdout)
+
+    return run
 
 
 def uploads(stack) -> int:
@@ -89,7 +92,7 @@ def model(stack, run) -> dict[str, bytes]:
         return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
 
 
-def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_image(stack, code):
+def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_image(stack, code, muster):
     spec = {
         "name": "delivered",
         "replicas": 2,
@@ -97,9 +100,9 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
         "kwargs": {"rounds": 2},
         "source_dir": "code",
     }
-    shown = muster(stack, code, spec, "plan")
+    shown = muster(code, spec, "plan")
     assert uploads(stack) == 0, "a dry run uploads nothing"
-    assert muster(stack, code, spec, "launch")["run"] == "delivered"
+    assert muster(code, spec, "launch")["run"] == "delivered"
     assert uploads(stack) == 1
     run = stack.run("delivered")
     assert run.wait()["status"] == "SUCCEEDED", run.describe().get("cause")
@@ -113,12 +116,12 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
     stack.cloud.calls.reset()
     again = code.rename(code.parent / "elsewhere")
     os.utime(again / "helper.py", (1, 1))
-    muster(stack, again, {**spec, "name": "delivered-again", "source_dir": "elsewhere", "replicas": 1}, "launch")
+    muster(again, {**spec, "name": "delivered-again", "source_dir": "elsewhere", "replicas": 1}, "launch")
     assert uploads(stack) == 0
     assert stack.run("delivered-again").wait()["status"] == "SUCCEEDED"
 
 
-def test_an_entrypoint_runs_in_the_source_with_what_it_requires(stack, code):
+def test_an_entrypoint_runs_in_the_source_with_what_it_requires(stack, code, muster):
     (code / "script.py").write_text(
         "import sys, helper, local_wheel, muster.replica.frontends.array_diloco\nsys.exit(int(sys.argv[1]))\n"
     )
@@ -129,15 +132,15 @@ def test_an_entrypoint_runs_in_the_source_with_what_it_requires(stack, code):
         "arguments": ["7"],
         "source_dir": "code",
     }
-    muster(stack, code, spec, "launch")
+    muster(code, spec, "launch")
     ended = stack.run("script").wait()
     assert "exit code: 7" in ended["cause"]
 
 
-def test_a_requirement_that_cannot_be_installed_is_told_and_not_tried_again(stack, code):
+def test_a_requirement_that_cannot_be_installed_is_told_and_not_tried_again(stack, code, muster):
     (code / "requirements.txt").write_text("--no-index\nno-such-package==1.0\n")
     spec = {"name": "unmet", "replicas": 1, "trainer": "training:train", "kwargs": {"rounds": 1}, "source_dir": "code"}
-    muster(stack, code, spec, "launch")
+    muster(code, spec, "launch")
     run = stack.run("unmet")
     assert run.wait()["status"] == "FAILED"
     [attempt] = run.result().replicas[0].attempts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
 
@@ -87,8 +87,11 @@ class _Agreement:
     def _check_quorum(self, timed_out: bool) -> Commit | None:
         self._look()
         decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
-        while decision is Decision.COMMIT and not self._all_claims_hold():
-            # A member was superseded. The others may still be enough, and after the time-out there is no later check.
+        while (decision is Decision.COMMIT and not self._all_claims_hold()) or (
+            decision is Decision.HOPELESS and self._note_newer(item.rank for item in self._tally.exclusions)
+        ):
+            # A member was superseded: the others may still be enough, and after the time-out there is no later check.
+            # Or a new process holds the rank of an unusable contribution: it may make a usable one.
             decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
         if decision is Decision.COMMIT:
             proposal = self._proposal()
@@ -156,14 +159,18 @@ class _Agreement:
     def _all_claims_hold(self) -> bool:
         """Whether every member still holds its rank: a superseded process must not be committed."""
         check_claim(self._context.store, self._claim)
-        others = [member for member in self._tally.members if member.rank != self._claim.rank]
+        return not self._note_newer(member.rank for member in self._tally.members)
+
+    def _note_newer(self, ranks: Iterable[int]) -> bool:
+        """Look for newer claims of other ranks than this process's own; whether there is one."""
+        others = [rank for rank in ranks if rank != self._claim.rank]
         holders = self._context.side_by_side(
-            lambda member: newer_holder(self._context.store, member.rank, member.epoch), others
+            lambda rank: newer_holder(self._context.store, rank, self._tally.epochs[rank]), others
         )
-        for member, holder in zip(others, holders, strict=True):
+        for rank, holder in zip(others, holders, strict=True):
             if holder is not None:
-                self._note_holder(member.rank, holder)
-        return not any(holders)
+                self._note_holder(rank, holder)
+        return any(holders)
 
     def _proposal(self) -> Commit | None:
         """The commit that this process would make; None if it was suspended until the round's data was deleted."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,28 +30,25 @@ SHARD_BYTES_AIM = 64 * 2**20
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a buffer of `count` float32 elements. A record is a checksum followed by a coded block."""
+    """The blocks of a buffer of `count` float32 elements. A record is a checksum followed by a coded block.
+
+    Attributes:
+        elements: of a block: a multiple of the codec's grain; depends on `count` alone and needs little padding.
+        number: how many blocks there are; the last is padded with zeros.
+        record_bytes: bytes of one record.
+    """
 
     count: int
     codec: Codec = FP32
+    elements: int = field(init=False)
+    number: int = field(init=False)
+    record_bytes: int = field(init=False)
 
-    @cached_property
-    def elements(self) -> int:
-        """Elements of a block: a multiple of the codec's grain; depends on `count` alone and needs little padding."""
-        wanted = min(BLOCK_ELEMENTS_MAX, max(BLOCK_ELEMENTS_MIN, -(-self.count // BLOCKS_AIM)))
-        number = max(1, -(-self.count // wanted))
-        even = -(-self.count // number)
-        return max(1, -(-even // self.codec.grain)) * self.codec.grain
-
-    @cached_property
-    def number(self) -> int:
-        """How many blocks there are; the last is padded with zeros."""
-        return -(-self.count // self.elements)
-
-    @cached_property
-    def record_bytes(self) -> int:
-        """Bytes of one record."""
-        return CHECKSUM_BYTES + self.codec.payload_bytes(self.elements)
+    def __post_init__(self) -> None:
+        elements = _block_elements(self.count, self.codec.grain)
+        object.__setattr__(self, "elements", elements)
+        object.__setattr__(self, "number", -(-self.count // elements))
+        object.__setattr__(self, "record_bytes", CHECKSUM_BYTES + self.codec.payload_bytes(elements))
 
     def shards(self, members: int) -> int:
         """The number of shards for `members`: fewer than members for small buffers, several each for large ones."""
@@ -73,6 +69,13 @@ class Blocks:
         step = max(1, PIECE_ELEMENTS // self.elements)
         for first in range(blocks.start, blocks.stop, step):
             yield range(first, min(first + step, blocks.stop))
+
+
+def _block_elements(count: int, grain: int) -> int:
+    wanted = min(BLOCK_ELEMENTS_MAX, max(BLOCK_ELEMENTS_MIN, -(-count // BLOCKS_AIM)))
+    number = max(1, -(-count // wanted))
+    even = -(-count // number)
+    return max(1, -(-even // grain)) * grain
 
 
 class Buffers:

@@ -79,6 +79,10 @@ def test_whatever_its_names_and_values_are_a_refusal_is_short_text_on_few_lines(
     json.dumps([vars(problem) for problem in error.problems], ensure_ascii=False).encode()
 
 
+def test_an_error_cuts_every_part_of_a_problem() -> None:
+    assert len(str(SpecError([Problem(LONG, LONG, LONG, LONG)])).encode()) < TEXT_MAX
+
+
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "\ud800", "a\u202eb"])
 def test_a_name_that_cannot_be_shown_is_spelled_out(name: str) -> None:
     for spec in ({**GOOD, name: 1}, {**GOOD, "kwargs": {name: {"x": float("nan")}}}):

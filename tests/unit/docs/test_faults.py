@@ -1,27 +1,25 @@
-"""The table of faults in docs/failures.md names tests that exist."""
+"""The table of faults in docs/failures.md names tests that exist, and that mutants have shown to fail."""
 
 from __future__ import annotations
 
 import ast
-import re
 
+from tests.mutants.fault_table import NO_CODE, fault_rows, named_tests
+from tests.mutants.table import mutants
 from tests.support.source_patch import ROOT
-
-HEADING = "## Every fault, and the test that shows it"
-_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-
-
-def rows() -> list[str]:
-    page = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
-    section = page.split(HEADING, 1)[1].split("\n## ", 1)[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [line for line in lines if not line.startswith(("|---", "| fault"))]
 
 
 def test_every_fault_names_a_test_that_exists() -> None:
-    for row in rows():
-        named = _TEST.findall(row)
+    for row in fault_rows():
+        named = named_tests(row)
         assert named, f"no test in: {row}"
-        for file, function in named:
+        for test in named:
+            file, function = test.split("::")
             tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
             assert function in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, row
+
+
+def test_every_fault_has_a_mutant_or_says_that_it_needs_no_code() -> None:
+    killing = {mutant.test for mutant in mutants()}
+    for row in fault_rows():
+        assert any(test in killing for test in named_tests(row)) is (NO_CODE not in row), row

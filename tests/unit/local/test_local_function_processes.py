@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 SCRIPT = """
 import json, os, random, sys
 sys.path.insert(0, os.getcwd())
-preloaded = "botocore" in sys.modules
+preloaded = [name for name in ("botocore", "muster.contract.run.record", "muster.control") if name in sys.modules]
 import own
 for line in sys.stdin:
     if line == "end\\n":
@@ -93,12 +93,28 @@ def end(process: Any) -> None:
         stream.close()
 
 
+def test_a_forked_process_need_not_build_models_nor_read_descriptions_of_services(
+    processes: FunctionProcesses, code: Path
+) -> None:
+    (code / "own.py").write_text(
+        "calls = 0\n"
+        "from botocore.loaders import JSONFileLoader\n"
+        "from botocore.session import Session\n"
+        "from muster.contract.run.record import Record\n"
+        "one, other = (Session().get_component('data_loader').load_service_model('s3', 'service-2') for _ in '12')\n"
+        "setting = [Record.__pydantic_complete__, one['operations'] is other['operations']]\n"
+    )
+    process = forked(processes, code)
+    assert ask(process)["setting"] == [True, True]
+    end(process)
+
+
 def test_a_forked_process_finds_what_a_new_interpreter_finds(processes: FunctionProcesses, code: Path) -> None:
     first, second = start(processes, code, "a"), start(processes, code, "a")
     plain, fork = ask(first), ask(second)
     assert isinstance(second, ForkedProcess)
     assert (fork["pid"], second.poll()) == (second.pid, None)
-    assert (plain.pop("preloaded"), fork.pop("preloaded")) == (False, True)
+    assert (plain.pop("preloaded"), fork.pop("preloaded")) == ([], ["botocore", "muster.contract.run.record"])
     for found in (plain, fork):
         del found["pid"], found["random"]
         assert set(found.pop("open")) - {0, 1, 2} <= {3}, "that of the listing itself"

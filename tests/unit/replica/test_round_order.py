@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import FencedError
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.claims import claim_rank
 from muster.replica.rounds.contribution import contribute, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import RoundContext
+from muster.replica.store.local_store import LocalStore
+from muster.replica.store.transport import Store
 from muster.replica.wire import keys
 from tests.support.peers import RUN, Faults, FaultyStore, Killed, Run, gradient_of, kill_at
 
@@ -20,6 +28,38 @@ from tests.support.peers import RUN, Faults, FaultyStore, Killed, Run, gradient_
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path, replicas=1, min_participants=1)
+
+
+def train(store: Store, checkpoints: Path, rounds: int, attempt: int) -> bytes:
+    """A replica that trains alone, with error feedback; its parameters."""
+    context = RoundContext(store, RUN, Quorum(1, 1, 1.0), 20.0, Event())
+    parameters = np.zeros(1000, np.float32)
+    rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
+    outer = DiLoCo(rendezvous, parameters, Algorithm(codec="int4"), checkpoint_dir=checkpoints)
+    while outer.round < rounds:
+        parameters -= gradient_of(0, outer.round, parameters.size)
+        outer.step()
+    return parameters.tobytes()
+
+
+def test_the_residual_is_not_lost_with_a_process_that_dies_once_its_contribution_counts(tmp_path: Path) -> None:
+    unbroken = train(LocalStore(tmp_path / "a"), tmp_path / "b", rounds=5, attempt=1)
+    store, checkpoints = LocalStore(tmp_path / "run"), tmp_path / "checkpoints"
+    dies = FaultyStore(store, Faults(after_create=kill_at(keys.commit(2))))
+    with pytest.raises(Killed):
+        train(dies, checkpoints, rounds=5, attempt=1)
+    assert train(store, checkpoints, rounds=5, attempt=2) == unbroken
+
+
+def test_a_superseded_process_makes_no_shard_in_the_place_of_its_successor(run: Run) -> None:
+    older = claim_rank(run.store, RUN, 0, 1)
+    mine = make_contribution(run.context(), older, 1, LocalUpdate(gradient_of(0, 1, run.count), 1.0), {})
+    successor = run.start(0, attempt=2).join()
+    assert successor.error is None
+    made: list[str] = []
+    context = run.context(FaultyStore(run.store, Faults(before_create=made.append)))
+    reduced_mean(context, run.commit(1), mine, context.polling())
+    assert made == []
 
 
 def test_a_superseded_process_uploads_no_contribution(run: Run) -> None:
