@@ -73,6 +73,8 @@ _COLD_SECONDS = 0.4
 _PACE = 0.02
 _PACES = (_PACE, _PACE, _PACE, 0.004, 0.1, 0.6, 2.5)
 _SKEWS = (0.0, 0.0, 0.0, -0.7, 0.4, 2.0, -3.0)
+SKEW_MAX = 3.0
+"""In seconds: how far a function's clock is off."""
 _ENVIRONMENT = {
     "MUSTER_BUCKET": "bucket",
     "MUSTER_JOB_PREFIX": PREFIX,

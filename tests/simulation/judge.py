@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_list import list_runs
+from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
@@ -16,7 +17,8 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
-from tests.simulation.functions import PREFIX, Cause, Invocation
+from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
+from tests.simulation.kernel import START
 from tests.simulation.lives import Life
 from tests.support.memory_client import client_of
 
@@ -378,11 +380,18 @@ class Judge:
                 or sum(one.startswith(f"{name.partition('-x')[0]}-x") for one in world.executions) > policy.max
             ):
                 world.violate("too many continuations", f"{name} of {parent}")
-            before, fence = world.executions[parent], self.fence(parent)
-            # A redrive takes a cancel back that no fence holds yet.
-            is_cancelled = before.is_cancelled or (fence is not None and fence.is_cancellation)
-            if is_cancelled and before.cancelled_at is not None and execution.began > before.cancelled_at:
+            cancelled_at = self._cancelled_at(world.executions[parent])
+            if cancelled_at is not None and execution.began > cancelled_at:
                 world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
+
+    def _cancelled_at(self, execution: Execution) -> float | None:
+        """Since when a run stays cancelled. A redrive takes a cancel back that no fence holds by then."""
+        if execution.is_cancelled:
+            return execution.cancelled_at
+        fence = self.fence(execution.name)
+        if fence is None or not fence.is_cancellation:
+            return None
+        return (timestamps.parse(fence.at) - START).total_seconds() + SKEW_MAX
 
     def _check_queue(self) -> None:
         body = self._objects.get(QUEUE_KEY)
