@@ -374,11 +374,9 @@ class Judge:
             if parent is None:
                 continue
             world.reach("a continuation")
-            policy = plan.spec.rerun if (plan := self.plan(parent)) is not None else None
-            if (
-                policy is None
-                or sum(one.startswith(f"{name.partition('-x')[0]}-x") for one in world.executions) > policy.max
-            ):
+            plan, root = self.plan(parent), name.partition("-x")[0]
+            count = sum(one.startswith(f"{root}-x") for one in world.executions)
+            if plan is None or plan.spec.rerun is None or count > plan.spec.rerun.max:
                 world.violate("too many continuations", f"{name} of {parent}")
             cancelled_at = self._cancelled_at(world.executions[parent])
             if cancelled_at is not None and execution.began > cancelled_at:
