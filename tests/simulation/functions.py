@@ -73,6 +73,8 @@ _COLD_SECONDS = 0.4
 _PACE = 0.02
 _PACES = (_PACE, _PACE, _PACE, 0.004, 0.1, 0.6, 2.5)
 _SKEWS = (0.0, 0.0, 0.0, -0.7, 0.4, 2.0, -3.0)
+SKEW_MAX = 3.0
+"""In seconds: how far a function's clock is off."""
 _ENVIRONMENT = {
     "MUSTER_BUCKET": "bucket",
     "MUSTER_JOB_PREFIX": PREFIX,
@@ -269,7 +271,7 @@ class Fleet:
         variables = {key: value for key, value in {**_ENVIRONMENT, **self.variables}.items() if value}
         handler = _load(name, self.world, variables)
         pace = draws.pick(f"{numbered}/pace", _PACES)
-        if draws.chance(f"{numbered}/slow", 0.004):
+        if draws.chance(f"{numbered}/slow", 0.008):
             pace = _SLOW_PACE
         skew = draws.pick(f"{numbered}/skew", _SKEWS)
         version = self._versions.get(name, Version.THIS)
@@ -317,7 +319,7 @@ def _handler(name: str) -> _Handler:
     module.__file__ = str(path)
     # A model of a handler's own finds its annotations by its module's name.
     with patch.dict(sys.modules, {module.__name__: module}):
-        exec(compile(ast.Module(shared, []), path, "exec"), vars(module))  # noqa: S102
+        exec(compile(ast.Module([*shared], []), path, "exec"), vars(module))  # noqa: S102
         for found in vars(module).values():
             if isinstance(found, type) and found.__module__ == module.__name__ and issubclass(found, BaseModel):
                 found.model_rebuild()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_list import list_runs
+from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
@@ -16,7 +17,8 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
-from tests.simulation.functions import PREFIX, Cause, Invocation
+from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
+from tests.simulation.kernel import START
 from tests.simulation.lives import Life
 from tests.support.memory_client import client_of
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _ALIVE_SECONDS = 15 * 60.0
 _ENDS_SECONDS = 3_600.0
+_PATIENT_TRIES = 5
+"""A state that gives up sooner has not been tried again."""
 _ASYNC_SECONDS = 50 * 60.0
 """Lambda: three tries of fifteen minutes each, and the waits between them."""
 _STOPS = {FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
@@ -36,11 +40,13 @@ _WATCHED = {
 
 
 def _is_excused(execution: Execution) -> bool:
-    """Whether a state gave up because of faults that no patience of the control plane could outlast."""
-    return any(
+    """Whether states gave up because of faults that no patience of the control plane could outlast."""
+    # The map only repeats what a child has failed of.
+    given_up = [(state, tries) for state, tries in execution.gave_up if state != "Train the replicas"]
+    return bool(given_up) and all(
         # Before its plan is written, nothing of a run exists.
-        state == "Plan the run" or any(one.injected for one in tries)
-        for state, tries in execution.gave_up
+        state == "Plan the run" or (len(tries) > _PATIENT_TRIES and any(one.injected for one in tries))
+        for state, tries in given_up
     )
 
 
@@ -120,6 +126,18 @@ class Judge:
     def execution_ended(self, execution: Execution) -> None:
         """Fifteen minutes later nothing of the run is alive."""
         self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_dead(execution))
+        if self._world.scenario.cap is not None:
+            self._world.kernel.after(_ENDS_SECONDS, self._check_told)
+
+    def _check_told(self) -> None:
+        """An hour after a run has left the queue, no run that was admitted in its place still waits."""
+        world, body = self._world, self._object(QUEUE_KEY)
+        if body is None or world.faults.storms or self._injured or world.were_dead_letters or world.lost_events:
+            return
+        waiting = {name for name, one in world.executions.items() if one.ended is None and one.is_waiting}
+        for queued in Queue.from_json(body, QUEUE_KEY).runs:
+            if queued.admitted and queued.run in waiting:
+                world.violate("queue", f"{queued.run} was admitted and is not told")
 
     def _check_dead(self, execution: Execution) -> None:
         world, name = self._world, execution.name
@@ -149,7 +167,7 @@ class Judge:
             world.kernel.at(again, lambda: self._check_dead(execution))
             return
         # Only what failed for a reason of its own may become a dead letter: a refusal ends sooner than the patience.
-        if self._injured.get(name) and any(letter.startswith(name) for _, _, letter in world.dead_letters):
+        if self._injured.get(name) and any(letter.startswith(name) for letter in world.were_dead_letters):
             return
         jobs = ", ".join(f"{life.name} ({life.status})" for life in living)
         world.violate("alive after the end", f"{jobs}: {now - execution.ended:.0f} s after the end of {name}")
@@ -286,8 +304,7 @@ class Judge:
             return label.partition(" ")[0].partition("/")[0] in {run, "timer"} or label.startswith(f"{PREFIX}-{run}-r")
 
         failures = [at for label, found in self._injured.items() if concerns(label) for at, _ in found]
-        letters = (label for *_, label in self._world.dead_letters)
-        return failures, any(map(concerns, (*self._world.lost_events, *letters)))
+        return failures, any(map(concerns, (*self._world.lost_events, *self._world.were_dead_letters)))
 
     def _check_times(self, execution: Execution, plan: Plan, result: Result) -> None:
         """Where every event came, nothing waits for a time-out or a sweep."""
@@ -357,11 +374,22 @@ class Judge:
             if parent is None:
                 continue
             world.reach("a continuation")
-            before, fence = world.executions[parent], self.fence(parent)
-            # A redrive takes a cancel back that no fence holds yet.
-            is_cancelled = before.is_cancelled or (fence is not None and fence.is_cancellation)
-            if is_cancelled and before.cancelled_at is not None and execution.began > before.cancelled_at:
+            plan, root = self.plan(parent), name.partition("-x")[0]
+            count = sum(one.startswith(f"{root}-x") for one in world.executions)
+            if plan is None or plan.spec.rerun is None or count > plan.spec.rerun.max:
+                world.violate("too many continuations", f"{name} of {parent}")
+            cancelled_at = self._cancelled_at(world.executions[parent])
+            if cancelled_at is not None and execution.began > cancelled_at:
                 world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
+
+    def _cancelled_at(self, execution: Execution) -> float | None:
+        """Since when a run stays cancelled. A redrive takes a cancel back that no fence holds by then."""
+        if execution.is_cancelled:
+            return execution.cancelled_at
+        fence = self.fence(execution.name)
+        if fence is None or not fence.is_cancellation:
+            return None
+        return (timestamps.parse(fence.at) - START).total_seconds() + SKEW_MAX
 
     def _check_queue(self) -> None:
         body = self._objects.get(QUEUE_KEY)

@@ -9,19 +9,9 @@ import pytest
 
 from tests.simulation.exploration import Explored, explore_in_parallel
 from tests.simulation.shrinking import explored, minimized
+from tests.simulation.transitions import TRANSITIONS
 
 SCHEDULES = 3_000
-OFTEN = (
-    "state: Run succeeded",
-    "state: Muster failed",
-    "attempt: superseded",
-    "react: announced again: the decision was already recorded",
-    "fence: quorum-lost",
-    "a job is created after its answer was lost",
-    "a continuation",
-    "a dead letter",
-)
-"""Transitions of which even these few schedules see some; `make explore` counts all."""
 
 
 @pytest.mark.timeout(600)
@@ -31,7 +21,7 @@ def test_no_schedule_breaks_an_invariant() -> None:
         total.add(part)
     assert not total.found, f"python -m tests.simulation replay SEED --shrink: {total.found}"
     assert total.schedules == SCHEDULES
-    assert [name for name in OFTEN if not total.reached[name]] == []
+    assert [name for name in TRANSITIONS if not total.reached[name]] == []
 
 
 def test_a_seed_gives_the_same_schedule_in_every_process() -> None:

@@ -71,6 +71,11 @@ class Execution:
     redriven_at: float | None = None
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it waits in the run queue."""
+        return self.flow.state == "Wait in the run queue"
+
+    @property
     def gave_up_launches(self) -> bool:
         """Whether a replica was given up because its job could neither be launched nor checked for hours."""
         return any(state == "Launch the job and wait for its end" for state, _ in self.gave_up)
@@ -96,6 +101,8 @@ class World:
         self.fleet = Fleet(self)
         self.executions: dict[str, Execution] = {}
         self.dead_letters: list[tuple[str, Any, str]] = []
+        self.were_dead_letters: set[str] = set()
+        """The labels of all that ever were: a replay comes days late."""
         self.lost_events: list[str] = []
         self.lives = Lives(self)
         self.scenario = Scenario(self)
@@ -214,6 +221,7 @@ class World:
             self.reach("a dead letter")
             self.tell("Lambda", f"{function}({label}) is a dead letter")
             self.dead_letters.append((function, event, label))
+            self.were_dead_letters.add(label)
 
         self.fleet.begin(function, event, label, ended)
 
