@@ -112,10 +112,10 @@ DEFECTS = (
         "    settled = ()\n",
     ),
     Defect(
-        "the last fence counts, not the first",
+        "a cancel leaves the fence that stood before",
         "muster/control/documents.py",
-        "        if self.store.create(self.layout.fence, fence.to_json()):\n            return fence\n",
-        "        self.store.s3.put_object(Bucket=self.store.bucket, Key=self.layout.fence, Body=fence.to_json())\n",
+        "                after = before.cancelled(fence)\n",
+        "                after = before\n",
     ),
     Defect(
         "records are written without compare-and-swap",
@@ -170,10 +170,10 @@ DEFECTS = (
         "blocked = used > cap",
     ),
     Defect(
-        "a cancelled run gets its continuation",
+        "a continuation evades its run's deadline",
         "muster/control/rerun_policy.py",
         "fence.is_cancellation or fence.cause.is_limit",
-        "fence.cause.is_limit",
+        "fence.is_cancellation",
     ),
     Defect(
         "the end of a stopped job is its user's",

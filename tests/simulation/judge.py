@@ -11,7 +11,7 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.fence import Fence
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
@@ -223,8 +223,7 @@ class Judge:
                 world.violate("lost success", f"{name}: all {completed} completed, but it is {result.verdict}")
         if result.verdict is Verdict.STOPPED and execution.cancelled_at is None:
             world.violate("untrue stop", f"{name} was not cancelled")
-        forgotten = fence is None or fence.cause is FenceCause.EXECUTION_FAILED
-        if execution.is_cancelled and result.verdict is Verdict.FAILED and forgotten:
+        if execution.is_cancelled and result.verdict is Verdict.FAILED and not execution.was_settling:
             world.violate("a cancel is a failure", f"{name}: fence {fence}")
         if status == "SUCCEEDED" and result.verdict is not Verdict.SUCCEEDED:
             world.violate("execution and result", f"{name}: {status}, {result.verdict}")
@@ -381,6 +380,9 @@ class Judge:
             cancelled_at = self._cancelled_at(world.executions[parent])
             if cancelled_at is not None and execution.began > cancelled_at:
                 world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
+            fence = self.fence(parent)
+            if fence is not None and fence.cause.is_limit:
+                world.violate("a limit is evaded", f"{parent}, which has reached its {fence.cause}, by {name}")
 
     def _cancelled_at(self, execution: Execution) -> float | None:
         """Since when a run stays cancelled. A redrive takes a cancel back that no fence holds by then."""

@@ -67,6 +67,8 @@ class Execution:
     activity: Activity
     ended: float | None = None
     cancelled_at: float | None = None
+    was_settling: bool = False
+    """When it was cancelled: its result may have been on its way."""
     gave_up: list[tuple[str, list[StateError]]] = field(default_factory=list)
     redriven_at: float | None = None
 
@@ -286,6 +288,7 @@ class World:
         self.tell(name, "execution ends")
         if execution.activity is not self.kernel.current:
             execution.cancelled_at = self.kernel.seconds
+            execution.was_settling = execution.flow.state == "Settle the run"
             self.kernel.kill(execution.activity)
         self.scenario.execution_ended(execution)
 
