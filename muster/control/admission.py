@@ -6,13 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from muster.contract.layout import RunLayout
-from muster.contract.names import RUN_MAX
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.control.aws.store import Store
-from muster.control.aws.task_tokens import Token, Tokens
+from muster.control.aws.task_tokens import TokenRequest, Tokens
 from muster.control.documents import RunDocuments
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
@@ -21,13 +20,16 @@ if TYPE_CHECKING:
     from muster.control.control_plane import ControlPlane
 
 
-class AdmitRequest(BaseModel):
+class AdmitRequest(TokenRequest):
     """What the workflow sends."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # An execution of an older definition does not send it.
+    entered_at: Annotated[str, Field(max_length=64)] = ""
 
-    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
-    token: Token
+    @property
+    def queue_token(self) -> QueueToken:
+        """The token as it is stored; without `armed_at` where the workflow did not say when it entered its state."""
+        return QueueToken(token=self.token, armed_at=self.armed_at if self.entered_at else "")
 
 
 def admit(plane: ControlPlane, request: AdmitRequest) -> bool:
@@ -40,7 +42,7 @@ def admit(plane: ControlPlane, request: AdmitRequest) -> bool:
     queued = QueuedRun(
         run=plan.run, execution_arn=plan.execution_arn, replicas=plan.spec.replicas, asked_at=clock.now()
     )
-    return plane.queue.join(queued, request.token)
+    return plane.queue.join(queued, request.queue_token)
 
 
 class RunQueue:
@@ -55,7 +57,7 @@ class RunQueue:
         """Whether the run may not launch its replicas yet. A run that is settled launches none, so it need not wait."""
         return not self._read()[0].is_admitted(execution_arn) and not self._is_settled(run)
 
-    def join(self, queued: QueuedRun, token: str) -> bool:
+    def join(self, queued: QueuedRun, token: QueueToken) -> bool:
         """Join the queue; whether the run is admitted at once. Otherwise its admission completes the token.
 
         The token is stored before the queue is read, so an admission in between finds it. A second call, after a
@@ -67,7 +69,7 @@ class RunQueue:
         # A settlement writes the result before it leaves: either this look finds the result, or the leaving this run.
         if self._is_settled(queued.run):
             self.leave(queued.execution_arn)
-            self._tokens.release(token)
+            self._tokens.release(token.token)
             return True
         runs = self._without_settled(runs)
         self._admit(runs)
@@ -100,15 +102,19 @@ class RunQueue:
                     token = QueueToken.from_json(found.body, RunLayout(queued.run).queue_token).token
                     self._tokens.release(token)
 
-    def _keep(self, run: str, token: str) -> None:
+    def _keep(self, run: str, token: QueueToken) -> None:
+        """Store the token. A call that is late leaves the token of a later call: only the last one is waited for."""
         key = RunLayout(run).queue_token
         for _ in self._store.attempts(self._store.uri(key)):
             found = self._store.get(key)
             if found is None:
-                stored = self._store.create(key, QueueToken(token=token).to_json())
+                stored = self._store.create(key, token.to_json())
             else:
                 before = QueueToken.from_json(found.body, self._store.uri(key))
-                stored = self._store.replace(key, before.model_copy(update={"token": token}).to_json(), found.etag)
+                if token.armed_at and before.armed_at > token.armed_at:
+                    return
+                after = before.model_copy(update={"token": token.token, "armed_at": token.armed_at})
+                stored = self._store.replace(key, after.to_json(), found.etag)
             if stored:
                 return
 

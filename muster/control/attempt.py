@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
+from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.aws.jobs import Job, LaunchRefusedError
 from muster.control.aws.launcher import Launcher
-from muster.control.aws.task_tokens import Token, remaining_delay
+from muster.control.aws.task_tokens import TokenRequest, remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.outcome import announce_end, end_attempt
@@ -29,22 +29,11 @@ from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
 
 
-class AttemptRequest(BaseModel):
-    """What the workflow sends. Unknown fields are ignored: a running execution keeps its old definition."""
+class AttemptRequest(TokenRequest):
+    """What the workflow sends."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
     rank: Annotated[int, Field(ge=0, lt=REPLICAS_MAX)]
     attempt: Annotated[int, Field(ge=1, le=ATTEMPT_MAX)]
-    token: Token
-    entered_at: Annotated[str, Field(min_length=1, max_length=64)]
-    retry: Annotated[int, Field(ge=0, le=9_999)] = 0
-
-    @property
-    def armed_at(self) -> str:
-        """The order of a replica's tokens, sortable as text. A retry has the entry time of its state."""
-        return f"{self.entered_at}/{self.retry:04}"
 
 
 class Launch(StrEnum):

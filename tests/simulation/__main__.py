@@ -47,15 +47,15 @@ def main() -> int:
 def _explore(options: argparse.Namespace) -> int:
     began, total = time.monotonic(), Explored()
     for part in explore_in_parallel(range(options.seed, options.seed + options.schedules), options.workers):
-        for invariant, (seed, what) in part.found.items():
-            if invariant not in total.found:
-                print(f"seed {seed}: {invariant}: {what}", flush=True)
+        for seed, invariant, what in part.found:
+            print(f"seed {seed}: {invariant}: {what}", flush=True)
         total.add(part)
         if total.schedules % _TOLD_AFTER == 0:
             broken, seconds = sum(total.broken.values()), time.monotonic() - began
             print(f"{total.schedules:,} schedules, {broken:,} violations, {seconds:,.0f} s", flush=True)
     seconds = time.monotonic() - began
-    for invariant, (seed, _) in list(total.found.items())[:_SHRUNK]:
+    firsts = {invariant: seed for seed, invariant, _ in reversed(total.found)}
+    for invariant, seed in list(firsts.items())[:_SHRUNK]:
         _show(seed, shrunk(seed, invariant))
     missing = [name for name in TRANSITIONS if not total.reached[name]]
     others = sorted(total.reached.keys() - set(TRANSITIONS))

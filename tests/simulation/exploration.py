@@ -20,8 +20,8 @@ class Explored:
     calls: int = 0
     reached: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
-    found: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """The first violation of each invariant: its seed, and what was found."""
+    found: list[tuple[int, str, str]] = field(default_factory=list)
+    """The first violation of each schedule: its seed, the invariant, and what was found."""
 
     def add(self, other: Explored) -> None:
         """Count another exploration in."""
@@ -29,7 +29,7 @@ class Explored:
         self.calls += other.calls
         self.reached.update(other.reached)
         self.broken.update(other.broken)
-        self.found = {**other.found, **self.found}
+        self.found += other.found
 
 
 def explore(seeds: range) -> Explored:
@@ -42,7 +42,7 @@ def explore(seeds: range) -> Explored:
         found.reached.update(world.reached)
         for invariant, what in world.violations[:1]:
             found.broken[invariant] += 1
-            found.found.setdefault(invariant, (seed, what))
+            found.found.append((seed, invariant, what))
     return found
 
 

@@ -31,9 +31,7 @@ class Scenario:
         self.invoke_faults = draws.pick("lambda/faults", (0.0, 0.0, 0.0, 0.02, 0.1))
         self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.3))
         self._bad_fates = draws.pick("fates", (0.0, 0.1, 0.3, 0.6))
-        self._broken = draws.pick(
-            "broken function", (None,) * 30 + ("plan", "attempt", "settle", "admit", "stop", "stop", "react")
-        )
+        self._broken = draws.pick("broken function", _BROKEN)
         self._broken_since = draws.pick("broken function/since", (0.0, 100.0, 300.0))
         self._broken_hours = draws.pick("broken function/hours", (1.0, 0.2, 12.0))
         self.cap: int | None = draws.pick("cap", (None, None, None, 2, 4))

@@ -30,6 +30,7 @@ class QueueToken(StoredDocument):
     """The task token of a queued run; it is stored under `control/`."""
 
     token: str
+    armed_at: str = Field(default="", description="when the workflow created it; a later token replaces it")
 
 
 class Queue(StoredDocument):

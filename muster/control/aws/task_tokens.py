@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.document import canonical_json
+from muster.contract.names import RUN_MAX
 from muster.contract.run.record import Decision
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import error_code, is_transient
@@ -29,6 +30,22 @@ _CAUSE_MAX = 32_768
 
 # Step Functions: a task token has at most 2,048 characters.
 Token = Annotated[str, Field(min_length=1, max_length=2_048)]
+
+
+class TokenRequest(BaseModel):
+    """What the workflow sends with a task token. Unknown fields are ignored: an execution keeps its old definition."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
+    token: Token
+    entered_at: Annotated[str, Field(min_length=1, max_length=64)]
+    retry: Annotated[int, Field(ge=0, le=9_999)] = 0
+
+    @property
+    def armed_at(self) -> str:
+        """The order of the tokens of one state, sortable as text. A retry has the entry time of its state."""
+        return f"{self.entered_at}/{self.retry:04}"
 
 
 class TokenNotSentError(Exception):

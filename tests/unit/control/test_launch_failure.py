@@ -25,6 +25,14 @@ REASON = "replica 0 could not be launched: Muster.DocumentError: damaged"
 DEFINITION = Path(__file__).resolve().parents[3] / "statemachine" / "run.asl.json"
 
 
+def end_job(harness: ControlHarness, *, completes: bool) -> None:
+    """Let the first job complete, or fail so that a rerun follows."""
+    if completes:
+        harness.cloud.training.complete(harness.job())
+    else:
+        harness.cloud.training.fail(harness.job(), "InternalServerError: again")
+
+
 def give_up(harness: ControlHarness, rank: int = 0, attempt: int = 1) -> Decision:
     """What the workflow asks for once all retries of attempt have failed."""
     return give_up_replica(harness.plane, LaunchFailure(run=RUN, rank=rank, attempt=attempt, reason=REASON))
@@ -118,10 +126,7 @@ def test_a_job_that_ended_unseen_keeps_its_own_end(harness: ControlHarness, end:
     """Its event was lost, and attempt has not worked since: the replica is not lost for that."""
     harness.plan(**CONTINUE)
     harness.arm()
-    if end == "completed":
-        harness.cloud.training.complete(harness.job())
-    else:
-        harness.cloud.training.fail(harness.job(), "InternalServerError: again")
+    end_job(harness, completes=end == "completed")
     harness.cloud.notifications.drain()
     fail_launch(harness, throttle("PutObject"))
     decision = give_up(harness)
@@ -165,10 +170,7 @@ def test_a_damaged_record_does_not_end_the_run(harness: ControlHarness) -> None:
 def test_an_end_that_was_recorded_meanwhile_is_what_the_workflow_gets(harness: ControlHarness, end: str) -> None:
     harness.plan(**CONTINUE)
     harness.arm()
-    if end == "completes":
-        harness.cloud.training.complete(harness.job())
-    else:
-        harness.cloud.training.fail(harness.job(), "InternalServerError: again")
+    end_job(harness, completes=end == "completes")
     harness.deliver()
     decision = give_up(harness)
     assert decision.next is (Next.DONE if end == "completes" else Next.RERUN)
