@@ -6,6 +6,7 @@ It needs no store and does not train, so nothing keeps it from passing a signal 
   instance's board passes it on to the other launchers, which do the same. All of them report the first failure of all.
 - SIGTERM is passed on to every process. What still runs shortly before SageMaker's own SIGKILL is killed here, so that
   the others' reasons are still written.
+- A process has succeeded when it says so before it ends. An exit code of 0 alone is a failure.
 - Processes return from the trainer together. One that still runs long after another one has returned is hung.
 """
 
@@ -24,8 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from muster.contract.errors import MusterError
 from muster.contract.run.exits import ReplicaExit
+from muster.replica.errors import GroupError
 from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, LocalBoard, has, returned
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
@@ -49,10 +50,6 @@ _EVIDENCE_SECONDS = 0.5
 # Instances of a job may start minutes apart.
 _MEET_SECONDS = 900.0
 _FAREWELL_SECONDS = 2 * END_SECONDS
-
-
-class GroupError(MusterError):
-    """The group cannot be formed: its instances do not find each other, or its processes cannot be started."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +294,8 @@ class _Watch:
     def _local_cause(self, *, complete: bool) -> Cause | None:
         group = self._group
         ends = {group.name(local_rank): end for local_rank, end in self._ends.items()}
-        cause = first_cause(ends, self._reports())
+        finished = {group.name(local_rank) for local_rank in self._ends if self._folder.is_finished(local_rank)}
+        cause = first_cause(ends, self._reports(), finished)
         if cause is None:
             return self._failed_to_start or self._hung()
         self._first_sign = self._first_sign or time.monotonic()
