@@ -50,7 +50,7 @@ class Member:
         return True
 
     def finish(self) -> None:
-        """Tell the launcher that this process is done: the trainer has returned, and what it had to save is saved."""
+        """Report to the launcher that this process is done: the trainer has returned, and its results are saved."""
         if self.folder is not None:
             self.folder.finish(self.group.local_rank)
 
