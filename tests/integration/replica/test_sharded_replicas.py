@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,14 @@ import numpy as np
 import pytest
 
 from muster.contract.run.run_document import Manifest, RunDocument
-from tests.support.waiting import wait_until
+from muster.replica.group.board import LocalBoard
+from muster.replica.group.launcher import free_port
+from muster.replica.group.network_board import BoardServer
+
+pytest.importorskip("torch", reason="make test installs it")
 
 ROOT = Path(__file__).resolve().parents[3]
+ROUNDS = 3
 
 
 @dataclass
@@ -28,79 +34,88 @@ class Replica:
     layout: str = ""
 
 
-def run(root: Path, replicas: Sequence[Replica], algorithm: dict[str, Any], rounds: int = 3) -> list[Manifest]:
-    """The manifests of a run's replicas."""
-    layouts = {str(rank): replica.layout for rank, replica in enumerate(replicas)}
-    document = RunDocument(
-        run="test",
-        plan_digest="0",
-        replicas=len(replicas),
-        trainer="tests.support.jobs.sharded_trainers:train",
-        kwargs={"layouts": layouts, "rounds": rounds, "algorithm": algorithm},
-        rendezvous_uri=f"{(root / 'rendezvous').as_uri()}/",
-        min_participants=len(replicas),
-        grace_seconds=60.0,
-        timeout_seconds=120.0,
-        snapshot_rounds=2,
-    )
-    root.mkdir(exist_ok=True)
-    (root / "document.json").write_bytes(document.to_json())
-    jobs = []
-    for rank, replica in enumerate(replicas):
-        config = root / str(rank) / "input" / "config"
-        config.mkdir(parents=True)
-        listed = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
-        (config / "resourceconfig.json").write_text(json.dumps(listed))
-        environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            "MUSTER_DOCUMENT": (root / "document.json").as_uri(),
-            "MUSTER_RUN": "test",
-            "MUSTER_RANK": str(rank),
-            "MUSTER_ATTEMPT": "1",
-            "MUSTER_PROCESSES": str(replica.processes),
-            "TRAINING_JOB_NAME": f"job-{rank}",
-            "SAGEMAKER_BASE_DIR": str(root / str(rank)),
-        }
-        command = [sys.executable, "-m", "tests.support.jobs.impatient_launcher"]
-        jobs.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-    try:
-        # A job that fails ends this wait: the others would wait for it.
-        wait_until("the jobs' ends", lambda: all(job.poll() == 0 for job in jobs) or any(job.poll() for job in jobs))
-        failed = next((job for job in jobs if job.poll()), None)
-        assert failed is None, failed.communicate()[0]
-    finally:
-        for job in jobs:
-            job.kill()
-            job.communicate()
-    return [
-        Manifest.from_json((root / str(rank) / "output" / "data" / "manifest.json").read_bytes(), str(rank))
-        for rank in range(len(replicas))
-    ]
-
-
 ALONE = Replica()
 
 
-@pytest.mark.parametrize(
-    ("replicas", "algorithm"),
-    [
-        ([ALONE, Replica(2, "copied"), Replica(4, "fsdp")], {}),
-        ([Replica(4, "hsdp"), Replica(4, "tensor"), Replica(2, "columns")], {"codec": "int8"}),
-    ],
-    ids=["copied-fsdp", "hsdp-tensor-columns"],
-)
-def test_the_result_has_the_bytes_of_unsharded_replicas(
-    tmp_path: Path, replicas: list[Replica], algorithm: dict[str, Any]
-) -> None:
-    algorithm = {"sync_every": 2, **algorithm}
-    alone = run(tmp_path / "alone", [ALONE] * 3, algorithm)
-    mixed = run(tmp_path / "mixed", replicas, algorithm)
-    checksums = {manifest.checksum for manifest in (*alone, *mixed)}
-    assert len(checksums) == 1
-    with np.load(tmp_path / "mixed" / "2" / "checkpoints" / "parameters-00000003.npz") as arrays:
+@dataclass
+class Results:
+    """A run in the folder `root`."""
+
+    root: Path
+    replicas: Sequence[Replica]
+
+    def variables(self, algorithm: dict[str, Any], closing: ExitStack) -> Iterator[dict[str, str]]:
+        """The variables of each process of the run."""
+        layouts = {str(rank): replica.layout for rank, replica in enumerate(self.replicas)}
+        document = RunDocument(
+            run="test",
+            plan_digest="0",
+            replicas=len(self.replicas),
+            trainer="tests.support.jobs.sharded_trainers:train",
+            kwargs={"layouts": layouts, "rounds": ROUNDS, "algorithm": {"sync_every": 2, **algorithm}},
+            rendezvous_uri=f"{(self.root / 'rendezvous').as_uri()}/",
+            min_participants=len(self.replicas),
+            grace_seconds=60.0,
+            timeout_seconds=120.0,
+            snapshot_rounds=2,
+        )
+        self.root.mkdir()
+        (self.root / "document.json").write_bytes(document.to_json())
+        for rank, replica in enumerate(self.replicas):
+            base = self.root / str(rank)
+            base.mkdir()
+            common = {
+                "MUSTER_DOCUMENT": (self.root / "document.json").as_uri(),
+                "MUSTER_RUN": "test",
+                "MUSTER_RANK": str(rank),
+                "MUSTER_ATTEMPT": "1",
+                "SAGEMAKER_BASE_DIR": str(base),
+            }
+            if replica.processes > 1:
+                server = BoardServer(LocalBoard(), ("127.0.0.1", 0))
+                closing.callback(server.close)
+                common |= {
+                    "MUSTER_GROUP_BOARD": f"127.0.0.1:{server.port}",
+                    "MUSTER_GROUP_FOLDER": str(base),
+                    "WORLD_SIZE": str(replica.processes),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(free_port()),
+                }
+            for process in map(str, range(replica.processes)):
+                yield {**common, "RANK": process, "LOCAL_RANK": process}
+
+    def checksums(self) -> set[str | None]:
+        """The checksums of the replicas' global parameters."""
+        paths = [self.root / str(rank) / "output" / "data" / "manifest.json" for rank in range(len(self.replicas))]
+        return {Manifest.from_json(path.read_bytes(), str(path)).checksum for path in paths}
+
+
+def test_the_results_have_the_bytes_of_unsharded_replicas(tmp_path: Path) -> None:
+    copied = [ALONE, Replica(2, "copied"), Replica(4, "fsdp")]
+    meshes = [Replica(4, "hsdp"), Replica(4, "tensor"), Replica(2, "columns")]
+    cases = {"fp32": copied, "int8": meshes}
+    alone = {codec: Results(tmp_path / f"{codec}-alone", [ALONE] * 3) for codec in cases}
+    sharded = {codec: Results(tmp_path / f"{codec}-sharded", replicas) for codec, replicas in cases.items()}
+    with ExitStack() as closing:
+        # All at the same time: PyTorch is imported once.
+        processes = [
+            variables
+            for codec in cases
+            for run in (alone[codec], sharded[codec])
+            for variables in run.variables({"codec": codec}, closing)
+        ]
+        (tmp_path / "processes").write_text("".join(json.dumps(variables) + "\n" for variables in processes))
+        forking = subprocess.run(
+            [sys.executable, "-m", "tests.support.jobs.forked_processes", str(tmp_path / "processes")],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=240,
+        )
+    assert forking.returncode == 0, forking.stdout + forking.stderr
+    for codec in cases:
+        assert len(alone[codec].checksums() | sharded[codec].checksums()) == 1
+    with np.load(tmp_path / "int8-sharded" / "2" / "checkpoints" / f"parameters-{ROUNDS:08d}.npz") as arrays:
         assert arrays["0.weight"].shape == (900, 37)
         assert arrays["scale"].shape == ()
