@@ -11,18 +11,21 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch", reason="make test installs it")
+
 from muster.contract.run.exits import ReplicaExit
 from muster.replica.group.board import ENDED, Board, LocalBoard, has
 from muster.replica.group.cause import Cause
 from muster.replica.group.instances import ALONE, Instances
 from muster.replica.group.launcher import BOARD_PORT, Group, Patience, run_group
 from muster.replica.group.network_board import BoardServer, NetworkBoard
-from muster.replica.group.spawning import Crew, Ends, spawn_plainly
+from muster.replica.group.spawning import Crew, Ends, Spawner, spawn_plainly, spawn_with_torch
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 MEMBER = ROOT / "tests" / "support" / "jobs" / "programs" / "group_member.py"
-IMPATIENT = Patience(stop=1.0, end=0.5, returned=0.3, meet=60.0, reach=0.5)
+both = pytest.mark.parametrize("spawner", [spawn_plainly, spawn_with_torch])
+IMPATIENT = Patience(stop=1.0, end=0.5, returned=60.0, meet=60.0, reach=0.5)
 
 
 @dataclass
@@ -58,7 +61,14 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launched]]:
         one.thread.join(60)
 
 
-def launch(launched: list[Launched], count: int, instances: Instances = ALONE, **endings: str) -> Launched:
+def launch(
+    launched: list[Launched],
+    count: int,
+    instances: Instances = ALONE,
+    spawner: Spawner = spawn_plainly,
+    patience: Patience = IMPATIENT,
+    **endings: str,
+) -> Launched:
     """Start `count` processes: those named as in `_1="fails"` end so, the others wait for SIGTERM."""
 
     def spawn(crew: Crew) -> Ends:
@@ -66,12 +76,12 @@ def launch(launched: list[Launched], count: int, instances: Instances = ALONE, *
         one.board = NetworkBoard(host, int(port))
         known.set()
         arguments = [f"{name[1:]}={ending}" for name, ending in endings.items()]
-        return spawn_plainly(replace(crew, command=[sys.executable, str(MEMBER), *arguments]))
+        return spawner(replace(crew, command=[sys.executable, str(MEMBER), *arguments]))
 
     def work() -> None:
         one.found.append(run_group(group, one.stop))
 
-    group = Group(instances, count, job="job", replica="0", spawn=spawn, patience=IMPATIENT)
+    group = Group(instances, count, job="job", replica="0", spawn=spawn, patience=patience)
     known = threading.Event()
     one = Launched(threading.Thread(target=work, name="launcher", daemon=True))
     launched.append(one)
@@ -87,8 +97,11 @@ def test_a_failure_of_one_ends_all_and_is_the_reason(launched: list[Launched]) -
     assert not any(map(is_alive, pids))
 
 
-def test_a_process_that_a_signal_kills_is_the_reason_and_not_what_its_peer_says(launched: list[Launched]) -> None:
-    one = launch(launched, 2, _0="complains", _1="dies")
+@both
+def test_a_process_that_a_signal_kills_is_the_reason_and_not_what_its_peer_says(
+    launched: list[Launched], spawner: Spawner
+) -> None:
+    one = launch(launched, 2, spawner=spawner, _0="complains", _1="dies")
     assert one.cause() == Cause(ReplicaExit.KILLED, "process 1 was killed by SIGKILL")
 
 
@@ -115,15 +128,16 @@ def test_a_process_that_hangs_is_killed_when_another_one_has_failed(launched: li
 
 
 def test_a_process_that_never_returns_is_named_and_ended(launched: list[Launched]) -> None:
-    one = launch(launched, 2, _0="returns")
+    one = launch(launched, 2, patience=replace(IMPATIENT, returned=0.3), _0="returns")
     pids = one.pids(range(2))
     text = "process 1 is hung: it is still in the trainer 0.3 s after process 0 has returned from it"
     assert one.cause() == Cause(ReplicaExit.USER_CODE, text)
     assert not any(map(is_alive, pids))
 
 
-def test_when_the_job_is_stopped_all_have_time_to_save(launched: list[Launched]) -> None:
-    one = launch(launched, 3)
+@both
+def test_when_the_job_is_stopped_all_have_time_to_save(launched: list[Launched], spawner: Spawner) -> None:
+    one = launch(launched, 3, spawner=spawner)
     one.pids(range(3))
     one.stop.set()
     cause = one.cause()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -152,25 +151,6 @@ def test_the_error_of_a_trainer_is_the_reason_of_its_group(job: Job) -> None:
 
 
 @with_torch
-def test_torchs_launcher_hides_no_process_that_a_signal_kills(job: Job) -> None:
-    job.start("die_in", process=1)
-    code, out, _ = job.ended()
-    assert code == ReplicaExit.KILLED, out
-    assert job.failure() == "process 1 was killed by SIGKILL"
-
-
-@with_torch
-def test_torchs_launcher_keeps_no_process_from_saving_after_sigterm(job: Job) -> None:
-    job.start("save_on_stop")
-    wait_until("both processes train", lambda: len(job.files("*-pid")) == 2, seconds=60)
-    job.processes[0].send_signal(signal.SIGTERM)
-    code, out, _ = job.ended()
-    assert code == ReplicaExit.STOPPED, out
-    assert len(job.files("*-saved")) == 2
-    assert job.failure().startswith("[saved] process ")
-
-
-@with_torch
 def test_torch_adds_up_over_the_two_instances_of_a_group(two_instances: Job) -> None:
     job = two_instances
     job.start("add_up", count="1")
@@ -189,7 +169,7 @@ def test_torch_adds_up_over_the_two_instances_of_a_group(two_instances: Job) -> 
 @plain
 def test_a_launcher_that_is_killed_takes_its_processes_and_the_other_instance_with_it(two_instances: Job) -> None:
     job = two_instances
-    job.start("save_on_stop", count="1")
+    job.start("train_until_stop", count="1")
     wait_until("both processes train", lambda: len(job.files("*-pid")) == 2, seconds=60)
     job.processes[0].kill()
     code, out, _ = job.ended(1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -68,24 +66,10 @@ def fail_in(context: Context, *, process: int) -> None:
     context.stop.wait()
 
 
-def die_in(context: Context, *, process: int) -> None:
-    """A signal kills one process, and the others fail because they have lost it."""
-    _begun(context)
-    if context.group.rank == process:
-        os.kill(os.getpid(), signal.SIGKILL)
-    victim = _here(context, "pid").with_name(f"{process}-pid")
-    while not victim.exists() or Path(f"/proc/{victim.read_text()}/root").exists():
-        time.sleep(0.005)
-    message = "the connection to a peer was closed"
-    raise ConnectionError(message)
-
-
-def save_on_stop(context: Context) -> None:
-    """Train until SIGTERM, and then save, the last process longest."""
+def train_until_stop(context: Context) -> None:
+    """Train until SIGTERM."""
     _begun(context)
     context.stop.wait()
-    time.sleep(0.3 * context.group.rank)
-    _here(context, "saved").touch()
 
 
 def train_rounds(context: Context, *, rounds: int) -> None:
