@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -22,12 +21,8 @@ def _contribute(context: Context) -> None:
         outer.step()
 
 
-def _here(context: Context, file: str) -> Path:
-    return context.checkpoint_dir / f"{context.group.rank}-{file}"
-
-
 def _begun(context: Context) -> None:
-    _here(context, "pid").write_text(str(os.getpid()))
+    (context.checkpoint_dir / f"{context.group.rank}-pid").write_text(str(os.getpid()))
 
 
 def tell(context: Context) -> None:
