@@ -17,7 +17,8 @@ from muster.replica.entry.main import main as run_alone
 from muster.replica.errors import GroupError, InputError
 from muster.replica.group.cause import Cause
 from muster.replica.group.instances import read_instances
-from muster.replica.group.launcher import PATIENCE, Group, Patience, free_port, run_group
+from muster.replica.group.launched_group import PATIENCE, Group, Patience
+from muster.replica.group.launcher import free_port, run_group
 from muster.replica.group.process_count import processes_on_instance
 from muster.replica.group.spawning import Crew, group_variables, the_spawner
 

@@ -17,7 +17,8 @@ from muster.contract.run.exits import ReplicaExit
 from muster.replica.group.board import ENDED, Board, LocalBoard, has
 from muster.replica.group.cause import Cause
 from muster.replica.group.instances import ALONE, Instances
-from muster.replica.group.launcher import BOARD_PORT, Group, Patience, run_group
+from muster.replica.group.launched_group import Group, Patience
+from muster.replica.group.launcher import BOARD_PORT, run_group
 from muster.replica.group.network_board import BoardServer, NetworkBoard
 from muster.replica.group.spawning import Crew, Ends, Spawner, spawn_plainly, spawn_with_torch
 from tests.support.waiting import wait_until

@@ -23,7 +23,8 @@ from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE, Instances, read_instances
-from muster.replica.group.launcher import Group, agree_on_master, network_variables
+from muster.replica.group.launched_group import Group
+from muster.replica.group.launcher import agree_on_master, network_variables
 from muster.replica.group.member import Member
 from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
 from muster.replica.group.process_count import processes_on_instance
