@@ -20,15 +20,15 @@ class LocalUpdate:
         weight: its weight in the mean: samples or tokens; those of the replica's processes are added.
         residual: the error feedback of the same elements, updated in place (see `ErrorFeedback`); None without one. It
             stays as it is if the round was committed before this replica contributed.
-        before_giving: called after the contribution is encoded and before any other replica can see it; also called
-            when it is too late to contribute.
+        before_giving: called with whether the gradient can be averaged, once the contribution is encoded and before any
+            other replica can see it; also when it is too late to contribute.
         count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
     """
 
     gradient: Floats
     weight: float
     residual: Floats | None = None
-    before_giving: Callable[[], None] = lambda: None
+    before_giving: Callable[[bool], None] = lambda _: None
     count: int | None = None
 
 

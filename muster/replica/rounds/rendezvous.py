@@ -12,9 +12,10 @@ from muster.contract.run.commit import Commit, Finish
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
+from muster.replica.codecs.base import is_usable
 from muster.replica.errors import HistoryGoneError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
-from muster.replica.parts.link import Link, by_first, jointly
+from muster.replica.parts.link import Link, by_first, each, jointly
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
@@ -212,11 +213,11 @@ class Rendezvous:
         commit = self._by_first(lambda: read_commit(self._context, round_))
         if commit is None:
             made = mine = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
-            jointly(self._context.link, update.before_giving)
+            jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
             contribute(self._context, self._claim, made)
             commit = self._by_first(lambda: agree(self._context, self._claim, made, tuple(self._recent), polling))
         else:
-            update.before_giving()
+            update.before_giving(all(each(self._context.link, lambda: is_usable(update.gradient))))
         return self._exchanged(commit, mine)
 
     def committed(self, round_: int) -> Exchange | None:

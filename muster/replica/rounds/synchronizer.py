@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,19 @@ from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 
-# Captures the trainer's state of a round; calling the result writes it to disk, beside the training loop.
-Keep = Callable[[int], Callable[[], None]]
+
+@dataclass(frozen=True)
+class OwnState:
+    """What a replica holds beside the global state: its inner optimizer, its data position.
+
+    Attributes:
+        keep: captures it at the end of a round's inner steps; calling the result writes it to disk, beside the training
+            loop.
+        heal: restores what the inner steps have left NaN or infinite. All processes of the replica call it.
+    """
+
+    keep: Callable[[int], Callable[[], None]]
+    heal: Callable[[], None]
 
 
 class Synchronizer:
@@ -30,7 +42,7 @@ class Synchronizer:
     """
 
     def __init__(
-        self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, keep: Keep, checkpoint_dir: Path | None
+        self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, own: OwnState, checkpoint_dir: Path | None
     ) -> None:
         """Join the run and overwrite the arrays with its parameters; raises as `ReplicatedState.join`.
 
@@ -40,7 +52,8 @@ class Synchronizer:
         self._rendezvous = rendezvous
         self._packing = packing
         self._algorithm = algorithm
-        self._keep = keep
+        self._own = own
+        self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
         self._samples = 0.0
         self._given: Floats | None = None
@@ -108,11 +121,14 @@ class Synchronizer:
         self.round += 1
         round_ = self.round
         samples, self._samples = self._samples, 0.0
-        write_state = self._keep(round_)
+        write_state = self._own.keep(round_)
 
-        def before_giving() -> None:
+        def before_giving(is_sound: bool) -> None:
             # A restarted process must not repeat the data of a contribution, nor send again a residual that was sent.
-            write_state()
+            # After values that cannot be averaged: NaN in the inner optimizer would come back with a restart.
+            self._is_sound = is_sound
+            if is_sound:
+                write_state()
             self._feedback.save(round_)
 
         residual = self._feedback.of(self._packing.cut.local(part))
@@ -161,3 +177,6 @@ class Synchronizer:
         self.round = self._training.state.round
         self.steps, self._samples = 0, 0.0
         self._given = self._begun = None
+        if not self._is_sound:
+            self._is_sound = True
+            self._own.heal()

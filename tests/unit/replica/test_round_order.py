@@ -79,7 +79,7 @@ def test_a_replicas_own_state_is_saved_before_its_contribution_can_be_seen(run: 
     saved: list[str] = []
     store = FaultyStore(run.store, Faults(before_create=kill_at(keys.CONTRIBUTIONS)))
     rendezvous = Rendezvous.open(run.context(store), 0, 2, Metrics())
-    update = LocalUpdate(np.ones(run.count, np.float32), 1.0, before_giving=lambda: saved.append("saved"))
+    update = LocalUpdate(np.ones(run.count, np.float32), 1.0, before_giving=lambda _: saved.append("saved"))
     if committed:
         rendezvous.exchange(1, update)
     else:
