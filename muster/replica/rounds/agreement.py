@@ -57,7 +57,7 @@ class _Agreement:
             if finish.run == context.trained_by:
                 self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
-        self._note(claim.rank, judge(mine.header, mine.size, self._count, context.codec))
+        self._note(claim.rank, judge(mine.header, mine.size, self._count, context.codec), mine.header.state)
 
     def reach(self, polling: Polling) -> Commit:
         """Check the quorum once, then wait for the commit: the last to contribute sees all others and commits at once.
@@ -111,18 +111,16 @@ class _Agreement:
                 self._note_holder(rank, holder)
             if received is not None:
                 self._arrived[rank] = received.at
-                self._note(rank, received.answer)
+                self._note(rank, received.answer, received.state)
 
     def _look_for(self, rank: int) -> tuple[Holder | None, Received | None]:
         """The new holder of `rank` if there is one, and the contribution.
 
-        A rank that is not expected was left out under its known claim: it claims again before it contributes again.
+        Also of a rank that is not expected: it may have claimed its rank before the last commit, and loaded since.
         """
         epoch = self._tally.epochs[rank]
-        if epoch and self._tally.is_expected(rank):
-            received = self._read(rank, epoch)
-            if received is not None:
-                return None, received
+        if epoch and (received := self._read(rank, epoch)) is not None:
+            return None, received
         holder = newer_holder(self._context.store, rank, epoch)
         return holder, None if holder is None or holder.finish else self._read(rank, holder.epoch)
 
@@ -149,12 +147,12 @@ class _Agreement:
     def _read(self, rank: int, epoch: int) -> Received | None:
         return read_contribution(self._context, self._round, rank, epoch, count=self._count)
 
-    def _note(self, rank: int, answer: Member | Unusable) -> None:
+    def _note(self, rank: int, answer: Member | Unusable, state: str | None) -> None:
         if isinstance(answer, Unusable):
             log.warning("round=%d event=excluded rank=%d reason=%r", self._round, rank, answer.reason)
             self._tally.exclude(rank, answer.reason)
         else:
-            self._tally.contributed(answer)
+            self._tally.contributed(answer, state)
 
     def _all_claims_hold(self) -> bool:
         """Whether every member still holds its rank: a superseded process must not be committed."""
@@ -195,6 +193,7 @@ class _Agreement:
             grace_seconds=round(self._tally.grace_seconds, 3),
             finished=self._tally.finished,
             epochs=tuple(self._tally.epochs),
+            state=self._tally.state,
         )
 
     def _store_time(self) -> float:
@@ -205,10 +204,11 @@ class _Agreement:
         excluded = self._tally.exclusions
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
         message = f"Round {self._round} can no longer reach {self._tally.needed} participants ({reasons})."
-        own = any(item.rank == self._claim.rank for item in excluded)
+        own = self._tally.is_unusable(self._claim.rank)
         raise DivergedError(message) if own else RendezvousError(message)
 
     def _what_is_missing(self) -> str:
         ranks = ", ".join(str(rank) for rank in self._tally.open_ranks)
         present, needed = len(self._tally.members), self._tally.needed
-        return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}."
+        reasons = "".join(f"; rank {item.rank} does not count: {item.reason}" for item in self._tally.exclusions)
+        return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}{reasons}."

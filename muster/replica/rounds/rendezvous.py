@@ -13,7 +13,7 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import is_usable
-from muster.replica.errors import HistoryGoneError, ParametersError, RunEndedError
+from muster.replica.errors import HistoryGoneError, OtherStateError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
 from muster.replica.parts.link import Link, by_first, each, jointly
 from muster.replica.rounds.agreement import agree
@@ -206,6 +206,7 @@ class Rendezvous:
         Applies nothing to any state. May run in a thread of its own, one exchange at a time.
 
         Raises:
+            OtherStateError: the contribution starts from other parameters than the round's members.
             FencedError, StoppedError, RendezvousError, DivergedError
         """
         mine: Contribution | None = None
@@ -218,6 +219,8 @@ class Rendezvous:
             commit = self._by_first(lambda: agree(self._context, self._claim, made, tuple(self._recent), polling))
         else:
             update.before_giving(all(each(self._context.link, lambda: is_usable(update.gradient))))
+        if None not in (commit.state, update.state) and commit.state != update.state:
+            raise OtherStateError(round_, str(update.state), str(commit.state))
         return self._exchanged(commit, mine)
 
     def committed(self, round_: int) -> Exchange | None:
@@ -248,7 +251,7 @@ class Rendezvous:
         # A time-out of its own: a commit may come when the one of the wait for it is over.
         commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
         self._note(commit)
-        return Exchange(commit, mean, self.rank)
+        return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
         """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return.

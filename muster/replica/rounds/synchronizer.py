@@ -55,7 +55,7 @@ class Synchronizer:
         self._own = own
         self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
-        self._samples = 0.0
+        self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
@@ -82,7 +82,8 @@ class Synchronizer:
         if self._rendezvous.has_ended:
             self.finish()
             self._rendezvous.check_not_ended()
-        self._samples += checked_samples(samples)
+        counted = checked_samples(samples)
+        self._samples = [before + counted for before in self._samples]
         self.steps += 1
         action = self._algorithm.action_after(self.steps)
         if action is Action.NOTHING:
@@ -120,7 +121,8 @@ class Synchronizer:
     def _begin(self, gradient: Floats, part: slice) -> None:
         self.round += 1
         round_ = self.round
-        samples, self._samples = self._samples, 0.0
+        fragment = (round_ - 1) % self._algorithm.fragments
+        samples, self._samples[fragment] = self._samples[fragment], 0.0
         write_state = self._own.keep(round_)
 
         def before_giving(is_sound: bool) -> None:
@@ -151,10 +153,11 @@ class Synchronizer:
 
     def _renew(self) -> Outcome | None:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
+        was_exchanging = self._training.exchanges.busy
         exchange = self._training.exchanges.wait()
-        if exchange is not None and (not self._is_expected(exchange) or self._rendezvous.has_ended):
+        if was_exchanging and (exchange is None or not self._is_expected(exchange) or self._rendezvous.has_ended):
             self._start_over()
-            return exchange.outcome
+            return None if exchange is None else exchange.outcome
         begun = self._packing.rounded(self.parameters) if self._begun is None else self._begun
         own = begun - self._packing.read()
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
@@ -175,7 +178,8 @@ class Synchronizer:
         """Continue from the global parameters, whatever the arrays hold."""
         self._packing.write(self.parameters, WHOLE)
         self.round = self._training.state.round
-        self.steps, self._samples = 0, 0.0
+        self.steps = 0
+        self._samples = [0.0] * self._algorithm.fragments
         self._given = self._begun = None
         if not self._is_sound:
             self._is_sound = True
