@@ -105,7 +105,9 @@ class Commit(StoredDocument):
     )
     epochs: tuple[int, ...] = Field(description="the latest known claim of each rank, 0 for none")
     state: str | None = Field(
-        default=None, pattern=STATE, description="digest of the parameters from which the members' contributions start"
+        default=None,
+        pattern=STATE,
+        description="digest of the parameters from which two or more contributions start; None: not known",
     )
 
     def names(self, rank: int) -> bool:

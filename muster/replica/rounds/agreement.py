@@ -193,7 +193,7 @@ class _Agreement:
             grace_seconds=round(self._tally.grace_seconds, 3),
             finished=self._tally.finished,
             epochs=tuple(self._tally.epochs),
-            state=self._tally.state,
+            state=self._tally.confirmed_state,
         )
 
     def _store_time(self) -> float:

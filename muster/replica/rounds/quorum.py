@@ -107,6 +107,12 @@ class QuorumTally:
         is_tied = len(counted) == 2 and counted[0][1] == counted[1][1]
         return counted[0][0] if counted and not is_tied else None
 
+    @property
+    def confirmed_state(self) -> str | None:
+        """`state`, if at least two contributions start from it: one alone may be the one that is wrong."""
+        state = self.state
+        return state if list(self._states.values()).count(state or "") > 1 else None
+
     def is_unusable(self, rank: int) -> bool:
         """Whether the contribution of `rank` is unusable by itself, whatever the others'."""
         return rank in self._excluded

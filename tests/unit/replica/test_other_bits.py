@@ -81,11 +81,11 @@ def test_if_nobody_can_tell_whose_bits_are_right_all_end_and_their_reruns_load_t
 
 
 def test_a_replica_that_comes_when_the_round_is_committed_finds_its_other_bits(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1, rounds=1)
-    late = run.context()
-    first = run.start(0)
-    first.parameters()
-    rendezvous = Rendezvous.open(late, 0, 2, Metrics())
+    run = Run(tmp_path, replicas=2, min_participants=2, rounds=1)
+    peers = run.start_all()
+    with all_ended(peers):
+        assert len({peer.parameters() for peer in peers}) == 1
+    rendezvous = Rendezvous.open(run.context(), 0, 2, Metrics())
     with pytest.raises(OtherStateError):
         rendezvous.exchange(1, LocalUpdate(gradient_of(0, 1, run.count), 1.0, state="00000000"))
 

@@ -127,6 +127,12 @@ def test_contributions_that_start_from_other_parameters_than_most_are_excluded()
     assert seen.decide(0.0) is Decision.COMMIT
 
 
+def test_the_parameters_of_one_contribution_alone_are_not_taken_for_the_runs() -> None:
+    assert of_states({0: "a" * 8}, least=1).confirmed_state is None
+    assert of_states({0: "a" * 8, 1: None}).confirmed_state is None
+    assert of_states({0: "a" * 8, 1: "a" * 8}).confirmed_state == "a" * 8
+
+
 def test_a_tie_between_parameters_is_left_to_those_who_come() -> None:
     seen = of_states({0: "a" * 8, 1: "b" * 8}, least=3)
     assert (seen.members, seen.decide(1e9, timed_out=True)) == ((), Decision.WAIT)
