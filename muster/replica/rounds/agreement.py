@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
@@ -17,18 +18,28 @@ from muster.replica.rounds.quorum import Decision, QuorumTally
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.store.transport import ObjectMissingError
 
+# S3's creation times are in whole seconds, rounded down.
+STORE_TIME_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 CHECK_SECONDS_MIN = 0.1
 WAITING_LOGGED_SECONDS = 60.0
 
 
-def agree(
-    context: RoundContext, claim: Claim, mine: Contribution, recent: Sequence[Commit], polling: Polling
-) -> Commit:
-    """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
+@dataclass(frozen=True)
+class Recent:
+    """The rounds before, as a process has seen them.
 
-    Args:
-        recent: the commits of the rounds before, oldest first: they say which ranks are expected, and the grace window.
+    Attributes:
+        commits: oldest first: they say which ranks are expected, and the grace window.
+        seen_at: when the process has seen the last one, in seconds of its clock.
+    """
+
+    commits: tuple[Commit, ...]
+    seen_at: float
+
+
+def agree(context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, polling: Polling) -> Commit:
+    """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
 
     Raises:
         FencedError, StoppedError
@@ -38,18 +49,30 @@ def agree(
     return _Agreement(context, claim, mine, recent).reach(polling)
 
 
+def commit_time(store_time: float, previous: float, since: float) -> float:
+    """When a round is committed, by the store's clock and finer than this.
+
+    Args:
+        store_time: by the store's clock, up to STORE_TIME_SECONDS too early.
+        previous: when the round before was committed.
+        since: the seconds since then, by the process's own clock.
+    """
+    return min(max(previous + since, store_time), store_time + STORE_TIME_SECONDS)
+
+
 class _Agreement:
     """One round as one contributor sees it."""
 
-    def __init__(self, context: RoundContext, claim: Claim, mine: Contribution, recent: Sequence[Commit]) -> None:
+    def __init__(self, context: RoundContext, claim: Claim, mine: Contribution, recent: Recent) -> None:
         self._context = context
         self._claim = claim
         self._mine = mine
         self._round = mine.round
         self._count = mine.header.count
         quorum = context.quorum
-        grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent)
-        self._previous = recent[-1] if recent else None
+        grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent.commits)
+        self._previous = recent.commits[-1] if recent.commits else None
+        self._previous_seen_at = recent.seen_at
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._contributed_at = context.clock.monotonic()
@@ -181,7 +204,7 @@ class _Agreement:
         return Commit(
             run=self._context.run,
             round=self._round,
-            committed_at=timestamps.text(datetime.fromtimestamp(self._store_time(), UTC)),
+            committed_at=timestamps.text(datetime.fromtimestamp(self._committed_at(), UTC)),
             count=self._count,
             members=members,
             excluded=self._tally.exclusions,
@@ -196,9 +219,14 @@ class _Agreement:
             state=self._tally.confirmed_state,
         )
 
-    def _store_time(self) -> float:
+    def _committed_at(self) -> float:
         """The store's time now: the time of this process's contribution, and the seconds since then."""
-        return self._arrived[self._claim.rank] + self._context.clock.monotonic() - self._contributed_at
+        now = self._context.clock.monotonic()
+        store_time = self._arrived[self._claim.rank] + now - self._contributed_at
+        if self._previous is None:
+            return store_time
+        previous = timestamps.parse(self._previous.committed_at).timestamp()
+        return commit_time(store_time, previous, now - self._previous_seen_at)
 
     def _raise_hopeless(self) -> NoReturn:
         excluded = self._tally.exclusions

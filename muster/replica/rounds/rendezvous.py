@@ -16,7 +16,7 @@ from muster.replica.codecs.base import is_usable
 from muster.replica.errors import HistoryGoneError, OtherStateError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
 from muster.replica.parts.link import Link, by_first, each, jointly
-from muster.replica.rounds.agreement import agree
+from muster.replica.rounds.agreement import Recent, agree
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
@@ -60,6 +60,7 @@ class Rendezvous:
         self._claim = claim
         self.metrics = metrics
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
+        self._seen_at = context.clock.monotonic()
         self._training: Trained | None = None
         self._last: Commit | None = None
         self._result: Result | None = None
@@ -197,6 +198,7 @@ class Rendezvous:
     def remember(self, round_: int) -> None:
         """Restart the record of recent commits at `round_`: the next round expects that round's members."""
         self._recent.clear()
+        self._seen_at = self._context.clock.monotonic()
         if round_ and (commit := self._by_first(lambda: read_last_revision(self._context, round_))) is not None:
             self._note(commit)
 
@@ -216,7 +218,8 @@ class Rendezvous:
             made = mine = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
             jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
             contribute(self._context, self._claim, made)
-            commit = self._by_first(lambda: agree(self._context, self._claim, made, tuple(self._recent), polling))
+            recent = Recent(tuple(self._recent), self._seen_at)
+            commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
         else:
             update.before_giving(all(each(self._context.link, lambda: is_usable(update.gradient))))
         if None not in (commit.state, update.state) and commit.state != update.state:
@@ -248,6 +251,7 @@ class Rendezvous:
         return by_first(self._context.link, action)
 
     def _exchanged(self, commit: Commit, mine: Contribution | None) -> Exchange:
+        self._seen_at = self._context.clock.monotonic()
         # A time-out of its own: a commit may come when the one of the wait for it is over.
         commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
         self._note(commit)
