@@ -99,6 +99,7 @@ class Manager(FrontEnd):
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
         rendezvous.enter(self._trained)
+        rendezvous.ready()
 
     @property
     def round(self) -> int:

@@ -154,7 +154,7 @@ class _Agreement:
         """
         finish = holder.finish
         if finish is None or finish.run != self._context.trained_by:
-            self._tally.claimed(rank, holder.epoch)
+            self._tally.claimed(rank, holder.epoch, loads=holder.loads)
             return
         self._tally.finished_with(holder.epoch, finish)
         log.warning(

@@ -1,8 +1,8 @@
 """The quorum of one round: which ranks are expected, which have contributed, whether that is enough. Pure.
 
 Expected are the members of the last round and every rank claimed since (by a rerun, a restart, or a straggler that was
-left out and rejoins). A dead replica therefore delays the others by one grace window, once. A replica that has finished
-is not expected, and counts towards the quorum: it has done its part.
+left out and rejoins), once its process has loaded the run's state. A dead replica therefore delays the others by one
+grace window, once. A replica that has finished is not expected, and counts towards the quorum: it has done its part.
 
 All contributions to a round start from the same parameters. If some start from others, those of the majority count.
 """
@@ -57,12 +57,16 @@ class QuorumTally:
             answered = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
             self._expected = answered
 
-    def claimed(self, rank: int, epoch: int) -> None:
-        """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected."""
+    def claimed(self, rank: int, epoch: int, *, loads: bool = False) -> None:
+        """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected.
+
+        It is not expected because of a claim that says that it still `loads`.
+        """
         if epoch <= self.epochs[rank]:
             return
         self.epochs[rank] = epoch
-        self._expected.add(rank)
+        if not loads:
+            self._expected.add(rank)
         self._finished.pop(rank, None)
         self._members.pop(rank, None)
         self._states.pop(rank, None)

@@ -86,7 +86,7 @@ class Rendezvous:
             raise HistoryGoneError(context.store.uri(keys.COMMITS), found)
         commit = read_commit(context, last) if last else None
         known = 0 if commit is None else commit.epochs[rank]
-        claim = claim_rank(context.store, context.run, rank, attempt, known)
+        claim = claim_rank(context.store, context.run, rank, attempt, known, loads=last > 0)
         log.info(
             "event=seated rank=%d attempt=%d incarnation=%d epoch=%d", rank, attempt, claim.incarnation, claim.epoch
         )
@@ -190,6 +190,14 @@ class Rendezvous:
         self.refuse_second_join()
         self._training = trained
         self.remember(trained.state.round)
+
+    def ready(self) -> None:
+        """This process has loaded the run's state: the others wait for it from now on. Raises as `rejoin`.
+
+        All processes of the replica call this.
+        """
+        if self._claim.loads:
+            self.rejoin()
 
     def connect(self, link: Link) -> None:
         """Use `link` to the other processes of this replica from now on."""

@@ -79,6 +79,7 @@ class ReplicatedState(Trained):
         )
         rendezvous.enter(joined)
         joined._catch_up()
+        rendezvous.ready()
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
         return joined
 

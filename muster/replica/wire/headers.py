@@ -23,6 +23,9 @@ class ClaimDocument(StoredDocument):
     finish: Finish | None = Field(
         default=None, description="of a process that has finished: with this claim it gives its rank up"
     )
+    loads: bool = Field(
+        default=False, description="of a process that loads the run's state: it claims again when it can contribute"
+    )
 
 
 class ContributionHeader(StoredDocument):
