@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.wire import keys
-from tests.support.peers import PATIENT_SECONDS, Run, all_ended, gradient_of, missing_only_in, returns_before
+from tests.support.peers import Faults, Run, all_ended, gradient_of, missing_only_in, returns_before
 from tests.support.waiting import wait_until
 
 
@@ -48,7 +47,8 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
     # A wait in round 3 or 4 would last as long as the test may.
     missing_only_in(monkeypatch, 2)
     run = Run(tmp_path, replicas=2, min_participants=1, rounds=5)
-    gives = threading.Event()
+    looks: list[str] = []
+    of_joiner = keys.contribution(5, 1, 3)
 
     def loaded(round_: int) -> None:
         if round_ == 3:
@@ -56,14 +56,15 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
             rendezvous.append(Rendezvous.open(run.context(), 1, 2, Metrics()))
         if round_ == 5:
             DiLoCo(rendezvous[0], np.zeros(run.count, np.float32))
-            gives.set()
 
     rendezvous: list[Rendezvous] = []
     first = run.start(1, before_step=returns_before(2))
-    other = run.start(0, before_step=loaded)
+    other = run.start(0, faults=Faults(before_read=looks.append), before_step=loaded)
     with all_ended([first, other]):
         # Once it has loaded, the last round waits for it.
-        assert gives.wait(PATIENT_SECONDS)
+        last = run.root / keys.commit(5)
+        wait_until("a second look for it", lambda: looks.count(of_joiner) > 1 or last.exists())
+        assert not last.exists()
         assert [run.commit(round_).absent for round_ in (2, 3, 4)] == [(1,), (), ()]
         update = LocalUpdate(gradient_of(1, 5, run.count), 2.0)
         training = rendezvous[0].training
