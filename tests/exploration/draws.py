@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.wire import keys
 from tests.exploration.schedules import Event, Randomly, explore
+from tests.exploration.trainers import ALGORITHMS
 from tests.exploration.world import FOR_EVER, Choices, Setting, World
 
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
@@ -27,8 +28,8 @@ class Plan:
 
 
 def front_end_of(seed: int) -> str:
-    """Every tenth schedule trains with torchft's front end, which takes several times as long."""
-    return "torchft" if seed % 10 == 9 else "arrays"
+    """Every tenth schedule trains with torchft's front end, which takes several times as long, and one with DiLoCo."""
+    return {9: "torchft", 7: "diloco"}.get(seed % 10, "arrays")
 
 
 def explore_randomly(seed: int, front_end: str = "arrays") -> World:
@@ -72,7 +73,10 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     if rng.random() < 0.25:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)
-    if setting.timeout_seconds == FOR_EVER and (front_end == "torchft" or setting.declines or setting.poisoned):
+    if front_end == "diloco":
+        setting = replace(setting, algorithm=rng.choice(sorted(ALGORITHMS)))
+    is_harmed = setting.declines or setting.flips or setting.poisoned
+    if setting.timeout_seconds == FOR_EVER and (front_end == "torchft" or is_harmed):
         # There may be no quorum without the unusable contribution: the processes then end, and are rerun.
         setting = replace(setting, timeout_seconds=30.0)
     events = tuple(_events(rng, setting))
@@ -93,12 +97,14 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
     if setting.min_participants == 1 or rng.random() > 0.25:
         return setting
     round_, rank = rng.randrange(1, setting.rounds + 1), rng.randrange(setting.replicas)
-    kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot"])
+    kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot", "bit"])
     if kind in {"values", "header", "declined"} and rng.random() < 0.25:
         # No quorum without the unusable contribution.
         setting = replace(setting, min_participants=setting.replicas)
     if kind == "declined":
         return replace(setting, declines=(rank, round_))
+    if kind == "bit":
+        return replace(setting, flips=(rank, round_))
     where = {
         "values": keys.contribution(round_, rank, 1),
         "header": keys.contribution(round_, rank, 1),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
@@ -12,8 +15,8 @@ from muster.replica.frontends.common_state import load_common
 from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import checkpoints_of
-from muster.replica.rounds.synchronizer import Synchronizer
+from muster.replica.rounds.round_context import checkpoints_of, log
+from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.packing import Packing
 
@@ -47,6 +50,19 @@ def check_first_process(rendezvous: Rendezvous, what: str) -> None:
 def check_rendezvous(found: object) -> None:
     """Return if `found` is a rendezvous; raises as `check_type`."""
     check_type("rendezvous", found, Rendezvous, "the context's rendezvous (context.rendezvous)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the trainer's own state that can be restored by itself.
+
+    Attributes:
+        place: the keys under which it lies in a whole state.
+    """
+
+    save: Callable[[], StateDict]
+    load: Callable[[StateDict], object]
+    place: tuple[str, ...]
 
 
 class FrontEnd(ABC):
@@ -92,18 +108,21 @@ class DiLoCoFrontEnd(FrontEnd):
             FencedError, StoppedError, RendezvousError
         """
         check_type("algorithm", algorithm, Algorithm, "an Algorithm, such as Algorithm(sync_every=500)")
+        self._rendezvous = rendezvous
         self._trainer_state = dict(trainer_state or {})
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"
             check_type(f"trainer_state[{name!r}]", item, Stateful, allowed)
         self._checkpoints = checkpoints_of(rendezvous.context, checkpoint_dir, "trainer")
-        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, self._keep, checkpoint_dir)
-        super().__init__(self._synchronizer.stopwatch)
-        found = (
-            None if self._checkpoints is None else load_common(rendezvous.context.link, self._checkpoints, self.round)
+        self._synchronizer = Synchronizer(
+            rendezvous, packing, algorithm, OwnState(self._keep, self._heal), checkpoint_dir
         )
+        super().__init__(self._synchronizer.stopwatch)
+        found = self._saved()
         if found is not None:
             self.load_state_dict(self._unpack(found))
+        # What to restore if a phase diverges before any state is saved.
+        self._first = self._pack(self.state_dict()) if found is None else None
 
     @property
     def round(self) -> int:
@@ -183,12 +202,54 @@ class DiLoCoFrontEnd(FrontEnd):
     def _unpack(self, body: bytes) -> StateDict:
         """The state that `_pack` made the bytes of."""
 
+    @abstractmethod
+    def _is_finite(self, state: StateDict) -> bool:
+        """Whether no array of a state holds NaN or infinity."""
+
+    def _parts(self) -> dict[str, Part]:
+        """What can be restored by itself, by name."""
+        return {
+            f"trainer_state[{name!r}]": Part(item.state_dict, item.load_state_dict, ("trainer", name))
+            for name, item in self._trainer_state.items()
+        }
+
+    def _saved(self) -> bytes | None:
+        """The newest state that was saved up to this round, by all processes of the replica."""
+        checkpoints = self._checkpoints
+        return None if checkpoints is None else load_common(self._rendezvous.context.link, checkpoints, self.round)
+
     def _keep(self, round_: int) -> Callable[[], None]:
         checkpoints = self._checkpoints
         if checkpoints is None or not checkpoints.is_due(round_):
             return lambda: None
         state = self._pack({**self.state_dict(), "round": round_})
-        return lambda: checkpoints.save(round_, state)
+
+        def save() -> None:
+            checkpoints.save(round_, state)
+            self._first = None
+
+        return save
+
+    def _heal(self) -> None:
+        """Restore the parts that hold NaN or infinity from the last saved state, or from the one at the start."""
+        parts = self._parts()
+        spoilt = self._rendezvous.context.link.gather(
+            [name for name, part in parts.items() if not self._is_finite(part.save())]
+        )
+        names = sorted({name for found in spoilt for name in found})
+        body = self._saved() or self._first
+        if not names or body is None:
+            return
+        state = self._unpack(body)
+        for name in names:
+            stored = reduce(getitem, parts[name].place, state)
+            if self._is_finite(stored):
+                parts[name].load(stored)
+                log.warning("round=%d event=healed part=%s state_of_round=%d", self.round, name, state["round"])
+            else:
+                log.warning(
+                    "round=%d event=not-healed part=%s reason='its stored state is not finite'", self.round, name
+                )
 
 
 def _listed(names: Mapping[str, object] | set[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,19 @@ from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 
-# Captures the trainer's state of a round; calling the result writes it to disk, beside the training loop.
-Keep = Callable[[int], Callable[[], None]]
+
+@dataclass(frozen=True)
+class OwnState:
+    """What a replica holds beside the global state: its inner optimizer, its data position.
+
+    Attributes:
+        keep: captures it at the end of a round's inner steps; calling the result writes it to disk, beside the training
+            loop.
+        heal: restores what the inner steps have left NaN or infinite. All processes of the replica call it.
+    """
+
+    keep: Callable[[int], Callable[[], None]]
+    heal: Callable[[], None]
 
 
 class Synchronizer:
@@ -30,7 +42,7 @@ class Synchronizer:
     """
 
     def __init__(
-        self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, keep: Keep, checkpoint_dir: Path | None
+        self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, own: OwnState, checkpoint_dir: Path | None
     ) -> None:
         """Join the run and overwrite the arrays with its parameters; raises as `ReplicatedState.join`.
 
@@ -40,9 +52,10 @@ class Synchronizer:
         self._rendezvous = rendezvous
         self._packing = packing
         self._algorithm = algorithm
-        self._keep = keep
+        self._own = own
+        self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
-        self._samples = 0.0
+        self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
@@ -69,7 +82,8 @@ class Synchronizer:
         if self._rendezvous.has_ended:
             self.finish()
             self._rendezvous.check_not_ended()
-        self._samples += checked_samples(samples)
+        counted = checked_samples(samples)
+        self._samples = [before + counted for before in self._samples]
         self.steps += 1
         action = self._algorithm.action_after(self.steps)
         if action is Action.NOTHING:
@@ -107,12 +121,16 @@ class Synchronizer:
     def _begin(self, gradient: Floats, part: slice) -> None:
         self.round += 1
         round_ = self.round
-        samples, self._samples = self._samples, 0.0
-        write_state = self._keep(round_)
+        fragment = (round_ - 1) % self._algorithm.fragments
+        samples, self._samples[fragment] = self._samples[fragment], 0.0
+        write_state = self._own.keep(round_)
 
-        def before_giving() -> None:
+        def before_giving(is_sound: bool) -> None:
             # A restarted process must not repeat the data of a contribution, nor send again a residual that was sent.
-            write_state()
+            # After values that cannot be averaged: NaN in the inner optimizer would come back with a restart.
+            self._is_sound = is_sound
+            if is_sound:
+                write_state()
             self._feedback.save(round_)
 
         residual = self._feedback.of(self._packing.cut.local(part))
@@ -135,10 +153,11 @@ class Synchronizer:
 
     def _renew(self) -> Outcome | None:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
+        was_exchanging = self._training.exchanges.busy
         exchange = self._training.exchanges.wait()
-        if exchange is not None and (not self._is_expected(exchange) or self._rendezvous.has_ended):
+        if was_exchanging and (exchange is None or not self._is_expected(exchange) or self._rendezvous.has_ended):
             self._start_over()
-            return exchange.outcome
+            return None if exchange is None else exchange.outcome
         begun = self._packing.rounded(self.parameters) if self._begun is None else self._begun
         own = begun - self._packing.read()
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
@@ -159,5 +178,9 @@ class Synchronizer:
         """Continue from the global parameters, whatever the arrays hold."""
         self._packing.write(self.parameters, WHOLE)
         self.round = self._training.state.round
-        self.steps, self._samples = 0, 0.0
+        self.steps = 0
+        self._samples = [0.0] * self._algorithm.fragments
         self._given = self._begun = None
+        if not self._is_sound:
+            self._is_sound = True
+            self._own.heal()
