@@ -104,13 +104,18 @@ class Algorithm:
         return self.sync_every // self.fragments
 
     @property
+    def given_after(self) -> int:
+        """Inner steps from a merge to the next give."""
+        return self.interval - self.delay
+
+    @property
     def outer(self) -> Outer:
         """The outer optimizer, which applies the means."""
         return Outer(Nesterov(self.learning_rate, self.momentum), self.fragments)
 
     def action_after(self, steps: int) -> Action:
         """What to do after the `steps`-th inner step since the last exchange was merged."""
-        give, merge = steps == self.interval - self.delay, steps == self.interval
+        give, merge = steps == self.given_after, steps == self.interval
         if give and merge:
             return Action.GIVE_AND_MERGE
         if give:

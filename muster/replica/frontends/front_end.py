@@ -8,11 +8,11 @@ from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.common_state import load_common
 from muster.replica.frontends.plain_state import StateDict, Stateful
+from muster.replica.frontends.saved_state import SavedState
+from muster.replica.parts.link import Link
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import checkpoints_of
 from muster.replica.rounds.synchronizer import Synchronizer
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.packing import Packing
@@ -96,14 +96,10 @@ class DiLoCoFrontEnd(FrontEnd):
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"
             check_type(f"trainer_state[{name!r}]", item, Stateful, allowed)
-        self._checkpoints = checkpoints_of(rendezvous.context, checkpoint_dir, "trainer")
+        self._saved = SavedState(rendezvous.context, checkpoint_dir, packing.link, (self._pack, self._unpack))
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, self._keep, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)
-        found = (
-            None if self._checkpoints is None else load_common(rendezvous.context.link, self._checkpoints, self.round)
-        )
-        if found is not None:
-            self.load_state_dict(self._unpack(found))
+        self._restore(rendezvous.context.link)
 
     @property
     def round(self) -> int:
@@ -183,12 +179,21 @@ class DiLoCoFrontEnd(FrontEnd):
     def _unpack(self, body: bytes) -> StateDict:
         """The state that `_pack` made the bytes of."""
 
-    def _keep(self, round_: int) -> Callable[[], None]:
-        checkpoints = self._checkpoints
-        if checkpoints is None or not checkpoints.is_due(round_):
-            return lambda: None
-        state = self._pack({**self.state_dict(), "round": round_})
-        return lambda: checkpoints.save(round_, state)
+    def _keep(self, round_: int, whole: bool) -> Callable[[], None]:
+        return self._saved.capture({**self.state_dict(), "round": round_}, whole=whole)
+
+    def _restore(self, link: Link) -> None:
+        """Load the newest state, and go on in the phase that was interrupted if there is one."""
+        phase = self._synchronizer.interrupted()
+        last = self.round if phase is None else phase.given
+        found = self._saved.load(link, last)
+        if phase is not None and not all(link.gather(found is not None and found["round"] == last)):
+            # The copy of its state is damaged or incomplete.
+            phase, found = None, self._saved.load(link, self.round)
+        if found is not None:
+            self.load_state_dict({**found, "round": min(found["round"], self.round)})
+        if phase is not None:
+            self._synchronizer.resume(phase)
 
 
 def _listed(names: Mapping[str, object] | set[str]) -> str:

@@ -211,13 +211,28 @@ class Rendezvous:
         polling = self._context.polling()
         commit = self._by_first(lambda: read_commit(self._context, round_))
         if commit is None:
-            made = mine = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
-            jointly(self._context.link, update.before_giving)
-            contribute(self._context, self._claim, made)
+            made = mine = self._contributed(round_, update)
             commit = self._by_first(lambda: agree(self._context, self._claim, made, tuple(self._recent), polling))
         else:
             update.before_giving()
         return self._exchanged(commit, mine)
+
+    def leave(self, round_: int, update: LocalUpdate) -> None:
+        """Contribute to `round_` as `exchange`, but do not wait for its commit: this process ends.
+
+        Raises:
+            FencedError
+        """
+        if self._by_first(lambda: read_commit(self._context, round_)) is None:
+            self._contributed(round_, update)
+        else:
+            jointly(self._context.link, update.before_giving)
+
+    def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
+        made = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
+        jointly(self._context.link, update.before_giving)
+        contribute(self._context, self._claim, made)
+        return made
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,20 @@ import numpy as np
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
+from muster.replica.errors import StoppedError
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
+from muster.replica.rounds.phase import Phase, StoredPhase
+from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
-from muster.replica.rounds.round_context import checkpoints_of
+from muster.replica.rounds.round_context import checkpoints_of, log
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 
-# Captures the trainer's state of a round; calling the result writes it to disk, beside the training loop.
-Keep = Callable[[int], Callable[[], None]]
+# Captures the trainer's state of a round, all of it or what is due; calling the result writes it to disk, beside the
+# training loop.
+Keep = Callable[[int, bool], Callable[[], None]]
 
 
 class Synchronizer:
@@ -35,7 +40,8 @@ class Synchronizer:
         """Join the run and overwrite the arrays with its parameters; raises as `ReplicatedState.join`.
 
         Args:
-            checkpoint_dir: where to save the residual of the codec's error feedback each round; None: not saved.
+            checkpoint_dir: where to save the residual of the codec's error feedback, and a phase that is interrupted;
+                None: not saved.
         """
         self._rendezvous = rendezvous
         self._packing = packing
@@ -43,14 +49,32 @@ class Synchronizer:
         self._keep = keep
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
         self._samples = 0.0
+        self._given_samples = 0.0
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
         self.stopwatch = Stopwatch(rendezvous.metrics)
-        residuals = checkpoints_of(rendezvous.context, checkpoint_dir, "residual")
+        context = rendezvous.context
+        self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
+        self._has_left = False
+        self._pulse = Pulse(packing.link, context)
+        residuals = checkpoints_of(context, checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.write(self._training.state.parameters)
+
+    def interrupted(self) -> Phase | None:
+        """The phase in which a process of this replica was stopped, if it can go on. All processes call this."""
+        return self._phases.load(self._packing.link, self.round)
+
+    def resume(self, phase: Phase) -> None:
+        """Go on with `phase`, in the trainer's state of the round to which it was given."""
+        self._packing.write(phase.parameters, WHOLE)
+        # The exchange that it was stopped in starts again after the next step.
+        self.steps = min(phase.steps, self._algorithm.given_after - 1)
+        self._samples, self._begun = phase.samples, phase.begun
+        self._feedback.restore(phase.residual)
+        log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
 
     @property
     def parameters(self) -> Floats:
@@ -71,24 +95,91 @@ class Synchronizer:
             self._rendezvous.check_not_ended()
         self._samples += checked_samples(samples)
         self.steps += 1
+        if self._pulse.is_over:
+            with self.stopwatch.blocked():
+                self._leave()
+            raise StoppedError
         action = self._algorithm.action_after(self.steps)
         if action is Action.NOTHING:
+            self._pulse.beat()
             return None
         with self.stopwatch.blocked():
-            outcome = self._perform(action)
+            outcome = self._performed(action)
         if action is not Action.GIVE:
             self.stopwatch.lap()
+        self._pulse.beat()
         return outcome
 
     def finish(self) -> Outcome | None:
-        """Wait for a running exchange. Afterwards the arrays hold the global parameters, as on all replicas."""
+        """Wait for a running exchange. Afterwards the arrays hold the global parameters, as on all replicas.
+
+        If the replica was asked to stop, it saves and gives what it has instead.
+        """
+        exchange = None
         with self.stopwatch.blocked():
-            exchange = self._training.exchanges.wait()
+            if self._pulse.ends():
+                self._leave()
+            else:
+                exchange = self._training.exchanges.wait()
             self._start_over()
             if self._rendezvous.context.link.size > 1:
                 # While the processes are connected: the trainer may disconnect them before it returns.
                 self._rendezvous.collect_result()
         return None if exchange is None else exchange.outcome
+
+    def _performed(self, action: Action) -> Outcome | None:
+        try:
+            return self._perform(action)
+        except StoppedError:
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Save all that this replica has, and give it to the round without waiting for the others: this process ends.
+
+        A rerun continues after that round if the run has committed it, and in the middle of this phase if it has not.
+        """
+        if self._has_left:
+            return
+        self._has_left = True
+        state = self._training.state
+        if self._training.exchanges.busy:
+            # It ends at once, with its round or without.
+            with suppress(StoppedError):
+                self._merge()
+        waits = self.round > state.round  # for a round to which it has given
+        gives = not waits and self._samples > 0 and not self._rendezvous.has_ended
+        given = self.round + 1 if gives else self.round
+        begun, samples = self._begun, self._samples
+        if waits:
+            samples += self._given_samples
+            begun = None if begun is None or self._given is None else begun + self._given
+        local = self._packing.read() if waits or gives else self.parameters
+        phase = Phase(
+            round=state.round,
+            given=given,
+            steps=self.steps,
+            samples=samples,
+            parameters=local,
+            begun=begun,
+            residual=None if waits else self._feedback.copy(),
+        )
+        write_state = self._keep(given, True)
+
+        def save() -> None:
+            write_state()
+            self._feedback.save(given, always=True)
+            if waits or gives:
+                self._phases.save(phase)
+
+        if gives:
+            part = self._training.outer.part(given, self._packing.count)
+            held = self._packing.cut.local(part)
+            start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
+            self._rendezvous.leave(given, self._update(start - local[held], samples, part, save))
+        else:
+            save()
+        log.warning("event=left round=%d given=%d steps=%d samples=%g", state.round, given, self.steps, samples)
 
     def _perform(self, action: Action) -> Outcome | None:
         if self._algorithm.eager:
@@ -107,24 +198,28 @@ class Synchronizer:
     def _begin(self, gradient: Floats, part: slice) -> None:
         self.round += 1
         round_ = self.round
-        samples, self._samples = self._samples, 0.0
-        write_state = self._keep(round_)
+        self._given_samples, self._samples = self._samples, 0.0
+        write_state = self._keep(round_, False)
 
         def before_giving() -> None:
             # A restarted process must not repeat the data of a contribution, nor send again a residual that was sent.
+            self._phases.discard()
             write_state()
             self._feedback.save(round_)
 
+        update = self._update(gradient, self._given_samples, part, before_giving)
+        self._training.exchanges.begin(lambda: self._training.advance(update))
+
+    def _update(self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[], None]) -> LocalUpdate:
         residual = self._feedback.of(self._packing.cut.local(part))
         count = len(range(*part.indices(self._packing.count)))
-        update = LocalUpdate(gradient, samples, residual, before_giving, count)
-        self._training.exchanges.begin(lambda: self._training.advance(update))
+        return LocalUpdate(gradient, samples, residual, before_giving, count)
 
     def _merge(self) -> Outcome | None:
         exchange = self._training.exchanges.wait()
         if exchange is None or not self._is_expected(exchange):
             self._start_over()
-        else:
+        elif not self._algorithm.eager:
             part = self._training.outer.part(self.round, self._packing.count)
             shared = self.parameters[self._packing.cut.local(part)]
             if self._algorithm.alpha:
