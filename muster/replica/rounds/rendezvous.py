@@ -120,6 +120,11 @@ class Rendezvous:
         """This process's current claim of its rank."""
         return self._claim
 
+    @property
+    def recent(self) -> tuple[Commit, ...]:
+        """The commits of the last rounds that this process has seen, oldest first."""
+        return tuple(self._recent)
+
     def check_not_ended(self) -> None:
         """Return if the run has another round.
 

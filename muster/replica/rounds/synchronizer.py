@@ -13,6 +13,7 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import StoppedError
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
+from muster.replica.rounds.lookout import Lookout
 from muster.replica.rounds.phase import Phase, StoredPhase
 from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -58,10 +59,12 @@ class Synchronizer:
         context = rendezvous.context
         self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
         self._has_left = False
-        self._pulse = Pulse(packing.link, context)
+        self._pulse = Pulse(packing.link, context, self._is_late)
+        self._lookout = Lookout(context, rendezvous.rank)
         residuals = checkpoints_of(context, checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.write(self._training.state.parameters)
+        self._begin_phase()
 
     def interrupted(self) -> Phase | None:
         """The phase in which a process of this replica was stopped, if it can go on. All processes call this."""
@@ -74,6 +77,7 @@ class Synchronizer:
         self.steps = min(phase.steps, self._algorithm.given_after - 1)
         self._samples, self._begun = phase.samples, phase.begun
         self._feedback.restore(phase.residual)
+        self._begin_phase()
         log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
 
     @property
@@ -100,6 +104,10 @@ class Synchronizer:
                 self._leave()
             raise StoppedError
         action = self._algorithm.action_after(self.steps)
+        if self.steps < self._algorithm.given_after and self._pulse.is_late:
+            log.info("round=%d event=given-early steps=%d", self.round + 1, self.steps)
+            self.steps = self._algorithm.given_after
+            action = self._algorithm.action_after(self.steps)
         if action is Action.NOTHING:
             self._pulse.beat()
             return None
@@ -122,6 +130,7 @@ class Synchronizer:
             else:
                 exchange = self._training.exchanges.wait()
             self._start_over()
+            self._lookout.end()
             if self._rendezvous.context.link.size > 1:
                 # While the processes are connected: the trainer may disconnect them before it returns.
                 self._rendezvous.collect_result()
@@ -142,6 +151,7 @@ class Synchronizer:
         if self._has_left:
             return
         self._has_left = True
+        self._lookout.end()
         state = self._training.state
         if self._training.exchanges.busy:
             # It ends at once, with its round or without.
@@ -196,6 +206,7 @@ class Synchronizer:
         self._begin(np.subtract(begun, gradient, out=gradient), part)
 
     def _begin(self, gradient: Floats, part: slice) -> None:
+        self._lookout.end()
         self.round += 1
         round_ = self.round
         self._given_samples, self._samples = self._samples, 0.0
@@ -226,6 +237,7 @@ class Synchronizer:
                 shared = mixed(self._packing.read(part), shared, self._algorithm.alpha)
             self._packing.write(shared, part)
             self.steps = 0
+            self._begin_phase()
         return None if exchange is None else exchange.outcome
 
     def _renew(self) -> Outcome | None:
@@ -245,6 +257,7 @@ class Synchronizer:
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
+        self._begin_phase()
         return None if exchange is None else exchange.outcome
 
     def _is_expected(self, exchange: Exchange) -> bool:
@@ -256,3 +269,19 @@ class Synchronizer:
         self.round = self._training.state.round
         self.steps, self._samples = 0, 0.0
         self._given = self._begun = None
+        self._begin_phase()
+
+    def _begin_phase(self) -> None:
+        self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
+        self._pulse.begin()
+        if self._rendezvous.context.group.is_first and self._algorithm.given_after > 1:
+            self._lookout.begin(self.round + 1, self._rendezvous.recent)
+
+    def _is_late(self) -> bool:
+        """Whether the round would go on without this replica before it ends its phase."""
+        began, before = self._phase_began
+        made = self.steps - before
+        if made <= 0 or self.steps >= self._algorithm.given_after or self._training.exchanges.is_running:
+            return False
+        pace = (self._rendezvous.context.clock.monotonic() - began) / made
+        return self._lookout.is_late(pace * (self._algorithm.given_after - self.steps))
