@@ -43,12 +43,21 @@ def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
     return replace(plan, setting=replace(setting, early=tuple((rank, rng.randrange(setting.rounds)) for rank in ranks)))
 
 
+def with_phases(seed: int, plan: Plan) -> Plan:
+    """The plan with inner steps that take time, on machines of different speeds. Its order is drawn as without them."""
+    rng = random.Random(f"phases of {seed}")  # noqa: S311 - has to be repeatable, guards nothing
+    paces = tuple(rng.choice([0.3, 1.0, 1.5, 4.0]) for _ in range(plan.setting.replicas))
+    return replace(plan, setting=replace(plan.setting, phase_steps=rng.choice([2, 4]), paces=paces))
+
+
 def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
-    """One schedule and its plan. In every tenth one some trainers return early."""
+    """One schedule and its plan. In every tenth one some trainers return early; in every third one phases take time."""
     rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
     plan = draw(rng, front_end)
     if front_end == "arrays" and seed % 10 == 4:
         plan = with_early_finishes(rng, plan)
+    if front_end == "arrays" and seed % 3 == 1:
+        plan = with_phases(seed, plan)
     return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
 
 

@@ -53,11 +53,17 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
     """What was applied is the mean of what the commit names, each counted once, in one round only."""
     found: list[str] = []
     counted: set[bytes] = set()
+    used: set[int] = set()
     for round_, commit in commits.items():
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        members = [keys.contribution(round_, member.rank, member.epoch) for member in commit.members]
+        for key in members:
+            if used & (steps := set(world.steps_in.get(key, ()))):
+                found.append(f"{key} holds inner steps that count already: {sorted(used & steps)}")
+            used |= steps
+        given = [world.given(key) for key in members]
         for values in given:
             if (marks := values[:8].tobytes()) in counted:
                 found.append(f"a contribution to round {round_} was counted before")

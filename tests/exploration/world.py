@@ -64,6 +64,8 @@ class Setting:
     front_end: str = "arrays"
     on_early_finish: OnEarlyFinish | None = None
     early: tuple[tuple[int, int], ...] = ()  # ranks whose trainers return after an earlier round, with that round
+    phase_steps: int = 0  # inner steps between two rounds; 0: they take no time and are not seen
+    paces: tuple[float, ...] = ()  # seconds of an inner step of each rank
 
     def last_round(self, rank: int) -> int:
         """After which round the trainer of `rank` returns."""
@@ -110,6 +112,14 @@ class Late:
     key: str
     body: bytes
     checked: int
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The phase in which a process was told to stop: what its front end saves."""
+
+    round: int  # the last round whose mean it held
+    steps: tuple[int, ...]
 
 
 class Process:
@@ -266,6 +276,9 @@ class World:
         self.trace: list[str] | None = None
         self._created: dict[str, int] = {}
         self._shards: dict[int, list[str]] = {}
+        self.stopped: dict[int, Stopped] = {}  # by rank
+        self.steps_in: dict[str, tuple[int, ...]] = {}  # the inner steps that a contribution holds, by its key
+        self._inner_steps = 0
         self._works = 0
         self._declined = False
         self._ends_run = 0  # the round with which the run ended by its rule
@@ -346,6 +359,11 @@ class World:
     def expect_late(self, process: Process, key: str, body: bytes) -> None:
         steps = LATE_STEPS[self.steps % len(LATE_STEPS)]
         self.lates.append(Late(self.steps + steps, process, key, body, process.checked_claims))
+
+    def inner_step(self) -> int:
+        """An inner step of some process: never the same twice."""
+        self._inner_steps += 1
+        return self._inner_steps
 
     def work(self, rank: int, round_: int) -> Floats:
         """The pseudo-gradient of one inner phase: never the same twice."""
