@@ -23,6 +23,7 @@ class LocalUpdate:
         before_giving: called after the contribution is encoded and before any other replica can see it; also called
             when it is too late to contribute.
         count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
+        norm: of the whole pseudo-gradient, if the run excludes outliers.
     """
 
     gradient: Floats
@@ -30,6 +31,7 @@ class LocalUpdate:
     residual: Floats | None = None
     before_giving: Callable[[], None] = lambda: None
     count: int | None = None
+    norm: float | None = None
 
 
 @dataclass(frozen=True)

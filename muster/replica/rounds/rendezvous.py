@@ -171,7 +171,8 @@ class Rendezvous:
 
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
-        self._context = replace(self._context, codec=codec_named(codec))
+        factor = float(settings.get("outlier_factor", 0.0))
+        self._context = replace(self._context, codec=codec_named(codec), outlier_factor=factor)
         self._by_first(lambda: agree_on_options(self._context, settings))
 
     def refuse_second_join(self) -> None:

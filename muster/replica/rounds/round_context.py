@@ -79,6 +79,7 @@ class RoundContext:
         board: small values that these processes share.
         result_dir: where the parameters at the end of training are written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
+        outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
     """
 
     store: Store
@@ -101,6 +102,7 @@ class RoundContext:
     board: Board = field(default_factory=LocalBoard)
     result_dir: Path | None = None
     link: Link = field(default_factory=Alone)
+    outlier_factor: float = 0.0
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
+from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
+from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import StoppedError
@@ -222,9 +224,26 @@ class Synchronizer:
         self._training.exchanges.begin(lambda: self._training.advance(update))
 
     def _update(self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[], None]) -> LocalUpdate:
-        residual = self._feedback.of(self._packing.cut.local(part))
+        cut = self._packing.cut
         count = len(range(*part.indices(self._packing.count)))
-        return LocalUpdate(gradient, samples, residual, before_giving, count)
+        norm = self._clipped_norm(gradient[: parameters_in(cut, part, self._packing.optimized)])
+        residual = self._feedback.of(cut.local(part))
+        return LocalUpdate(gradient, samples, residual, before_giving, count, norm)
+
+    def _clipped_norm(self, gradient: Floats) -> float | None:
+        """Scale the pseudo-gradient down in place if its norm is too large; its norm if it is to be told."""
+        algorithm = self._algorithm
+        if not algorithm.clip_norm and not algorithm.outlier_factor:
+            return None
+        norm = norm_of(self._packing.link.gather(square_of(gradient)))
+        if not math.isfinite(norm):
+            # Such values are declined when they are encoded.
+            return None
+        if algorithm.clip_norm and norm > algorithm.clip_norm:
+            log.info("round=%d event=clipped norm=%g", self.round, norm)
+            gradient *= np.float32(algorithm.clip_norm / norm)
+            norm = algorithm.clip_norm
+        return norm if algorithm.outlier_factor else None
 
     def _merge(self) -> Outcome | None:
         exchange = self._training.exchanges.wait()
@@ -253,7 +272,7 @@ class Synchronizer:
         ahead = self._training.outer.estimated(
             self._training.state, estimate, self._packing.optimized, self._packing.cut
         )
-        self._begin(own, WHOLE)
+        self._begin(own, self._training.outer.part(self.round + 1, self._packing.count))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
