@@ -28,6 +28,16 @@ class RoundGoneError(RendezvousError):
         super().__init__(f"The contributions to round {round_} have been deleted.")
 
 
+class OtherStateError(RendezvousError):
+    """This replica's parameters differ from those of the run. Its rerun loads the run's."""
+
+    def __init__(self, round_: int, own: str, state: str) -> None:
+        super().__init__(
+            f"The parameters of this replica before round {round_} have the digest {own}, those of the run {state}: "
+            "its machine may be faulty. A rerun loads the run's parameters."
+        )
+
+
 class GroupError(RendezvousError):
     """The processes of this replica cannot work together: they do not find each other, or one of them has ended."""
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.wire import keys
 from tests.exploration.schedules import Event, Randomly, explore
+from tests.exploration.trainers import ALGORITHMS
 from tests.exploration.world import FOR_EVER, Choices, Setting, World
 
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
 STEPS = (30, 80, 160)
 # How often a rank is started again after a failure: more than any schedule needs that ends well, and the least, for
 # schedules that may not.
-RERUNS_MAX, RERUNS_MIN = 40, 15
+RERUNS_MAX, RERUNS_MIN = 40, 6
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Plan:
 
 
 def front_end_of(seed: int) -> str:
-    """Every tenth schedule trains with torchft's front end, which takes several times as long."""
-    return "torchft" if seed % 10 == 9 else "arrays"
+    """Every tenth schedule trains with torchft's front end, which takes several times as long, and one with DiLoCo."""
+    return {9: "torchft", 7: "diloco"}.get(seed % 10, "arrays")
 
 
 def explore_randomly(seed: int, front_end: str = "arrays") -> World:
@@ -43,21 +44,12 @@ def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
     return replace(plan, setting=replace(setting, early=tuple((rank, rng.randrange(setting.rounds)) for rank in ranks)))
 
 
-def with_phases(seed: int, plan: Plan) -> Plan:
-    """The plan with inner steps that take time, on machines of different speeds. Its order is drawn as without them."""
-    rng = random.Random(f"phases of {seed}")  # noqa: S311 - has to be repeatable, guards nothing
-    paces = tuple(rng.choice([0.3, 1.0, 1.5, 4.0]) for _ in range(plan.setting.replicas))
-    return replace(plan, setting=replace(plan.setting, phase_steps=rng.choice([2, 4]), paces=paces))
-
-
 def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
-    """One schedule and its plan. In every tenth one some trainers return early; in every third one phases take time."""
+    """One schedule and its plan. In every tenth one some trainers return early."""
     rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
     plan = draw(rng, front_end)
     if front_end == "arrays" and seed % 10 == 4:
         plan = with_early_finishes(rng, plan)
-    if front_end == "arrays" and seed % 3 == 1:
-        plan = with_phases(seed, plan)
     return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
 
 
@@ -81,7 +73,13 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     if rng.random() < 0.25:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)
-    if setting.timeout_seconds == FOR_EVER and (front_end == "torchft" or setting.declines or setting.poisoned):
+    if front_end == "diloco":
+        setting = replace(setting, algorithm=rng.choice(sorted(ALGORITHMS)))
+        if rng.random() < 0.6:
+            # Machines of different speeds: some phases end early.
+            setting = replace(setting, paces=tuple(rng.choice([0.3, 1.0, 4.0]) for _ in range(replicas)))
+    is_harmed = setting.declines or setting.flips or setting.poisoned
+    if setting.timeout_seconds == FOR_EVER and (front_end == "torchft" or is_harmed):
         # There may be no quorum without the unusable contribution: the processes then end, and are rerun.
         setting = replace(setting, timeout_seconds=30.0)
     events = tuple(_events(rng, setting))
@@ -102,12 +100,14 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
     if setting.min_participants == 1 or rng.random() > 0.25:
         return setting
     round_, rank = rng.randrange(1, setting.rounds + 1), rng.randrange(setting.replicas)
-    kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot"])
+    kind = rng.choice(["values", "values", "header", "declined", "shard", "shards", "snapshot", "bit"])
     if kind in {"values", "header", "declined"} and rng.random() < 0.25:
         # No quorum without the unusable contribution.
         setting = replace(setting, min_participants=setting.replicas)
     if kind == "declined":
         return replace(setting, declines=(rank, round_))
+    if kind == "bit":
+        return replace(setting, flips=(rank, round_))
     where = {
         "values": keys.contribution(round_, rank, 1),
         "header": keys.contribution(round_, rank, 1),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from muster.contract.run.commit import Commit
-from muster.replica.errors import DivergedError, FencedError, RendezvousError, StoppedError
+from muster.replica.errors import DivergedError, FencedError, OtherStateError, RendezvousError, StoppedError
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES
@@ -24,10 +24,11 @@ def problems(world: World) -> list[str]:
     """Everything that went wrong; empty if nothing did."""
     if world.problems:
         return list(world.problems)
-    commits = {round_: _last_commit(world, round_) for round_ in _committed(world)}
+    commits = {round_: world.last_commit(round_) for round_ in _committed(world)}
     return [
         *_written_twice(world),
         *_wrong_rounds(world, commits),
+        *_counted_twice(world, commits),
         *_excluded_without_reason(world, commits),
         *_failures(world),
         *_unfinished(world),
@@ -53,17 +54,15 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
     """What was applied is the mean of what the commit names, each counted once, in one round only."""
     found: list[str] = []
     counted: set[bytes] = set()
-    used: set[int] = set()
     for round_, commit in commits.items():
+        if commit.void:
+            if round_ in world.means:
+                found.append(f"round {round_} is void and was applied")
+            continue
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        members = [keys.contribution(round_, member.rank, member.epoch) for member in commit.members]
-        for key in members:
-            if used & (steps := set(world.steps_in.get(key, ()))):
-                found.append(f"{key} holds inner steps that count already: {sorted(used & steps)}")
-            used |= steps
-        given = [world.given(key) for key in members]
+        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
         for values in given:
             if (marks := values[:8].tobytes()) in counted:
                 found.append(f"a contribution to round {round_} was counted before")
@@ -81,12 +80,21 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
     return found
 
 
-def _last_commit(world: World, round_: int) -> Commit:
-    revision = 0
-    while world.store.exists(keys.commit(round_, revision + 1)):
-        revision += 1
-    key = keys.commit(round_, revision)
-    return Commit.from_json(world.store.written[key], key)
+def _counted_twice(world: World, commits: dict[int, Commit]) -> list[str]:
+    """No item of a replica's data counts in two rounds, and a contribution weighs the items that it comes from."""
+    found: list[str] = []
+    counted: set[tuple[int, int]] = set()
+    for round_, commit in commits.items():
+        for member in () if commit.void else commit.members:
+            items = world.gave.get((round_, member.rank, member.epoch))
+            if items is None:
+                continue
+            if member.weight != len(items):
+                found.append(f"round {round_} weighs {len(items)} items of rank {member.rank} as {member.weight:g}")
+            again = sorted({(member.rank, item) for item in items} & counted)
+            found += [f"item {item} of rank {rank} counts again in round {round_}" for rank, item in again]
+            counted |= {(member.rank, item) for item in items}
+    return found
 
 
 def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[str]:
@@ -96,6 +104,8 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
         for item in commit.excluded:
             pattern = f"{keys.contributions_of(item.rank)}{round_:08d}-"
             given = [key for key in world.sound if key.startswith(pattern)]
+            if world.flipped and world.setting.flips == (item.rank, round_):
+                continue
             if not any(len(world.sound[key]) == HEADER_BYTES or _is_damaged(world, key) for key in given):
                 found.append(f"round {round_} excludes rank {item.rank}, whose data are sound: {item.reason}")
     return found
@@ -127,6 +137,8 @@ def _is_explained(world: World, process: Process, error: BaseException) -> bool:
         return process.was_cut_off
     if isinstance(error, DivergedError):
         return _lacks_quorum(world)
+    if isinstance(error, OtherStateError):
+        return process in world.flipped
     return isinstance(error, RendezvousError) and _is_explained_failure(world, str(error))
 
 
@@ -150,6 +162,9 @@ def _is_explained_failure(world: World, message: str) -> bool:
 def _lacks_quorum(world: World) -> bool:
     """Whether one unusable contribution leaves less than a quorum."""
     setting = world.setting
+    if world.flipped:
+        # The only other contribution starts from other parameters, and nobody can tell which are right.
+        return True
     harmed = setting.declines is not None or any(key.startswith(keys.CONTRIBUTIONS) for key in setting.poisoned)
     return harmed and setting.min_participants == setting.replicas
 

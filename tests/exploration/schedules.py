@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.exploration.judge import problems
 from tests.exploration.simulated import scaled
-from tests.exploration.trainers import train_arrays
+from tests.exploration.trainers import train_arrays, train_diloco
 from tests.exploration.world import Choices, Process, Setting, Trainer, World
 
 STEPS_MAX = 30_000  # many times what any schedule needs that ends
@@ -37,14 +37,17 @@ class Event:
     cuts_off: float = 0.0
 
 
+_TRAINERS: dict[str, Trainer] = {"arrays": train_arrays, "diloco": train_diloco}
+
+
 def world_of(setting: Setting, choices: Choices | None = None) -> World:
     """A world whose processes run the setting's front end."""
     return World(setting, _trainer(setting.front_end), choices)
 
 
 def _trainer(front_end: str) -> Trainer:
-    if front_end == "arrays":
-        return train_arrays
+    if front_end in _TRAINERS:
+        return _TRAINERS[front_end]
     # Imports PyTorch.
     from tests.exploration.torchft_trainer import train_torchft  # noqa: PLC0415
 

@@ -1,25 +1,25 @@
-"""The loops that the explored processes run: the global state without a front end, which sees every mean."""
+"""The loops that the explored processes run: the global state alone, and DiLoCo. The world sees every mean."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
-from muster.replica.errors import StoppedError
+from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.metrics import Metrics
 from muster.replica.parts.cut import Cut
-from muster.replica.rounds.exchange import LocalUpdate
-from muster.replica.rounds.lookout import Lookout
+from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
-from tests.exploration.world import Process, Stopped
+from tests.exploration.world import Process
 
 
 def train_arrays(process: Process, context: RoundContext) -> None:
@@ -28,13 +28,12 @@ def train_arrays(process: Process, context: RoundContext) -> None:
     rendezvous = Rendezvous.open(context, process.rank, process.attempt, Metrics())
     start = np.full(world.setting.count, process.rank, np.float32)
     state = ReplicatedState.join(rendezvous, ArrayPacking(start), Witnessed(process))
-    phases = Phases(process, rendezvous)
     last = world.setting.last_round(process.rank)
     while (done := state.state.round) < last and not rendezvous.has_ended:
         process.round = done
-        weight = phases.train(done)
+        world.flips(process, state.state)
         gradient = world.work(process.rank, done + 1)
-        exchange = state.advance(LocalUpdate(gradient, weight, before_giving=phases.give))
+        exchange = state.advance(LocalUpdate(gradient, float(process.rank + 1)))
         if exchange is None or not exchange.took_part:
             process.left_out += 1
         else:
@@ -44,76 +43,120 @@ def train_arrays(process: Process, context: RoundContext) -> None:
     rendezvous.finish("its trainer returned")
 
 
-class Phases:
-    """The inner phases of one process, as the synchronizer runs them: they may end early, or be interrupted."""
+ALGORITHMS: dict[str, Algorithm] = {
+    "at once": Algorithm(sync_every=2),
+    "long": Algorithm(sync_every=5),
+    "delayed": Algorithm(sync_every=3, delay=1, alpha=0.5),
+    "eager": Algorithm(sync_every=1, eager=True),
+}
 
-    def __init__(self, process: Process, rendezvous: Rendezvous) -> None:
+
+class Reader:
+    """Hands out a replica's items one after the other."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"drawn": self.drawn}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.drawn = state_dict["drawn"]
+
+
+class Silent(Metrics):
+    """Prints nothing: the utilisation of virtual time means nothing."""
+
+    def log(self, **_: float) -> None:
+        return
+
+
+def train_diloco(process: Process, context: RoundContext) -> None:
+    """The front end for arrays, with a data position that a rerun continues. One item for each inner step."""
+    world, setting = process.world, process.world.setting
+    rendezvous = Rendezvous.open(context, process.rank, process.attempt, Silent())
+    parameters = np.full(setting.count, process.rank, np.float32)
+    reader = Reader()
+    algorithm = Witnessed(process, ALGORITHMS[setting.algorithm])
+    folder = Path(f"/rank-{process.rank}")
+    outer = DiLoCo(rendezvous, parameters, algorithm, trainer_state={"reader": reader}, checkpoint_dir=folder)
+    steps = _Steps(process, rendezvous, outer)
+    steps.resume(reader.drawn)
+    assert rendezvous.training is not None
+    state = rendezvous.training.state
+    last = setting.last_round(process.rank)
+    while outer.round < last and not rendezvous.has_ended:
+        process.round = state.round
+        if setting.paces:
+            process.wait(process.stop, setting.paces[process.rank])
+        reader.drawn += 1
+        steps.items.append(reader.drawn)
+        parameters -= world.work(process.rank, outer.round + 1)
+        steps.judge(outer.step())
+    steps.judge(outer.finish())
+    process.round = state.round
+    world.saw_state(state)
+    rendezvous.finish("its trainer returned")
+
+
+class _Steps:
+    """What the items of a process's inner steps come to: which contribution carries them, and what it is told of it."""
+
+    def __init__(self, process: Process, rendezvous: Rendezvous, outer: DiLoCo) -> None:
+        self.items: list[int] = []
         self._process, self._rendezvous = process, rendezvous
-        self._lookout = Lookout(rendezvous.context, process.rank)
-        self._round = 0
-        self._steps: tuple[int, ...] = ()
+        self._exchange, self._leave = rendezvous.exchange, rendezvous.leave
+        self._epochs: dict[int, int] = {}
+        rendezvous.exchange = self._witnessed  # type: ignore[method-assign]
+        rendezvous.leave = self._left  # type: ignore[method-assign]
+        self._synchronizer = synchronizer = outer._synchronizer
+        start_over = synchronizer._start_over
 
-    def train(self, done: int) -> float:
-        """Make the inner steps after round `done`; the weight of the contribution.
+        def drop() -> None:
+            self.items.clear()
+            start_over()
 
-        Raises:
-            StoppedError: the process was told to stop; what it has is given.
-        """
-        world, process = self._process.world, self._process
-        setting, rank = world.setting, process.rank
-        self._round, self._steps = done, ()
-        if not setting.phase_steps:
-            return float(rank + 1)
-        stopped = world.stopped.get(rank)
-        if stopped is not None and stopped.round == done:
-            world.seen["a phase is resumed"] += 1
-            self._steps = stopped.steps
-        self._lookout.begin(done + 1, self._rendezvous.recent)
-        pace = setting.paces[rank]
-        for left in reversed(range(setting.phase_steps)):
-            if process.wait(process.stop, pace):
-                self._leave()
-            self._steps += (world.inner_step(),)
-            if self._lookout.is_late(pace * left):
-                world.seen["a phase ends early"] += bool(left)
-                break
-        self._lookout.end()
-        return float(len(self._steps) * (rank + 1))
+        synchronizer._start_over = drop  # type: ignore[method-assign]
 
-    def give(self) -> None:
-        """The steps are in the contribution now: no later process repeats them."""
-        world, process = self._process.world, self._process
-        if world.setting.phase_steps:
-            world.stopped.pop(process.rank, None)
-            self._note()
+    def resume(self, drawn: int) -> None:
+        """The items of a phase that was interrupted: the last ones."""
+        number = int(self._synchronizer._samples[0])
+        self.items += range(drawn - number + 1, drawn + 1)
+        self._process.world.seen["a phase is resumed"] += number > 0
 
-    def _note(self) -> None:
-        claim = self._rendezvous.claim
-        key = keys.contribution(self._round + 1, claim.rank, claim.epoch)
-        self._process.world.steps_in[key] = self._steps
+    def _witnessed(self, round_: int, update: LocalUpdate) -> Exchange:
+        self._note(round_, update)
+        return self._exchange(round_, update)
 
-    def _leave(self) -> NoReturn:
-        """Save the phase, and give it without waiting for the round."""
-        world, rank = self._process.world, self._process.rank
-        self._lookout.end()
+    def _left(self, round_: int, update: LocalUpdate) -> None:
+        self._note(round_, update)
+        self._process.world.seen["a phase is given by a process that ends"] += 1
+        self._leave(round_, update)
 
-        def save() -> None:
-            world.stopped[rank] = Stopped(self._round, self._steps)
-            self._note()
+    def _note(self, round_: int, update: LocalUpdate) -> None:
+        given = int(update.weight)
+        epoch = self._epochs[round_] = self._rendezvous.claim.epoch
+        self._process.world.gave[round_, self._process.rank, epoch] = self.items[:given]
+        del self.items[:given]
 
-        if self._steps:
-            world.seen["a phase is given by a process that ends"] += 1
-            gradient = world.work(rank, self._round + 1)
-            update = LocalUpdate(gradient, float(len(self._steps) * (rank + 1)), before_giving=save)
-            self._rendezvous.leave(self._round + 1, update)
-        raise StoppedError
+    def judge(self, outcome: Outcome | None) -> None:
+        """A process takes its steps for counted if and only if the round counts what it has contributed."""
+        if outcome is None:
+            return
+        world = self._process.world
+        commit = world.last_commit(outcome.round)
+        own = (self._process.rank, self._epochs.get(outcome.round))
+        counts = not commit.void and own in {(member.rank, member.epoch) for member in commit.members}
+        if outcome.took_part != counts:
+            told = "counted" if outcome.took_part else "dropped"
+            world.breaks(f"{self._process.name} takes its steps of round {outcome.round} for {told}")
 
 
 class Witnessed(Algorithm):
-    """DiLoCo that reports every applied mean to the world."""
+    """An algorithm that reports every applied mean to the world."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__()
+    def __init__(self, process: Process, algorithm: Algorithm = Algorithm()) -> None:  # noqa: B008 - it is frozen
+        super().__init__(**asdict(algorithm))
         object.__setattr__(self, "_process", process)
 
     @property
@@ -127,6 +170,10 @@ class WitnessedOuter(Outer):
     def __init__(self, process: Process) -> None:
         super().__init__()
         object.__setattr__(self, "_process", process)
+
+    def estimated(self, state: GlobalState, gradient: Floats, optimized: int, cut: Cut | None = None) -> Floats:
+        # No state of the run.
+        return Outer(self.optimizer, self.fragments).estimated(state, gradient, optimized, cut)
 
     def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None, cut: Cut | None = None) -> None:
         world = self._process.world  # type: ignore[attr-defined]

@@ -48,6 +48,8 @@ FAULTS = (
     "late effect of a process that has ended",
     "late effect after a successor took the rank",
     "an amendment is created",
+    "a round is void",
+    "a bit of a state is flipped",
     "a round is committed without an expected rank",
     "a round is committed without a rank that has finished",
     "killed",
@@ -65,6 +67,7 @@ ENDS = (
     "ended: no quorum in time",
     "ended: no quorum possible",
     "ended: damaged",
+    "ended: other bits",
 )
 TORCHFT = (
     "torchft: began",

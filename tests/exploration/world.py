@@ -37,10 +37,6 @@ RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
 LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect comes
 
-# Longer than any grace. SageMaker takes minutes to start a job, so the reruns of one replica are not used up before the
-# others have noticed anything.
-RERUN_SECONDS = 4.0
-
 # A front end's loop in one process: trains to the last round.
 Trainer = Callable[["Process", RoundContext], None]
 
@@ -61,6 +57,9 @@ class Setting:
     poisoned: tuple[str, ...] = ()  # what is created below these keys is damaged
     poisoned_at: int = 5000  # the byte that is damaged
     declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
+    flips: tuple[int, int] | None = None  # rank and round before which one bit of its parameters changes
+    algorithm: str = "at once"  # of `trainers.ALGORITHMS`, for the front end `diloco`
+    paces: tuple[float, ...] = ()  # there: seconds of an inner step of each rank; none: they take no time
     skew_seconds: float = 0.0  # how much the clock of rank 0's machine is ahead of the others'
     hides_missing: bool = False  # S3 answers 403 for a missing object: the role may not list the bucket
     fault_rate: float = 0.0  # the share of requests that fail once
@@ -68,8 +67,6 @@ class Setting:
     front_end: str = "arrays"
     on_early_finish: OnEarlyFinish | None = None
     early: tuple[tuple[int, int], ...] = ()  # ranks whose trainers return after an earlier round, with that round
-    phase_steps: int = 0  # inner steps between two rounds; 0: they take no time and are not seen
-    paces: tuple[float, ...] = ()  # seconds of an inner step of each rank
 
     def last_round(self, rank: int) -> int:
         """After which round the trainer of `rank` returns."""
@@ -116,14 +113,6 @@ class Late:
     key: str
     body: bytes
     checked: int
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The phase in which a process was told to stop: what its front end saves."""
-
-    round: int  # the last round whose mean it held
-    steps: tuple[int, ...]
 
 
 class Process:
@@ -277,12 +266,12 @@ class World:
         self.problems: list[str] = []
         self.sound: dict[str, bytes] = {}
         self.seen: Counter[str] = Counter()
+        self.flipped: set[Process] = set()
+        self.gave: dict[tuple[int, int, int], list[int]] = {}  # by round, rank and claim: the items of the steps
+        self.folders: dict[str, dict[int, bytes]] = {}  # the replicas' own states, by folder and kind
         self.trace: list[str] | None = None
         self._created: dict[str, int] = {}
         self._shards: dict[int, list[str]] = {}
-        self.stopped: dict[int, Stopped] = {}  # by rank
-        self.steps_in: dict[str, tuple[int, ...]] = {}  # the inner steps that a contribution holds, by its key
-        self._inner_steps = 0
         self._works = 0
         self._declined = False
         self._ends_run = 0  # the round with which the run ended by its rule
@@ -316,7 +305,7 @@ class World:
         tries = sum(other.rank == process.rank for other in self.processes)
         if alone and tries <= self.setting.reruns and process.error is not None and not process.killed:
             self.seen["rerun after a failure"] += 1
-            self.timers.append((self.seconds + RERUN_SECONDS, process.rank))
+            self.timers.append((self.seconds, process.rank))
 
     def happen(self) -> None:
         """What is due by now: starts, and the effects of late requests."""
@@ -364,11 +353,6 @@ class World:
         steps = LATE_STEPS[self.steps % len(LATE_STEPS)]
         self.lates.append(Late(self.steps + steps, process, key, body, process.checked_claims))
 
-    def inner_step(self) -> int:
-        """An inner step of some process: never the same twice."""
-        self._inner_steps += 1
-        return self._inner_steps
-
     def work(self, rank: int, round_: int) -> Floats:
         """The pseudo-gradient of one inner phase: never the same twice."""
         self._works += 1
@@ -391,6 +375,9 @@ class World:
         self._created[key] = self.steps
         if key.startswith("amendments/"):
             self.seen["an amendment is created"] += 1
+            amendment = Commit.from_json(self.store.written[key], key)
+            self.seen["a round is void"] += amendment.void
+            self._judge_members(amendment)
         if key.startswith(keys.SNAPSHOTS):
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(keys.COMMITS):
@@ -401,18 +388,28 @@ class World:
         if commit.absent:
             self.seen["a round is committed without an expected rank"] += 1
         if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
-            self._breaks(f"round {round_} is committed before round {round_ - 1}")
+            self.breaks(f"round {round_} is committed before round {round_ - 1}")
         self._judge_finishes(commit)
-        if len(commit.members) < needed_of(self.setting.min_participants, len(commit.finished)):
-            self._breaks(f"round {round_} is committed with {len(commit.members)} members")
+        self._judge_members(commit)
         for member in commit.members:
             if keys.contribution(round_, member.rank, member.epoch) not in self.store.written:
-                self._breaks(f"round {round_} names rank {member.rank}, which has not contributed")
+                self.breaks(f"round {round_} names rank {member.rank}, which has not contributed")
             newer = self._created.get(keys.claim(member.rank, member.epoch + 1))
             if newer is not None and newer < checked:
-                self._breaks(f"round {round_} counts a superseded process of rank {member.rank}")
+                self.breaks(f"round {round_} counts a superseded process of rank {member.rank}")
 
-    def _breaks(self, problem: str) -> None:
+    def _judge_members(self, commit: Commit) -> None:
+        if not commit.void and len(commit.members) < needed_of(self.setting.min_participants, len(commit.finished)):
+            self.breaks(f"round {commit.round} counts with {len(commit.members)} members")
+
+    def flips(self, process: Process, state: GlobalState) -> None:
+        """Damage the process's memory, if the schedule says so: once."""
+        if self.setting.flips == (process.rank, state.round + 1) and not self.flipped:
+            self.flipped.add(process)
+            self.seen["a bit of a state is flipped"] += 1
+            state.parameters.view(np.uint32)[0] ^= 1
+
+    def breaks(self, problem: str) -> None:
         self.problems.append(problem)
         if self.trace is not None:
             self.trace.append(f"{self.steps:6d} {self.seconds:9.2f}s BROKEN   {problem}")
@@ -423,9 +420,9 @@ class World:
             self.seen["a round is committed without a rank that has finished"] += 1
             body = self.store.written[keys.claim(finish.rank, commit.epochs[finish.rank])]
             if ClaimDocument.from_json(body, "claim").finish != finish:
-                self._breaks(f"round {commit.round} lists rank {finish.rank}, which has not finished")
+                self.breaks(f"round {commit.round} lists rank {finish.rank}, which has not finished")
         if self._ends_run and commit.round > self._ends_run:
-            self._breaks(f"round {commit.round} is committed after the last one, {self._ends_run}")
+            self.breaks(f"round {commit.round} is committed after the last one, {self._ends_run}")
         if commit.finished and self.setting.on_early_finish is OnEarlyFinish.STOP:
             self._ends_run = self._ends_run or commit.round
 
@@ -434,6 +431,14 @@ class World:
         if self._ends_run and process.round == self._ends_run:
             return True
         return process.round >= self.setting.last_round(process.rank)
+
+    def last_commit(self, round_: int) -> Commit:
+        """The last amendment of a round's commit, or the commit itself."""
+        revision = 0
+        while self.store.exists(keys.commit(round_, revision + 1)):
+            revision += 1
+        key = keys.commit(round_, revision)
+        return Commit.from_json(self.store.written[key], key)
 
     def given(self, key: str) -> Floats:
         """The values of a contribution as its process has sent them."""
@@ -446,22 +451,22 @@ class World:
         key = keys.contribution(commit.round, claim.rank, claim.epoch)
         counted = any((member.rank, member.epoch) == (claim.rank, claim.epoch) for member in commit.members)
         if counted and not np.array_equal(self.given(key), gradient):
-            self._breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
+            self.breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
 
     def saw_mean(self, round_: int, mean: Floats) -> None:
         if self.means.setdefault(round_, found := mean.tobytes()) != found:
-            self._breaks(f"two means of round {round_} were applied")
+            self.breaks(f"two means of round {round_} were applied")
 
     def saw_state(self, state: GlobalState) -> None:
         if state.round == 0 and len(set(state.parameters[:: self.setting.count // 4])) > 1:
             # Each process begins with its own rank everywhere.
-            self._breaks("the initial state is of several processes")
+            self.breaks("the initial state is of several processes")
         self.saw(state.round, state.parameters.tobytes() + state.momentum.tobytes())
 
     def saw(self, round_: int, found: bytes) -> None:
         """The state of some replica after a round."""
         if self.states.setdefault(round_, found) != found:
-            self._breaks(f"two states after round {round_}")
+            self.breaks(f"two states after round {round_}")
 
     def deletes(self, key: str) -> None:
         """Called before `key` is deleted: a later state must cover it."""
@@ -470,7 +475,7 @@ class World:
         if folder not in {"contributions", "reduced", "snapshots", "torchft"} or not any(
             self._is_whole(at) for at in range(least, self.setting.rounds + 1)
         ):
-            self._breaks(f"{key} is deleted although no state covers it")
+            self.breaks(f"{key} is deleted although no state covers it")
 
     def _is_whole(self, round_: int) -> bool:
         """Whether there is a torchft state, or a snapshot with its manifest and every shard that was ever written."""
@@ -498,6 +503,7 @@ _ENDS = {
     "can no longer reach": "no quorum possible",
     "have not stored the state": "no state in time",
     "is damaged": "damaged",
+    "its machine may be faulty": "other bits",
 }
 _KINDS = {
     Killed: "killed",

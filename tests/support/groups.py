@@ -18,7 +18,7 @@ from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.synchronizer import Synchronizer
+from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 from tests.support.peers import PATIENT_SECONDS, Faults, FaultyStore, Run, gradient_of
@@ -155,7 +155,7 @@ def start_group(
             rendezvous.connect(link)
             parameters = np.zeros(run.count, np.float32)
             packing = CopiedArray(parameters, ThreadLink(links, index))
-            outer = Synchronizer(rendezvous, packing, algorithm, lambda *_: lambda: None, None)
+            outer = Synchronizer(rendezvous, packing, algorithm, OwnState(lambda *_: lambda: None, lambda: None), None)
             step = outer.round * algorithm.interval
             while outer.round < run.rounds:
                 step += 1

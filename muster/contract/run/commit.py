@@ -25,6 +25,9 @@ COMMIT_BYTES_MAX = 4 * 1024 * 1024
 _COMMIT_BYTES, _MEMBER_BYTES = 65_536, 4_096  # a member's part comes from a header of at most 4,096 bytes
 _KEY = re.compile(r"([0-9]{8})\.json")
 
+STATE = r"^[0-9a-f]{8}$"
+"""A digest of parameters."""
+
 Metrics = Annotated[
     dict[Annotated[str, Field(min_length=1, max_length=48)], Annotated[float, Field(allow_inf_nan=False)]],
     Field(max_length=32),
@@ -99,7 +102,16 @@ class Commit(StoredDocument):
     finished: tuple[Finish, ...] = Field(
         default=(), description="replicas that had finished before the round was committed, by ascending rank"
     )
+    void: bool = Field(
+        default=False,
+        description="an amendment leaves fewer contributions than a round needs: the round changes no parameters",
+    )
     epochs: tuple[int, ...] = Field(description="the latest known claim of each rank, 0 for none")
+    state: str | None = Field(
+        default=None,
+        pattern=STATE,
+        description="digest of the parameters from which two or more contributions start; None: not known",
+    )
 
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""

@@ -76,14 +76,19 @@ class Codec(ABC):
         return self
 
 
+def is_usable(values: Floats, limit: np.float32 = MAGNITUDE_MAX) -> bool:
+    """Whether every value is within ±limit, and none is NaN."""
+    # max and min propagate NaN, and NaN fails every comparison.
+    return not values.size or bool(values.max() <= limit and values.min() >= -limit)
+
+
 def refuse_unusable(values: Floats, limit: np.float32) -> None:
-    """Return if every value is within ±limit.
+    """Return if `is_usable`.
 
     Raises:
-        CodecError: one is not, or is NaN.
+        CodecError: a value is beyond ±limit, or NaN.
     """
-    # max and min propagate NaN, and NaN fails every comparison.
-    if values.size and not (values.max() <= limit and values.min() >= -limit):
+    if not is_usable(values, limit):
         message = f"it holds NaN, infinity or values beyond {limit:.0e}"
         raise CodecError(message)
 

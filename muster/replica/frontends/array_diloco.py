@@ -8,7 +8,7 @@ from pathlib import Path
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_packing import ArrayPacking, Parameters
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_first_process, check_rendezvous
-from muster.replica.frontends.plain_state import StateDict, Stateful, pack_plain, unpack_plain
+from muster.replica.frontends.plain_state import StateDict, Stateful, is_finite, pack_plain, unpack_plain
 from muster.replica.rounds.rendezvous import Rendezvous
 
 _DILOCO = Algorithm()
@@ -66,6 +66,9 @@ class DiLoCo(DiLoCoFrontEnd):
 
     def _load_own_state(self, state_dict: StateDict) -> None:
         """Arrays have no state beside the trainer's."""
+
+    def _is_finite(self, state: StateDict) -> bool:
+        return is_finite(state)
 
     def _pack(self, state: StateDict) -> bytes:
         return pack_plain(state)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.frontends.saved_state import SavedState
-from muster.replica.parts.link import Link
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.synchronizer import Synchronizer
+from muster.replica.rounds.round_context import log
+from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.packing import Packing
 
@@ -47,6 +50,19 @@ def check_first_process(rendezvous: Rendezvous, what: str) -> None:
 def check_rendezvous(found: object) -> None:
     """Return if `found` is a rendezvous; raises as `check_type`."""
     check_type("rendezvous", found, Rendezvous, "the context's rendezvous (context.rendezvous)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the trainer's own state that can be restored by itself.
+
+    Attributes:
+        place: the keys under which it lies in a whole state.
+    """
+
+    save: Callable[[], StateDict]
+    load: Callable[[StateDict], object]
+    place: tuple[str, ...]
 
 
 class FrontEnd(ABC):
@@ -92,14 +108,17 @@ class DiLoCoFrontEnd(FrontEnd):
             FencedError, StoppedError, RendezvousError
         """
         check_type("algorithm", algorithm, Algorithm, "an Algorithm, such as Algorithm(sync_every=500)")
+        self._rendezvous = rendezvous
         self._trainer_state = dict(trainer_state or {})
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"
             check_type(f"trainer_state[{name!r}]", item, Stateful, allowed)
         self._saved = SavedState(rendezvous.context, checkpoint_dir, packing.link, (self._pack, self._unpack))
-        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, self._keep, checkpoint_dir)
+        own = OwnState(self._keep, self._heal)
+        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)
-        self._restore(rendezvous.context.link)
+        # What to restore if a phase diverges before any state is saved.
+        self._first = None if self._restore() else self._pack(self.state_dict())
 
     @property
     def round(self) -> int:
@@ -179,11 +198,30 @@ class DiLoCoFrontEnd(FrontEnd):
     def _unpack(self, body: bytes) -> StateDict:
         """The state that `_pack` made the bytes of."""
 
-    def _keep(self, round_: int, whole: bool) -> Callable[[], None]:
-        return self._saved.capture({**self.state_dict(), "round": round_}, whole=whole)
+    @abstractmethod
+    def _is_finite(self, state: StateDict) -> bool:
+        """Whether no array of a state holds NaN or infinity."""
 
-    def _restore(self, link: Link) -> None:
-        """Load the newest state, and go on in the phase that was interrupted if there is one."""
+    def _parts(self) -> dict[str, Part]:
+        """What can be restored by itself, by name."""
+        return {
+            f"trainer_state[{name!r}]": Part(item.state_dict, item.load_state_dict, ("trainer", name))
+            for name, item in self._trainer_state.items()
+        }
+
+    def _keep(self, round_: int, whole: bool) -> Callable[[], None]:
+        write = self._saved.capture({**self.state_dict(), "round": round_}, whole=whole)
+
+        def save() -> None:
+            write()
+            if self._saved.is_kept:
+                self._first = None
+
+        return save
+
+    def _restore(self) -> bool:
+        """Load the newest state if there is one, and go on in the phase that was interrupted."""
+        link = self._rendezvous.context.link
         phase = self._synchronizer.interrupted()
         last = self.round if phase is None else phase.given
         found = self._saved.load(link, last)
@@ -194,6 +232,26 @@ class DiLoCoFrontEnd(FrontEnd):
             self.load_state_dict({**found, "round": min(found["round"], self.round)})
         if phase is not None:
             self._synchronizer.resume(phase)
+        return found is not None
+
+    def _heal(self) -> None:
+        """Restore the parts that hold NaN or infinity from the last saved state, or from the one at the start."""
+        parts = self._parts()
+        link = self._rendezvous.context.link
+        spoilt = link.gather([name for name, part in parts.items() if not self._is_finite(part.save())])
+        names = sorted({name for found in spoilt for name in found})
+        state = self._saved.load(link, self.round)
+        if state is None and self._first is not None:
+            state = self._unpack(self._first)
+        for name in names if state is not None else ():
+            stored = reduce(getitem, parts[name].place, state)
+            if self._is_finite(stored):
+                parts[name].load(stored)
+                log.warning("round=%d event=healed part=%s state_of_round=%d", self.round, name, state["round"])
+            else:
+                log.warning(
+                    "round=%d event=not-healed part=%s reason='its stored state is not finite'", self.round, name
+                )
 
 
 def _listed(names: Mapping[str, object] | set[str]) -> str:

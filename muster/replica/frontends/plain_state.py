@@ -84,3 +84,15 @@ def unpack_plain(body: bytes) -> StateDict:
         message = f"The stored trainer state is of type {type(tree).__name__}; allowed: a dict."
         raise ParametersError(message)
     return tree
+
+
+def is_finite(state: object) -> bool:
+    """Whether no array of a nested state holds NaN or infinity. Single numbers may: the best loss before the first."""
+    if isinstance(state, Mapping):
+        return all(is_finite(item) for item in state.values())
+    if isinstance(state, list | tuple):
+        return all(is_finite(item) for item in state)
+    if isinstance(state, np.generic) or not hasattr(state, "__array__"):
+        return True
+    array = np.asarray(state)
+    return array.dtype.kind in "biuSUOMm" or bool(np.isfinite(array).all())

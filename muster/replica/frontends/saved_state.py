@@ -26,6 +26,11 @@ class SavedState:
         self._link = link
         self._pack, self._unpack = coding
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether states are saved at all."""
+        return self._whole is not None
+
     def capture(self, state: StateDict, *, whole: bool) -> Callable[[], None]:
         """A function that stores `state`, which belongs after `state["round"]`; all of it if it is due, or `whole`."""
         kind, round_ = self._whole, state["round"]

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_rendezvous, check_type
+from muster.replica.frontends.front_end import DiLoCoFrontEnd, Part, check_rendezvous, check_type
 from muster.replica.frontends.model_tensors import buffers_of
 from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.frontends.sharded_state import local_state, sharded_state
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_link import connected
-from muster.replica.frontends.torch_state import pack_torch, random_state, set_random_state, unpack_torch
+from muster.replica.frontends.torch_state import is_finite, pack_torch, random_state, set_random_state, unpack_torch
 from muster.replica.rounds.rendezvous import Rendezvous
 
 
@@ -82,6 +82,18 @@ class DiLoCo(DiLoCoFrontEnd):
         for name, value in state_dict["buffers"].items():
             own[name].copy_(value)
         set_random_state(state_dict["random"])
+
+    def _parts(self) -> dict[str, Part]:
+        inner = Part(lambda: local_state(self._inner.state_dict()), self._load_moments, ("inner_optimizer",))
+        return {"inner_optimizer": inner, **super()._parts()}
+
+    def _load_moments(self, state: StateDict) -> None:
+        """Load the state of each parameter alone: learning rates are the trainer's, and may have changed since."""
+        groups = self._inner.state_dict()["param_groups"]
+        self._inner.load_state_dict(sharded_state({**state, "param_groups": groups}, self._inner))
+
+    def _is_finite(self, state: StateDict) -> bool:
+        return is_finite(state)
 
     def _own_buffers(self) -> dict[str, torch.Tensor]:
         """Integer and boolean buffers (counters, masks): not averaged, but restored with the replica's state."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
+from muster.replica.frontends import plain_state
 from muster.replica.frontends.plain_state import StateDict
 
 # The trainer's own state may hold NumPy arrays; torch.load(weights_only=True) loads only what is listed here.
@@ -50,3 +52,14 @@ def set_random_state(state: StateDict) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def is_finite(state: object) -> bool:
+    """Whether no tensor or array of a nested state holds NaN or infinity; as `plain_state.is_finite`."""
+    if isinstance(state, Mapping):
+        return all(is_finite(item) for item in state.values())
+    if isinstance(state, list | tuple):
+        return all(is_finite(item) for item in state)
+    if isinstance(state, torch.Tensor):
+        return bool(torch.isfinite(state).all())
+    return plain_state.is_finite(state)

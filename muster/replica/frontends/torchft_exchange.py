@@ -71,7 +71,7 @@ class SyncExchange:
                 f"{part.stop - part.start:,}: give both the same model and fragments."
             )
             raise AlgorithmError(message)
-        update = LocalUpdate(gradient, weight, self._feedback.of(part), lambda: self._feedback.save(round_))
+        update = LocalUpdate(gradient, weight, self._feedback.of(part), lambda _: self._feedback.save(round_))
         self._running.begin(lambda: exchange(update))
 
     def finish(self) -> tuple[Exchange | None, list[Work]]:

@@ -99,6 +99,7 @@ class Manager(FrontEnd):
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
         rendezvous.enter(self._trained)
+        rendezvous.ready()
 
     @property
     def round(self) -> int:
@@ -197,7 +198,7 @@ class Manager(FrontEnd):
                 exchanged = self._rendezvous.exchange(round_, update)
             except RoundGoneError:
                 return None
-            if exchanged.took_part:
+            if exchanged.is_member:
                 self._keeper.keep(exchanged.commit)
             return exchanged
 
@@ -211,7 +212,7 @@ class Manager(FrontEnd):
         with self._stopwatch.blocked():
             self._start_exchange()
             exchange, works = self._sync.finish()
-            self._took_part = exchange is not None and exchange.took_part
+            self._took_part = exchange is not None and exchange.is_member
             self._captured = None
             if exchange is not None:
                 members = exchange.commit.members

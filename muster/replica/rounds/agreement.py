@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
@@ -17,18 +18,28 @@ from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.store.transport import ObjectMissingError
 
+# S3's creation times are in whole seconds, rounded down.
+STORE_TIME_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 CHECK_SECONDS_MIN = 0.1
 WAITING_LOGGED_SECONDS = 60.0
 
 
-def agree(
-    context: RoundContext, claim: Claim, mine: Contribution, recent: Sequence[Commit], polling: Polling
-) -> Commit:
-    """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
+@dataclass(frozen=True)
+class Recent:
+    """The rounds before, as a process has seen them.
 
-    Args:
-        recent: the commits of the rounds before, oldest first: they say which ranks are expected, and the grace window.
+    Attributes:
+        commits: oldest first: they say which ranks are expected, and the grace window.
+        seen_at: when the process has seen the last one, in seconds of its clock.
+    """
+
+    commits: tuple[Commit, ...]
+    seen_at: float
+
+
+def agree(context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, polling: Polling) -> Commit:
+    """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
 
     Raises:
         FencedError, StoppedError
@@ -38,18 +49,30 @@ def agree(
     return _Agreement(context, claim, mine, recent).reach(polling)
 
 
+def commit_time(store_time: float, previous: float, since: float) -> float:
+    """When a round is committed, by the store's clock and finer than this.
+
+    Args:
+        store_time: by the store's clock, up to STORE_TIME_SECONDS too early.
+        previous: when the round before was committed.
+        since: the seconds since then, by the process's own clock.
+    """
+    return min(max(previous + since, store_time), store_time + STORE_TIME_SECONDS)
+
+
 class _Agreement:
     """One round as one contributor sees it."""
 
-    def __init__(self, context: RoundContext, claim: Claim, mine: Contribution, recent: Sequence[Commit]) -> None:
+    def __init__(self, context: RoundContext, claim: Claim, mine: Contribution, recent: Recent) -> None:
         self._context = context
         self._claim = claim
         self._mine = mine
         self._round = mine.round
         self._count = mine.header.count
         quorum = context.quorum
-        grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent)
-        self._previous = recent[-1] if recent else None
+        grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent.commits)
+        self._previous = recent.commits[-1] if recent.commits else None
+        self._previous_seen_at = recent.seen_at
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._contributed_at = context.clock.monotonic()
@@ -57,7 +80,7 @@ class _Agreement:
             if finish.run == context.trained_by:
                 self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
-        self._note(claim.rank, judge(mine.header, mine.size, self._count, context.codec))
+        self._note(claim.rank, judge(mine.header, mine.size, self._count, context.codec), mine.header.state)
 
     def reach(self, polling: Polling) -> Commit:
         """Check the quorum once, then wait for the commit: the last to contribute sees all others and commits at once.
@@ -112,18 +135,16 @@ class _Agreement:
                 self._note_holder(rank, holder)
             if received is not None:
                 self._arrived[rank] = received.at
-                self._note(rank, received.answer)
+                self._note(rank, received.answer, received.state)
 
     def _look_for(self, rank: int) -> tuple[Holder | None, Received | None]:
         """The new holder of `rank` if there is one, and the contribution.
 
-        A rank that is not expected was left out under its known claim: it claims again before it contributes again.
+        Also of a rank that is not expected: it may have claimed its rank before the last commit, and loaded since.
         """
         epoch = self._tally.epochs[rank]
-        if epoch and self._tally.is_expected(rank):
-            received = self._read(rank, epoch)
-            if received is not None:
-                return None, received
+        if epoch and (received := self._read(rank, epoch)) is not None:
+            return None, received
         holder = newer_holder(self._context.store, rank, epoch)
         return holder, None if holder is None or holder.finish else self._read(rank, holder.epoch)
 
@@ -134,7 +155,7 @@ class _Agreement:
         """
         finish = holder.finish
         if finish is None or finish.run != self._context.trained_by:
-            self._tally.claimed(rank, holder.epoch)
+            self._tally.claimed(rank, holder.epoch, loads=holder.loads)
             return
         self._tally.finished_with(holder.epoch, finish)
         log.warning(
@@ -150,12 +171,12 @@ class _Agreement:
     def _read(self, rank: int, epoch: int) -> Received | None:
         return read_contribution(self._context, self._round, rank, epoch, count=self._count)
 
-    def _note(self, rank: int, answer: Member | Unusable) -> None:
+    def _note(self, rank: int, answer: Member | Unusable, state: str | None) -> None:
         if isinstance(answer, Unusable):
             log.warning("round=%d event=excluded rank=%d reason=%r", self._round, rank, answer.reason)
             self._tally.exclude(rank, answer.reason)
         else:
-            self._tally.contributed(answer)
+            self._tally.contributed(answer, state)
 
     def _all_claims_hold(self) -> bool:
         """Whether every member still holds its rank: a superseded process must not be committed."""
@@ -190,7 +211,7 @@ class _Agreement:
         return Commit(
             run=self._context.run,
             round=self._round,
-            committed_at=timestamps.text(datetime.fromtimestamp(self._store_time(), UTC)),
+            committed_at=timestamps.text(datetime.fromtimestamp(self._committed_at(), UTC)),
             count=self._count,
             members=members,
             excluded=self._tally.exclusions,
@@ -202,20 +223,27 @@ class _Agreement:
             grace_seconds=round(self._tally.grace_seconds, 3),
             finished=self._tally.finished,
             epochs=tuple(self._tally.epochs),
+            state=self._tally.confirmed_state,
         )
 
-    def _store_time(self) -> float:
+    def _committed_at(self) -> float:
         """The store's time now: the time of this process's contribution, and the seconds since then."""
-        return self._arrived[self._claim.rank] + self._context.clock.monotonic() - self._contributed_at
+        now = self._context.clock.monotonic()
+        store_time = self._arrived[self._claim.rank] + now - self._contributed_at
+        if self._previous is None:
+            return store_time
+        previous = timestamps.parse(self._previous.committed_at).timestamp()
+        return commit_time(store_time, previous, now - self._previous_seen_at)
 
     def _raise_hopeless(self) -> NoReturn:
         excluded = self._tally.exclusions
         reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
         message = f"Round {self._round} can no longer reach {self._tally.needed} participants ({reasons})."
-        own = any(item.rank == self._claim.rank for item in excluded)
+        own = self._tally.is_unusable(self._claim.rank)
         raise DivergedError(message) if own else RendezvousError(message)
 
     def _what_is_missing(self) -> str:
         ranks = ", ".join(str(rank) for rank in self._tally.open_ranks)
         present, needed = len(self._tally.members), self._tally.needed
-        return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}."
+        reasons = "".join(f"; rank {item.rank} does not count: {item.reason}" for item in self._tally.exclusions)
+        return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}{reasons}."

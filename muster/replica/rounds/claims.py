@@ -38,6 +38,8 @@ class Claim:
     attempt: int
     incarnation: int
     epoch: int
+    loads: bool = False
+    """Whether the others know that the process cannot contribute yet."""
 
 
 _CLAIM = TypeAdapter(Claim)
@@ -52,11 +54,12 @@ def shared_claim(board: Board, group: InnerGroup, name: str, make: Callable[[], 
     return _CLAIM.validate_python(from_first(board, group, f"claim/{name}", lambda: asdict(make())))
 
 
-def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int = 0) -> Claim:
+def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int = 0, *, loads: bool = False) -> Claim:
     """Claim `rank` for this process, as the next incarnation of `attempt`. Supersedes all earlier claims.
 
     Args:
         known_epoch: an epoch that is known to exist; reading starts there (0: at the first claim).
+        loads: whether the process loads a state first, so that nobody need wait for it until it renews the claim.
 
     Raises:
         FencedError: a newer attempt holds the rank.
@@ -68,13 +71,13 @@ def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int
         while (later := _read_claim(store, rank, epoch + 1)) is not None:
             epoch, holder = epoch + 1, later
             if later.nonce == nonce:  # our create succeeded although its answer was lost
-                return Claim(rank, attempt, later.incarnation, epoch)
+                return Claim(rank, attempt, later.incarnation, epoch, loads)
         if holder is not None and holder.attempt > attempt:
             raise FencedError(rank, attempt, 1)
         incarnation = holder.incarnation + 1 if holder is not None and holder.attempt == attempt else 1
-        document = ClaimDocument(run=run, rank=rank, attempt=attempt, incarnation=incarnation, nonce=nonce)
+        document = ClaimDocument(run=run, rank=rank, attempt=attempt, incarnation=incarnation, nonce=nonce, loads=loads)
         if _create(store, document, epoch + 1):
-            return Claim(rank, attempt, incarnation, epoch + 1)
+            return Claim(rank, attempt, incarnation, epoch + 1, loads)
 
 
 def renew_claim(store: Store, run: str, claim: Claim) -> Claim:
@@ -110,10 +113,14 @@ def _succeed(store: Store, run: str, claim: Claim, finish: Finish | None) -> Cla
 
 @dataclass(frozen=True)
 class Holder:
-    """The last claim of a rank as another process finds it; `finish` if its process has given the rank up."""
+    """The last claim of a rank as another process finds it; `finish` if its process has given the rank up.
+
+    `loads`: its process cannot contribute yet, and claims the rank again when it can.
+    """
 
     epoch: int
     finish: Finish | None
+    loads: bool = False
 
 
 def newer_holder(store: Store, rank: int, epoch: int) -> Holder | None:
@@ -127,13 +134,14 @@ def newer_holder(store: Store, rank: int, epoch: int) -> Holder | None:
             found = _read_claim(store, rank, epoch + 1)
         except RendezvousError as error:
             log.warning("event=unreadable-claim rank=%d reason=%r", rank, str(error))
-            finish = None
+            finish, loads = None, False
         else:
             if found is None:
                 return holder
+            loads = found.loads
             finish = found.finish if found.finish and found.finish.rank == rank else None
         epoch += 1
-        holder = Holder(epoch, finish)
+        holder = Holder(epoch, finish, loads)
 
 
 def check_claim(store: Store, claim: Claim) -> None:

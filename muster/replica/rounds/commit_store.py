@@ -5,6 +5,7 @@ from __future__ import annotations
 from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit, Exclusion
 from muster.replica.errors import RendezvousError
+from muster.replica.rounds.quorum import needed_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
@@ -54,22 +55,17 @@ def write_commit(context: RoundContext, commit: Commit) -> Commit | None:
     return commit
 
 
-def amended(commit: Commit, rejected: tuple[Exclusion, ...]) -> Commit:
-    """The commit without `rejected` members, as its next revision.
+def amended(commit: Commit, rejected: tuple[Exclusion, ...], min_participants: int) -> Commit:
+    """The commit without `rejected` members, as its next revision: a void one if too few members are left.
 
-    Raises:
-        RendezvousError: no member would be left.
+    A void round keeps its members where none is left: they store the snapshot of the round.
     """
     gone = {item.rank for item in rejected}
     members = tuple(member for member in commit.members if member.rank not in gone)
-    excluded = commit.excluded + rejected
-    if not members:
-        reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in excluded)
-        message = f"Round {commit.round} has no usable contribution ({reasons})."
-        raise RendezvousError(message)
     update = {
-        "members": members,
-        "excluded": excluded,
+        "members": members or commit.members,
+        "void": len(members) < needed_of(min_participants, len(commit.finished)),
+        "excluded": commit.excluded + rejected,
         "excluded_total": commit.excluded_total + len(rejected),
         "revision": commit.revision + 1,
     }

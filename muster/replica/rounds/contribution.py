@@ -70,10 +70,12 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Received:
-    """A contribution as others judge it, and when it arrived (seconds since 1970 by the store's clock)."""
+    """A contribution as others judge it, when it arrived (seconds since 1970 by the store's clock), and the digest of
+    the parameters that it starts from."""
 
     answer: Member | Unusable
     at: float
+    state: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def make_contribution(
         count=blocks.count,
         codec=context.codec.label,
         declined=declined,
+        state=update.state,
         member=_member(claim, answers, parts, counts=declined is None),
     )
     own: ContributionHeader | PartHeader = header
@@ -217,7 +220,7 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
     member = header.member
     if (header.run, header.round, member.rank, member.epoch) != (context.run, round_, rank, epoch):
         return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)
-    return Received(judge(header, part.size, count, context.codec), part.created_at)
+    return Received(judge(header, part.size, count, context.codec), part.created_at, header.state)
 
 
 def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import Commit, Member
 from muster.replica.errors import ParametersError
 from muster.replica.wire.binary_format import Floats
 
@@ -20,8 +20,9 @@ class LocalUpdate:
         weight: its weight in the mean: samples or tokens; those of the replica's processes are added.
         residual: the error feedback of the same elements, updated in place (see `ErrorFeedback`); None without one. It
             stays as it is if the round was committed before this replica contributed.
-        before_giving: called after the contribution is encoded and before any other replica can see it; also called
-            when it is too late to contribute.
+        before_giving: called with whether the gradient can be averaged, once the contribution is encoded and before any
+            other replica can see it; also when it is too late to contribute.
+        state: digest of the global parameters that it is relative to; None: not compared.
         count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
         norm: of the whole pseudo-gradient, if the run excludes outliers.
     """
@@ -29,8 +30,9 @@ class LocalUpdate:
     gradient: Floats
     weight: float
     residual: Floats | None = None
-    before_giving: Callable[[], None] = lambda: None
+    before_giving: Callable[[bool], None] = lambda _: None
     count: int | None = None
+    state: str | None = None
     norm: float | None = None
 
 
@@ -43,35 +45,56 @@ class Outcome:
     participants: tuple[int, ...]
     """The ranks whose contributions were averaged, ascending."""
     took_part: bool
-    """Whether this replica's rank is among them."""
+    """Whether what this replica has contributed is among them."""
 
 
 @dataclass(frozen=True)
 class Exchange:
     """A committed round: its members, and the weighted mean of their contributions (bit-identical on all replicas).
 
-    `mean` has the elements that this process holds, and is valid until the next exchange begins.
+    Attributes:
+        mean: the elements that this process holds, valid until the next exchange begins; zeros in a void round.
+        epoch: the claim under which this process has contributed; None if the round was decided before that.
     """
 
     commit: Commit
     mean: Floats
     rank: int
+    epoch: int | None = None
 
     @property
     def share(self) -> float:
-        """This rank's share of the total weight, 0 if it did not take part."""
-        weights = {member.rank: member.weight for member in self.commit.members}
-        return weights.get(self.rank, 0.0) / sum(weights.values())
+        """This process's share of the total weight, 0 if it did not take part."""
+        own = sum(member.weight for member in self.commit.members if self._is_own(member))
+        return own / sum(member.weight for member in self.commit.members)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this rank is a member of the round, with a contribution of this process or of a former one."""
+        return any(member.rank == self.rank for member in self.commit.members)
 
     @property
     def took_part(self) -> bool:
-        """Whether this rank is a member of the round."""
-        return self.rank in {member.rank for member in self.commit.members}
+        """Whether the mean has this process's contribution in it. One of a former process is of other inner steps."""
+        return not self.commit.void and any(map(self._is_own, self.commit.members))
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the round was decided without this process: it was late, or a former process of its rank counts."""
+        has_given = self.epoch is not None
+        was_seen = any(map(self._is_own, self.commit.members)) or any(
+            item.rank == self.rank for item in self.commit.excluded
+        )
+        return not (has_given and was_seen)
 
     @property
     def outcome(self) -> Outcome:
         """How the round went, without its values."""
-        return Outcome(self.commit.round, tuple(member.rank for member in self.commit.members), self.took_part)
+        members = () if self.commit.void else self.commit.members
+        return Outcome(self.commit.round, tuple(member.rank for member in members), self.took_part)
+
+    def _is_own(self, member: Member) -> bool:
+        return (member.rank, member.epoch) == (self.rank, self.epoch)
 
 
 def checked_samples(samples: float) -> float:

@@ -6,6 +6,7 @@ import io
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.replica.parts.link import Link
 from muster.replica.store.checkpoints import Checkpoints
@@ -21,7 +22,7 @@ class Phase:
         given: the round to which the replica has given the phase, with its state after it. If the run is still in
             `round`, nobody has that contribution: the phase goes on. If it is further, the phase is over.
         steps: inner steps since the last merge.
-        samples: samples of the steps that are given with this phase.
+        samples: for each fragment, samples of the steps since it was last exchanged.
         parameters: the trainer's own parameters, flat: of the elements that this process holds.
         begun: where the phase started, if not at the global parameters (eager updates).
         residual: the codec's residual before the phase was given; None where it is not known.
@@ -30,7 +31,7 @@ class Phase:
     round: int
     given: int
     steps: int
-    samples: float
+    samples: NDArray[np.float64]
     parameters: Floats
     begun: Floats | None = None
     residual: Floats | None = None

@@ -1,12 +1,15 @@
 """The quorum of one round: which ranks are expected, which have contributed, whether that is enough. Pure.
 
 Expected are the members of the last round and every rank claimed since (by a rerun, a restart, or a straggler that was
-left out and rejoins). A dead replica therefore delays the others by one grace window, once. A replica that has finished
-is not expected, and counts towards the quorum: it has done its part.
+left out and rejoins), once its process has loaded the run's state. A dead replica therefore delays the others by one
+grace window, once. A replica that has finished is not expected, and counts towards the quorum: it has done its part.
+
+All contributions to a round start from the same parameters. If some start from others, those of the majority count.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -64,6 +67,7 @@ class QuorumTally:
         self._since: float | None = None
         self._members: dict[int, Member] = {}
         self._excluded: dict[int, str] = {}
+        self._states: dict[int, str] = {}
         self._finished: dict[int, Finish] = {}
         self.epochs = [0] * quorum.replicas if previous is None else list(previous.epochs)
         if previous is None:
@@ -72,14 +76,19 @@ class QuorumTally:
             answered = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
             self._expected = answered
 
-    def claimed(self, rank: int, epoch: int) -> None:
-        """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected."""
+    def claimed(self, rank: int, epoch: int, *, loads: bool = False) -> None:
+        """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected.
+
+        It is not expected because of a claim that says that it still `loads`.
+        """
         if epoch <= self.epochs[rank]:
             return
         self.epochs[rank] = epoch
-        self._expected.add(rank)
+        if not loads:
+            self._expected.add(rank)
         self._finished.pop(rank, None)
         self._members.pop(rank, None)
+        self._states.pop(rank, None)
         self._excluded.pop(rank, None)
 
     def finished_with(self, epoch: int, finish: Finish) -> None:
@@ -88,9 +97,11 @@ class QuorumTally:
         self._expected.discard(finish.rank)
         self._finished[finish.rank] = finish
 
-    def contributed(self, member: Member) -> None:
-        """`member` made a usable contribution."""
+    def contributed(self, member: Member, state: str | None = None) -> None:
+        """`member` made a usable contribution. `state`: the digest of the parameters that it starts from, if known."""
         self._members[member.rank] = member
+        if state is not None:
+            self._states[member.rank] = state
 
     def exclude(self, rank: int, reason: str) -> None:
         """The contribution of `rank` cannot be used."""
@@ -99,13 +110,41 @@ class QuorumTally:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Usable contributions, by rank."""
-        return tuple(self._members[rank] for rank in sorted(self._members))
+        """Usable contributions that start from the same parameters, by rank."""
+        return tuple(self._members[rank] for rank in sorted(self._members.keys() - self._others()))
 
     @property
     def exclusions(self) -> tuple[Exclusion, ...]:
-        """Unusable contributions with their reasons, by rank."""
-        return tuple(Exclusion(rank=rank, reason=self._excluded[rank]) for rank in sorted(self._excluded))
+        """Contributions that do not count with their reasons, by rank."""
+        state = self.state
+        reasons = self._excluded | {
+            rank: f"its parameters before the round have the digest {self._states[rank]}, "
+            + ("and those of as many others another one" if state is None else f"those of most others {state}")
+            for rank in self._others()
+        }
+        return tuple(Exclusion(rank=rank, reason=reasons[rank]) for rank in sorted(reasons))
+
+    @property
+    def state(self) -> str | None:
+        """The digest of the parameters from which most contributions start; None if none is known, or in a tie."""
+        counted = Counter(self._states.values()).most_common(2)
+        is_tied = len(counted) == 2 and counted[0][1] == counted[1][1]
+        return counted[0][0] if counted and not is_tied else None
+
+    @property
+    def confirmed_state(self) -> str | None:
+        """`state`, if at least two contributions start from it: one alone may be the one that is wrong."""
+        state = self.state
+        return state if list(self._states.values()).count(state or "") > 1 else None
+
+    def is_unusable(self, rank: int) -> bool:
+        """Whether the contribution of `rank` is unusable by itself, whatever the others'."""
+        return rank in self._excluded
+
+    def _others(self) -> set[int]:
+        """The ranks whose contributions start from other parameters than the majority's; in a tie all of them."""
+        state = self.state
+        return {rank for rank, own in self._states.items() if own != state}
 
     @property
     def finished(self) -> tuple[Finish, ...]:
@@ -132,17 +171,15 @@ class QuorumTally:
         """When the grace window ends, once `decide` has seen a quorum; infinity before."""
         return inf if self._since is None else self._since + self.grace_seconds
 
-    def is_expected(self, rank: int) -> bool:
-        """Whether `rank` is expected to contribute."""
-        return rank in self._expected
-
     def decide(self, now: float, *, timed_out: bool = False) -> Decision:
         """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""
-        present = len(self._members)
+        present = len(self.members)
         if present < self.needed:
             self._since = None
-            reachable = present + sum(rank not in self._finished for rank in self.open_ranks)
-            return Decision.HOPELESS if reachable < self.needed else Decision.WAIT
+            coming = sum(rank not in self._finished for rank in self.open_ranks)
+            # Who comes may decide between two states.
+            tied = max(Counter(self._states.values()).values(), default=0) if coming and self.state is None else 0
+            return Decision.HOPELESS if present + tied + coming < self.needed else Decision.WAIT
         if self._since is None:
             self._since = now
         return Decision.COMMIT if timed_out or not self.absent or now >= self.closes_at else Decision.WAIT

@@ -38,18 +38,23 @@ def reduced_mean(
     A member computes its own shards, then those whose owner is late. A process that is not a member (it replays the
     round) computes shards only if all members are late. After the time-out it computes whatever is missing.
 
+    The mean is zero if too few members have usable data.
+
     Raises:
         StoppedError, RendezvousError
     """
     while True:
         reduction = _Reduction(context, commit, mine)
+        if commit.void:
+            log.warning("round=%d event=void revision=%d", commit.round, commit.revision)
+            return commit, reduction.nothing()
         answers = each(context.link, partial(_rejected_by, reduction, polling))
         rejected = next((rejected for rejected in answers if rejected), ())
         if not rejected:
             return commit, reduction.complete()
         for item in rejected:
             log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
-        amendment = amended(commit, rejected)
+        amendment = amended(commit, rejected, context.quorum.min_participants)
         commit = by_first(context.link, partial(_amend, context, amendment))
 
 
@@ -107,6 +112,11 @@ class _Reduction:
                     missing.remove(shard)
             if missing:
                 self._watch(missing, min(due[shard] for shard in missing), polling)
+
+    def nothing(self) -> Floats:
+        """The mean of a void round."""
+        self._mean[...] = 0
+        return self._mean
 
     def complete(self) -> Floats:
         """The mean, after all processes of the replica have gathered: they hand over what they made for each other."""

@@ -12,10 +12,11 @@ from muster.contract.run.commit import Commit, Finish
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
-from muster.replica.errors import HistoryGoneError, ParametersError, RunEndedError
+from muster.replica.codecs.base import is_usable
+from muster.replica.errors import HistoryGoneError, OtherStateError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
-from muster.replica.parts.link import Link, by_first, jointly
-from muster.replica.rounds.agreement import agree
+from muster.replica.parts.link import Link, by_first, each, jointly
+from muster.replica.rounds.agreement import Recent, agree
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
@@ -59,6 +60,7 @@ class Rendezvous:
         self._claim = claim
         self.metrics = metrics
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
+        self._seen_at = context.clock.monotonic()
         self._training: Trained | None = None
         self._last: Commit | None = None
         self._result: Result | None = None
@@ -84,7 +86,7 @@ class Rendezvous:
             raise HistoryGoneError(context.store.uri(keys.COMMITS), found)
         commit = read_commit(context, last) if last else None
         known = 0 if commit is None else commit.epochs[rank]
-        claim = claim_rank(context.store, context.run, rank, attempt, known)
+        claim = claim_rank(context.store, context.run, rank, attempt, known, loads=last > 0)
         log.info(
             "event=seated rank=%d attempt=%d incarnation=%d epoch=%d", rank, attempt, claim.incarnation, claim.epoch
         )
@@ -195,6 +197,14 @@ class Rendezvous:
         self._training = trained
         self.remember(trained.state.round)
 
+    def ready(self) -> None:
+        """This process has loaded the run's state: the others wait for it from now on. Raises as `rejoin`.
+
+        All processes of the replica call this.
+        """
+        if self._claim.loads:
+            self.rejoin()
+
     def connect(self, link: Link) -> None:
         """Use `link` to the other processes of this replica from now on."""
         self._context = replace(self._context, link=link)
@@ -202,6 +212,7 @@ class Rendezvous:
     def remember(self, round_: int) -> None:
         """Restart the record of recent commits at `round_`: the next round expects that round's members."""
         self._recent.clear()
+        self._seen_at = self._context.clock.monotonic()
         if round_ and (commit := self._by_first(lambda: read_last_revision(self._context, round_))) is not None:
             self._note(commit)
 
@@ -211,6 +222,7 @@ class Rendezvous:
         Applies nothing to any state. May run in a thread of its own, one exchange at a time.
 
         Raises:
+            OtherStateError: the contribution starts from other parameters than the round's members.
             FencedError, StoppedError, RendezvousError, DivergedError
         """
         mine: Contribution | None = None
@@ -218,9 +230,12 @@ class Rendezvous:
         commit = self._by_first(lambda: read_commit(self._context, round_))
         if commit is None:
             made = mine = self._contributed(round_, update)
-            commit = self._by_first(lambda: agree(self._context, self._claim, made, tuple(self._recent), polling))
+            recent = Recent(tuple(self._recent), self._seen_at)
+            commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
         else:
-            update.before_giving()
+            self._too_late(update)
+        if None not in (commit.state, update.state) and commit.state != update.state:
+            raise OtherStateError(round_, str(update.state), str(commit.state))
         return self._exchanged(commit, mine)
 
     def leave(self, round_: int, update: LocalUpdate) -> None:
@@ -232,13 +247,16 @@ class Rendezvous:
         if self._by_first(lambda: read_commit(self._context, round_)) is None:
             self._contributed(round_, update)
         else:
-            jointly(self._context.link, update.before_giving)
+            self._too_late(update)
 
     def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
         made = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
-        jointly(self._context.link, update.before_giving)
+        jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
         contribute(self._context, self._claim, made)
         return made
+
+    def _too_late(self, update: LocalUpdate) -> None:
+        update.before_giving(all(each(self._context.link, lambda: is_usable(update.gradient))))
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""
@@ -265,10 +283,11 @@ class Rendezvous:
         return by_first(self._context.link, action)
 
     def _exchanged(self, commit: Commit, mine: Contribution | None) -> Exchange:
+        self._seen_at = self._context.clock.monotonic()
         # A time-out of its own: a commit may come when the one of the wait for it is over.
         commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
         self._note(commit)
-        return Exchange(commit, mean, self.rank)
+        return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
         """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return.

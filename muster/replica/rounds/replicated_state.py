@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +21,8 @@ from muster.replica.rounds.round_context import log
 from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.wire import keys
+from muster.replica.wire.binary_format import checksums_digest, state_checksums
+from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
@@ -77,6 +79,7 @@ class ReplicatedState(Trained):
         )
         rendezvous.enter(joined)
         joined._catch_up()
+        rendezvous.ready()
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
         return joined
 
@@ -93,21 +96,32 @@ class ReplicatedState(Trained):
         """
         exchange: Exchange | None = None
         try:
-            exchange = self.rendezvous.exchange(self.state.round + 1, update)
+            exchange = self.rendezvous.exchange(self.state.round + 1, replace(update, state=self._digest()))
         except RoundGoneError:
             self._skip_to_snapshot()
         if exchange is not None:
             self._apply(exchange)
-            if exchange.took_part:
+            if exchange.is_member:
                 self._write_snapshot(exchange.commit)
                 self._by_first(partial(self.keeper.keep, exchange.commit))
-        if exchange is None or not exchange.commit.names(self.rendezvous.rank):
+        if exchange is None or exchange.left_out:
             self._catch_up()
             self.rendezvous.rejoin()
             log.warning("event=left-out now=%d", self.state.round)
         return exchange
 
+    def _digest(self) -> str:
+        """Names the parameters that the next round carries, as they are now: the same on all replicas."""
+        cut = self.packing.cut
+        part = self.outer.part(self.state.round + 1, cut.count)
+        blocks = Blocks(part.stop - part.start, cut.codec)
+        mine = state_checksums(self.state.parameters[cut.local(part)], blocks)
+        return checksums_digest(self.rendezvous.context.link.gather(mine))
+
     def _apply(self, exchange: Exchange) -> None:
+        if exchange.commit.void:
+            self.state.round += 1
+            return
         self.outer.apply(self.state, exchange.mean, self.packing.optimized, self.packing.cut)
 
     def _by_first(self, action: Callable[[], T]) -> T:

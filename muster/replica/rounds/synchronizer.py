@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,19 @@ from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 
-# Captures the trainer's state of a round, all of it or what is due; calling the result writes it to disk, beside the
-# training loop.
-Keep = Callable[[int, bool], Callable[[], None]]
+
+@dataclass(frozen=True)
+class OwnState:
+    """What a replica holds beside the global state: its inner optimizer, its data position.
+
+    Attributes:
+        keep: captures it at the end of a round's inner steps, what is due or all of it; calling the result writes it to
+            disk, beside the training loop.
+        heal: restores what the inner steps have left NaN or infinite. All processes of the replica call it.
+    """
+
+    keep: Callable[[int, bool], Callable[[], None]]
+    heal: Callable[[], None]
 
 
 class Synchronizer:
@@ -38,7 +49,7 @@ class Synchronizer:
     """
 
     def __init__(
-        self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, keep: Keep, checkpoint_dir: Path | None
+        self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, own: OwnState, checkpoint_dir: Path | None
     ) -> None:
         """Join the run and overwrite the arrays with its parameters; raises as `ReplicatedState.join`.
 
@@ -49,9 +60,10 @@ class Synchronizer:
         self._rendezvous = rendezvous
         self._packing = packing
         self._algorithm = algorithm
-        self._keep = keep
+        self._own = own
+        self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
-        self._samples = 0.0
+        self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given_samples = 0.0
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
@@ -77,7 +89,7 @@ class Synchronizer:
         self._packing.write(phase.parameters, WHOLE)
         # The exchange that it was stopped in starts again after the next step.
         self.steps = min(phase.steps, self._algorithm.given_after - 1)
-        self._samples, self._begun = phase.samples, phase.begun
+        self._samples, self._begun = phase.samples.tolist(), phase.begun
         self._feedback.restore(phase.residual)
         self._begin_phase()
         log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
@@ -99,7 +111,8 @@ class Synchronizer:
         if self._rendezvous.has_ended:
             self.finish()
             self._rendezvous.check_not_ended()
-        self._samples += checked_samples(samples)
+        counted = checked_samples(samples)
+        self._samples = [before + counted for before in self._samples]
         self.steps += 1
         if self._pulse.is_over:
             with self.stopwatch.blocked():
@@ -160,11 +173,12 @@ class Synchronizer:
             with suppress(StoppedError):
                 self._merge()
         waits = self.round > state.round  # for a round to which it has given
-        gives = not waits and self._samples > 0 and not self._rendezvous.has_ended
+        gives = not waits and self._samples[self._fragment(self.round + 1)] > 0 and not self._rendezvous.has_ended
         given = self.round + 1 if gives else self.round
-        begun, samples = self._begun, self._samples
+        fragment = self._fragment(given)
+        begun, samples = self._begun, np.array(self._samples)
         if waits:
-            samples += self._given_samples
+            samples[fragment] += self._given_samples
             begun = None if begun is None or self._given is None else begun + self._given
         local = self._packing.read() if waits or gives else self.parameters
         phase = Phase(
@@ -176,22 +190,27 @@ class Synchronizer:
             begun=begun,
             residual=None if waits else self._feedback.copy(),
         )
-        write_state = self._keep(given, True)
+        write_state = self._own.keep(given, True)
 
-        def save() -> None:
-            write_state()
-            self._feedback.save(given, always=True)
-            if waits or gives:
-                self._phases.save(phase)
+        def save(is_sound: bool) -> None:
+            if is_sound:
+                write_state()
+                self._feedback.save(given, always=True)
+                if waits or gives:
+                    self._phases.save(phase)
 
         if gives:
             part = self._training.outer.part(given, self._packing.count)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
-            self._rendezvous.leave(given, self._update(start - local[held], samples, part, save))
+            self._rendezvous.leave(given, self._update(start - local[held], float(samples[fragment]), part, save))
         else:
-            save()
-        log.warning("event=left round=%d given=%d steps=%d samples=%g", state.round, given, self.steps, samples)
+            save(self._is_sound)
+        log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
+
+    def _fragment(self, round_: int) -> int:
+        """The number of the fragment that a round carries."""
+        return (round_ - 1) % self._algorithm.fragments
 
     def _perform(self, action: Action) -> Outcome | None:
         if self._algorithm.eager:
@@ -211,24 +230,30 @@ class Synchronizer:
         self._lookout.end()
         self.round += 1
         round_ = self.round
-        self._given_samples, self._samples = self._samples, 0.0
-        write_state = self._keep(round_, False)
+        fragment = self._fragment(round_)
+        self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0
+        write_state = self._own.keep(round_, False)
 
-        def before_giving() -> None:
+        def before_giving(is_sound: bool) -> None:
             # A restarted process must not repeat the data of a contribution, nor send again a residual that was sent.
             self._phases.discard()
-            write_state()
+            # After values that cannot be averaged: NaN in the inner optimizer would come back with a restart.
+            self._is_sound = is_sound
+            if is_sound:
+                write_state()
             self._feedback.save(round_)
 
         update = self._update(gradient, self._given_samples, part, before_giving)
         self._training.exchanges.begin(lambda: self._training.advance(update))
 
-    def _update(self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[], None]) -> LocalUpdate:
+    def _update(
+        self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[bool], None]
+    ) -> LocalUpdate:
         cut = self._packing.cut
         count = len(range(*part.indices(self._packing.count)))
         norm = self._clipped_norm(gradient[: parameters_in(cut, part, self._packing.optimized)])
         residual = self._feedback.of(cut.local(part))
-        return LocalUpdate(gradient, samples, residual, before_giving, count, norm)
+        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm)
 
     def _clipped_norm(self, gradient: Floats) -> float | None:
         """Scale the pseudo-gradient down in place if its norm is too large; its norm if it is to be told."""
@@ -261,10 +286,11 @@ class Synchronizer:
 
     def _renew(self) -> Outcome | None:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
+        was_exchanging = self._training.exchanges.busy
         exchange = self._training.exchanges.wait()
-        if exchange is not None and (not self._is_expected(exchange) or self._rendezvous.has_ended):
+        if was_exchanging and (exchange is None or not self._is_expected(exchange) or self._rendezvous.has_ended):
             self._start_over()
-            return exchange.outcome
+            return None if exchange is None else exchange.outcome
         begun = self._packing.rounded(self.parameters) if self._begun is None else self._begun
         own = begun - self._packing.read()
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
@@ -286,9 +312,13 @@ class Synchronizer:
         """Continue from the global parameters, whatever the arrays hold."""
         self._packing.write(self.parameters, WHOLE)
         self.round = self._training.state.round
-        self.steps, self._samples = 0, 0.0
+        self.steps = 0
+        self._samples = [0.0] * self._algorithm.fragments
         self._given = self._begun = None
         self._begin_phase()
+        if not self._is_sound:
+            self._is_sound = True
+            self._own.heal()
 
     def _begin_phase(self) -> None:
         self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps

@@ -56,6 +56,7 @@ __all__ = [
     "encode_records",
     "object_bytes",
     "put_header",
+    "state_checksums",
 ]
 
 H = TypeVar("H", bound=StoredDocument)
@@ -159,6 +160,13 @@ def encode_records(records: Records, values: Floats, encoding: Encoding) -> tupl
 def checksums_digest(checksums: Sequence[bytes]) -> str:
     """The CRC-32 of all blocks' checksums in order, as eight hexadecimal digits."""
     return f"{zlib.crc32(b''.join(checksums)):08x}"
+
+
+def state_checksums(values: Floats, blocks: Blocks) -> bytes:
+    """Checksums of `values`, whole blocks of a state, 4 bytes each: independent of where they are stored."""
+    starts = range(0, values.size, blocks.elements)
+    found = [xxh3_64_intdigest(values[start : start + blocks.elements].data) & 0xFFFF_FFFF for start in starts]
+    return np.array(found, _CHECKSUM_DTYPE).tobytes()
 
 
 def put_header(body: memoryview, header: StoredDocument) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, digest
-from muster.contract.run.commit import ROUND_MAX, Commit, Exclusion, Finish, Member
+from muster.contract.run.commit import ROUND_MAX, STATE, Commit, Exclusion, Finish, Member
 
 Round = Annotated[int, Field(ge=0, le=ROUND_MAX)]
 
@@ -23,6 +23,9 @@ class ClaimDocument(StoredDocument):
     finish: Finish | None = Field(
         default=None, description="of a process that has finished: with this claim it gives its rank up"
     )
+    loads: bool = Field(
+        default=False, description="of a process that loads the run's state: it claims again when it can contribute"
+    )
 
 
 class ContributionHeader(StoredDocument):
@@ -35,6 +38,7 @@ class ContributionHeader(StoredDocument):
     codec: str = Field(description="name and version of what the values are coded in")
     member: Member
     declined: str | None = Field(default=None, max_length=200)
+    state: str | None = Field(default=None, pattern=STATE, description="digest of the parameters that it starts from")
 
 
 class PartHeader(StoredDocument):

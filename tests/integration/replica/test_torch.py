@@ -282,3 +282,39 @@ def test_a_tensor_among_arrays_is_overwritten(tmp_path: Path) -> None:
     outer.step()
     # A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).
     torch.testing.assert_close(tensor, torch.full((2, 3), -1.33))
+
+
+def test_a_batch_of_nan_takes_the_inner_optimizer_back_and_leaves_its_learning_rate(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=2, min_participants=1)
+
+    def work(rendezvous: Rendezvous) -> Any:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        outer = DiLoCo(
+            rendezvous,
+            model,
+            optimizer,
+            Algorithm(sync_every=2),
+            trainer_state={"schedule": schedule},
+            checkpoint_dir=tmp_path / f"rank-{rendezvous.rank}",
+        )
+        participants = []
+        for step in range(12):
+            is_poisoned = rendezvous.rank == 1 and step == 3
+            optimizer.zero_grad()
+            (model(torch.full((2, 4), torch.nan if is_poisoned else 1.0)).sum()).backward()
+            optimizer.step()
+            schedule.step()
+            if (outcome := outer.step()) is not None:
+                participants.append(outcome.participants)
+        moments = [value for state in optimizer.state.values() for value in state.values()]
+        assert all(torch.isfinite(value).all() for value in moments)
+        assert optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0] == pytest.approx(1e-2 * 0.5**12)
+        return participants, moments[0].item()
+
+    (participants, _), (same, steps) = together(run, work)
+    assert participants == same == [(0, 1), (0,), (0, 1), (0, 1), (0, 1), (0, 1)]
+    # Two steps were taken back with the moments.
+    assert steps == 10

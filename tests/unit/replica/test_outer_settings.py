@@ -20,7 +20,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.quorum import outliers
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.synchronizer import Synchronizer
+from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.wire.binary_format import Floats
 from tests.support.groups import CopiedArray, Shared, ThreadLink
 from tests.support.peers import PATIENT_SECONDS, Run, together
@@ -167,7 +167,7 @@ def test_a_replica_of_several_processes_is_scaled_by_the_norm_of_all_of_it(tmp_p
         rendezvous.connect(ThreadLink(shared, index))
         parameters = np.zeros(run.count, np.float32)
         packing = CopiedArray(parameters, ThreadLink(links, index))
-        outer = Synchronizer(rendezvous, packing, algorithm, lambda *_: lambda: None, None)
+        outer = Synchronizer(rendezvous, packing, algorithm, OwnState(lambda *_: lambda: None, lambda: None), None)
         parameters -= 3
         outer.step(1)
         found.append(parameters)

@@ -111,6 +111,55 @@ def test_absent_ranks_keep_hope_alive() -> None:
     assert seen.decide(0.0) is Decision.WAIT
 
 
+def of_states(states: dict[int, str | None], least: int = 2) -> QuorumTally:
+    seen = QuorumTally(Quorum(4, least, GRACE), GRACE, None)
+    for rank, state in states.items():
+        seen.contributed(member(rank), state)
+    return seen
+
+
+def test_contributions_that_start_from_other_parameters_than_most_are_excluded() -> None:
+    seen = of_states({0: "a" * 8, 1: "b" * 8, 2: "a" * 8, 3: None})
+    assert ([item.rank for item in seen.members], seen.state) == ([0, 2, 3], "a" * 8)
+    [excluded] = seen.exclusions
+    assert excluded.rank == 1
+    assert excluded.reason.startswith("its parameters before the round have the digest bbbbbbbb, those of most others")
+    assert seen.decide(0.0) is Decision.COMMIT
+
+
+def test_the_parameters_of_one_contribution_alone_are_not_taken_for_the_runs() -> None:
+    assert of_states({0: "a" * 8}, least=1).confirmed_state is None
+    assert of_states({0: "a" * 8, 1: None}).confirmed_state is None
+    assert of_states({0: "a" * 8, 1: "a" * 8}).confirmed_state == "a" * 8
+
+
+def test_a_tie_between_parameters_is_left_to_those_who_come() -> None:
+    seen = of_states({0: "a" * 8, 1: "b" * 8}, least=3)
+    assert (seen.members, seen.decide(1e9, timed_out=True)) == ((), Decision.WAIT)
+    seen.contributed(member(2), "a" * 8)
+    assert seen.decide(0.0) is Decision.WAIT
+    seen.contributed(member(3), "a" * 8)
+    assert [item.rank for item in seen.members] == [0, 2, 3]
+    assert seen.decide(0.0) is Decision.COMMIT
+
+
+def test_a_tie_between_parameters_is_hopeless_if_all_have_contributed() -> None:
+    seen = of_states({0: "a" * 8, 1: "b" * 8, 2: "a" * 8, 3: "b" * 8}, least=1)
+    assert seen.decide(0.0) is Decision.HOPELESS
+    assert [item.rank for item in seen.exclusions] == [0, 1, 2, 3]
+
+
+def test_a_new_process_of_a_rank_with_other_parameters_brings_hope() -> None:
+    seen = of_states({0: "a" * 8, 1: "b" * 8}, least=4)
+    seen.contributed(member(2), "a" * 8)
+    seen.contributed(member(3), "a" * 8)
+    assert seen.decide(0.0) is Decision.HOPELESS
+    seen.claimed(1, 2)
+    assert seen.decide(0.0) is Decision.WAIT
+    seen.contributed(member(1, epoch=2), "a" * 8)
+    assert seen.decide(0.0) is Decision.COMMIT
+
+
 def finish_of(rank: int) -> Finish:
     return Finish(rank=rank, run="r", round=1, how="its trainer returned")
 

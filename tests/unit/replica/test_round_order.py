@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import floor
 from pathlib import Path
 from threading import Event
 
@@ -12,6 +14,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import FencedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.agreement import commit_time
 from muster.replica.rounds.claims import claim_rank
 from muster.replica.rounds.contribution import contribute, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
@@ -79,10 +82,29 @@ def test_a_replicas_own_state_is_saved_before_its_contribution_can_be_seen(run: 
     saved: list[str] = []
     store = FaultyStore(run.store, Faults(before_create=kill_at(keys.CONTRIBUTIONS)))
     rendezvous = Rendezvous.open(run.context(store), 0, 2, Metrics())
-    update = LocalUpdate(np.ones(run.count, np.float32), 1.0, before_giving=lambda: saved.append("saved"))
+    update = LocalUpdate(np.ones(run.count, np.float32), 1.0, before_giving=lambda _: saved.append("saved"))
     if committed:
         rendezvous.exchange(1, update)
     else:
         with pytest.raises(Killed):
             rendezvous.exchange(1, update)
     assert saved == ["saved"]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.7, 2.9])
+def test_a_commits_time_is_finer_than_the_stores_clock(seconds: float) -> None:
+    noticed_after = 0.02  # a process sees a commit late, and the next one is made by the process that saw it
+    committed = [100.0]
+    for round_ in range(1, 60):
+        now = 100.4 + round_ * seconds
+        contributed = now - 0.05
+        committed.append(commit_time(floor(contributed) + 0.05, committed[-1], seconds - noticed_after))
+        assert now - 1 <= committed[-1] <= now
+    # Whole seconds would make 0 and 1 of rounds that take a third of one.
+    assert all(abs(end - begin - seconds) < 0.25 for begin, end in pairwise(committed[10:]))
+
+
+def test_a_commits_time_follows_the_stores_clock_when_the_own_one_is_wrong() -> None:
+    assert commit_time(1000.0, 990.0, 3600.0) == 1001.0
+    assert commit_time(1000.0, 990.0, 0.0) == 1000.0
+    assert commit_time(1000.0, 990.0, 10.4) == 1000.4

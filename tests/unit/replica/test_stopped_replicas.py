@@ -18,7 +18,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.synchronizer import Synchronizer
+from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.store import checkpoints
 from muster.replica.wire import keys
 from tests.support.groups import CopiedArray, Shared, ThreadLink
@@ -292,7 +292,9 @@ def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> 
         rendezvous.connect(ThreadLink(shared, index))
         parameters = np.zeros(run.count, np.float32)
         packing = CopiedArray(parameters, ThreadLink(links, index))
-        outer = Synchronizer(rendezvous, packing, Algorithm(10_000), lambda *_: lambda: None, tmp_path / "own")
+        outer = Synchronizer(
+            rendezvous, packing, Algorithm(10_000), OwnState(lambda *_: lambda: None, lambda: None), tmp_path / "own"
+        )
         try:
             while not stops[index].trainer.is_set():
                 steps[index] += 1
