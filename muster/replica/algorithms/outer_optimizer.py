@@ -113,4 +113,5 @@ def parameters_in(cut: Cut, part: slice, optimized: int | None) -> int:
         optimized: elements from this one on are statistics (None: all are parameters).
     """
     held = cut.held(part)
-    return min(max(cut.count if optimized is None else optimized, held.start), held.stop) - held.start
+    border: int = min(max(cut.count if optimized is None else optimized, held.start), held.stop)
+    return border - int(held.start)

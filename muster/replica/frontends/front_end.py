@@ -243,8 +243,10 @@ class DiLoCoFrontEnd(FrontEnd):
         state = self._saved.load(link, self.round)
         if state is None and self._first is not None:
             state = self._unpack(self._first)
-        for name in names if state is not None else ():
-            stored = reduce(getitem, parts[name].place, state)
+        if state is None:
+            return
+        for name in names:
+            stored: StateDict = reduce(getitem, parts[name].place, state)
             if self._is_finite(stored):
                 parts[name].load(stored)
                 log.warning("round=%d event=healed part=%s state_of_round=%d", self.round, name, state["round"])

@@ -66,8 +66,7 @@ class StoredPhase:
 
 def _packed(phase: Phase) -> bytes:
     file = io.BytesIO()
-    # Typed as if its keyword options could be among the names.
-    np.savez(file, **{name: value for name, value in vars(phase).items() if value is not None})  # type: ignore[arg-type]
+    np.savez(file, **{name: value for name, value in vars(phase).items() if value is not None})
     return file.getvalue()
 
 
