@@ -18,6 +18,7 @@ from muster.replica.rounds import (
     claims,
     commit_store,
     contribution,
+    exchange,
     initial_state,
     quorum,
     reduced_shards,
@@ -26,6 +27,7 @@ from muster.replica.rounds import (
     replicated_state,
     retention,
     snapshots,
+    synchronizer,
 )
 from muster.replica.store import missing_objects, s3_store
 from tests.exploration.draws import explore_randomly
@@ -36,12 +38,13 @@ SCHEDULES_MAX = 5_000
 
 @dataclass(frozen=True)
 class Defect:
-    """In the source of `function`, `after` instead of `before`."""
+    """In the source of `function`, `after` instead of `before`; schedules of one front end may find it."""
 
     name: str
     function: Callable[..., Any]
     before: str
     after: str
+    front_end: str = "arrays"
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
@@ -62,7 +65,7 @@ def find(defect: Defect, seeds: Iterable[int]) -> tuple[int, str] | None:
     """The first schedule that breaks an invariant because of `defect`, and the invariant."""
     with defect.put_back():
         for seed in seeds:
-            problems = explore_randomly(seed).problems
+            problems = explore_randomly(seed, defect.front_end).problems
             if problems:
                 return seed, problems[0]
     return None
@@ -122,6 +125,32 @@ DEFECTS = (
         commit_store.write_commit,
         "return read_commit(context, commit.round, commit.revision)",
         "return commit",
+    ),
+    Defect(
+        "an amendment may leave fewer members than a round needs",
+        commit_store.amended,
+        "len(members) < needed_of(min_participants, len(commit.finished))",
+        "False",
+    ),
+    Defect(
+        "contributions that start from other parameters are averaged",
+        quorum.QuorumTally._others,
+        "if own != state",
+        "if False",
+    ),
+    Defect(
+        "the steps of a former process are taken for its successor's",
+        exchange.Exchange._is_own,
+        "(member.rank, member.epoch) == (self.rank, self.epoch)",
+        "member.rank == self.rank",
+        "diloco",
+    ),
+    Defect(
+        "an eager replica whose round is deleted begins the next one",
+        synchronizer.Synchronizer._renew,
+        "if was_exchanging and (exchange is None or ",
+        "if exchange is not None and (",
+        "diloco",
     ),
     Defect(
         "a round is committed with one member too few",

@@ -84,10 +84,10 @@ class DiLoCo(DiLoCoFrontEnd):
         set_random_state(state_dict["random"])
 
     def _parts(self) -> dict[str, Part]:
-        inner = Part(lambda: local_state(self._inner.state_dict()), self._load_moments, ("inner_optimizer",))
+        inner = Part(lambda: local_state(self._inner.state_dict()), self._load_inner, ("inner_optimizer",))
         return {"inner_optimizer": inner, **super()._parts()}
 
-    def _load_moments(self, state: StateDict) -> None:
+    def _load_inner(self, state: StateDict) -> None:
         """Load the state of each parameter alone: learning rates are the trainer's, and may have changed since."""
         groups = self._inner.state_dict()["param_groups"]
         self._inner.load_state_dict(sharded_state({**state, "param_groups": groups}, self._inner))

@@ -59,7 +59,7 @@ def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int
 
     Args:
         known_epoch: an epoch that is known to exist; reading starts there (0: at the first claim).
-        loads: whether the process loads a state first, so that nobody need wait for it until it renews the claim.
+        loads: whether the process loads a state first, and is not waited for until it renews the claim.
 
     Raises:
         FencedError: a newer attempt holds the rank.

@@ -14,6 +14,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.wire import keys
+from muster.replica.wire.binary_format import Floats
 from tests.support.peers import Faults, FaultyStore, Killed, Run, missing_only_in
 
 
@@ -48,7 +49,7 @@ def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
             raise Killed
         return body
 
-    def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, np.ndarray]:
+    def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, Floats]:
         parameters = np.zeros(run.count, np.float32)
         rendezvous = Rendezvous.open(run.context(FaultyStore(run.store, faults)), 0, attempt, Metrics())
         return DiLoCo(rendezvous, parameters, algorithm), parameters

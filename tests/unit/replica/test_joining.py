@@ -44,7 +44,7 @@ def test_a_process_whose_claim_an_earlier_round_has_seen_is_read_in_the_next_one
     assert outcome.participants == (0, 1)
 
 
-def test_nobody_waits_for_a_process_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A wait in round 3 or 4 would last as long as the test may.
     missing_only_in(monkeypatch, 2)
     run = Run(tmp_path, replicas=2, min_participants=1, rounds=5)

@@ -62,7 +62,7 @@ def test_a_replica_with_other_bits_is_excluded_from_that_very_round_and_its_reru
     }  # fmt: skip
 
 
-def test_if_nobody_can_tell_whose_bits_are_right_all_end_and_their_reruns_load_the_runs(tmp_path: Path) -> None:
+def test_a_tie_between_bits_ends_all_and_their_reruns_load_the_runs(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=2, min_participants=1)
     peers = started(run)
     with all_ended(peers):
