@@ -173,7 +173,9 @@ class Synchronizer:
             with suppress(StoppedError):
                 self._merge()
         waits = self.round > state.round  # for a round to which it has given
-        gives = not waits and self._samples[self._fragment(self.round + 1)] > 0 and not self._rendezvous.has_ended
+        # With tensor parallelism one process of the replica may count for all.
+        counted = any(self._packing.link.gather(self._samples[self._fragment(self.round + 1)] > 0))
+        gives = counted and not waits and not self._rendezvous.has_ended
         given = self.round + 1 if gives else self.round
         fragment = self._fragment(given)
         begun, samples = self._begun, np.array(self._samples)
