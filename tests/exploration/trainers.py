@@ -10,6 +10,7 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.metrics import Metrics
@@ -94,6 +95,9 @@ def train_diloco(process: Process, context: RoundContext) -> None:
         parameters -= world.work(process.rank, outer.round + 1)
         steps.judge(outer.step())
     steps.judge(outer.finish())
+    if process.stop.is_set():
+        # As `call_trainer`.
+        raise StoppedError
     process.round = state.round
     world.saw_state(state)
     rendezvous.finish("its trainer returned")
