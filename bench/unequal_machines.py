@@ -131,7 +131,7 @@ def _interruption_rows() -> list[Row]:
                 lost.append(sum(replicas.steps[0]) - _counted(world, 0))
         name = f"steps lost on a spot interruption {'with' if warned else 'without'} its warning"
         rows.append(
-            Row(name, max(lost), "steps", aim, None, f"the most of {len(lost)} moments; sync_every {_SYNC_EVERY}")
+            Row(name, max(lost), "steps", aim, None, f"the most of {len(lost)} interruptions; sync_every {_SYNC_EVERY}")
         )
     return rows
 

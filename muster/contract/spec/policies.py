@@ -57,7 +57,7 @@ class Rendezvous(Document):
         default=10,
         ge=1,
         le=1_000_000,
-        description="rounds between two checkpoints of what is large of a replica's own state, such as the moments of "
+        description="rounds between two checkpoints of what is large of a replica's own state, such as the averages of "
         "the inner optimizer; the rest is saved with every round, and all of it before an interruption",
     )
 

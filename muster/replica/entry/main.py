@@ -59,7 +59,7 @@ _EXITS: dict[type, ReplicaExit] = {
 class Stops:
     """The reasons to end: `asked` by SIGTERM; the `trainer` should return, for that reason or because the run ended.
 
-    While `at_steps` is set, a front end tells the trainer of SIGTERM, in all processes after the same inner step.
+    While `at_steps` is set, a front end passes SIGTERM on to the trainer, in all processes after the same inner step.
     """
 
     asked: Event = field(default_factory=Event)

@@ -20,7 +20,7 @@ class Phase:
     Attributes:
         round: the last round whose mean the global parameters held.
         given: the round to which the replica has given the phase, with its state after it. If the run is still in
-            `round`, nobody has that contribution: the phase goes on. If it is further, the phase is over.
+            `round`, that contribution counts for no round: the phase continues. If it is further, the phase is over.
         steps: inner steps since the last merge.
         samples: for each fragment, samples of the steps since it was last exchanged.
         parameters: the trainer's own parameters, flat: of the elements that this process holds.

@@ -1,6 +1,6 @@
 """What the processes of a replica agree on between two inner steps: whether to stop, and whether to give early.
 
-Each process receives SIGTERM at another moment. One that stopped training at once would leave the others in an inner
+Each process receives SIGTERM at another time. One that stopped training at once would leave the others in an inner
 step that needs all of them. So they compare from time to time, and all do the same after the same step.
 """
 
@@ -41,7 +41,7 @@ class Pulse:
         self._is_late = False
 
     def beat(self) -> None:
-        """After an inner step; all processes call this. If the replica is to stop, its trainers are told now."""
+        """After an inner step; all processes call this. If the replica is to stop, `trainer_stop` is set now."""
         if self._link.size == 1 or self._is_over:
             return
         self._left -= 1

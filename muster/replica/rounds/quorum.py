@@ -44,7 +44,7 @@ def needed_of(min_participants: int, finished: int) -> int:
 def outliers(members: Sequence[Member], factor: float, needed: int) -> tuple[Exclusion, ...]:
     """The contributions whose norm is more than `factor` times the median of all; `needed` ones are left in any case.
 
-    None of fewer than three: of two nobody can say which one is wrong.
+    None of fewer than three: with two it is open which one is wrong.
     """
     norms = {member.rank: member.norm for member in members if member.norm is not None}
     if not factor or len(norms) < 3:

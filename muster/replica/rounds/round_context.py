@@ -30,7 +30,7 @@ POLL_GROWTH = 1.25  # a poll notices a change late by at most a quarter of the w
 
 # A snapshot is as large as two rounds' means: at every tenth round it costs a fifth of a round's upload.
 SNAPSHOT_ROUNDS = 10
-# The moments of an inner optimizer are averages over many steps: an older one serves as well, after a crash.
+# The state of an inner optimizer consists of averages over many steps: an older one serves as well, after a crash.
 CHECKPOINT_ROUNDS = 10
 
 T = TypeVar("T")

@@ -258,7 +258,7 @@ class Synchronizer:
         return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm)
 
     def _clipped_norm(self, gradient: Floats) -> float | None:
-        """Scale the pseudo-gradient down in place if its norm is too large; its norm if it is to be told."""
+        """Scale the pseudo-gradient down in place if its norm is too large; its norm if outliers are excluded."""
         algorithm = self._algorithm
         if not algorithm.clip_norm and not algorithm.outlier_factor:
             return None

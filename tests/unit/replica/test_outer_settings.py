@@ -111,7 +111,7 @@ def test_a_pseudo_gradient_above_the_limit_is_scaled_down_to_it(tmp_path: Path) 
     assert len({found.tobytes() for found in parameters}) == 1
 
 
-def test_an_outlier_is_excluded_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_an_outlier_is_excluded_and_the_reason_is_named(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=4, min_participants=3)
     algorithm = Algorithm(learning_rate=1.0, momentum=0.0, outlier_factor=10.0)
     parameters, outcomes = trained(run, algorithm, {0: 1.0, 1: 2.0, 2: 500.0, 3: 3.0})

@@ -155,7 +155,7 @@ def test_the_steps_of_a_stopped_replica_are_part_of_the_round(tmp_path: Path, st
 
 
 @pytest.mark.parametrize("algorithm", [{}, {"codec": "int8"}], ids=["fp32", "int8"])
-def test_a_phase_that_is_still_open_goes_on_where_it_was_stopped(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+def test_a_phase_that_is_still_open_continues_where_it_was_stopped(tmp_path: Path, algorithm: dict[str, Any]) -> None:
     def trained(root: Path, stops: tuple[int, ...]) -> bytes:
         pair = Pair(root, Algorithm(sync_every=STEPS, **algorithm))
         replica = pair.replica()
@@ -205,7 +205,7 @@ def test_a_replica_that_is_stopped_while_it_waits_for_others_loses_nothing(tmp_p
     ids=["delayed", "fragments", "eager"],
 )
 @pytest.mark.parametrize("steps", [1, 3, 5, 7])
-def test_any_algorithm_goes_on_after_a_stop(tmp_path: Path, algorithm: Algorithm, steps: int) -> None:
+def test_any_algorithm_continues_after_a_stop(tmp_path: Path, algorithm: Algorithm, steps: int) -> None:
     # Alone, so nobody commits a round meanwhile.
     run = Run(tmp_path / "run", replicas=1, min_participants=1)
     first = Replica(run, 0, tmp_path / "checkpoints", algorithm)
@@ -218,7 +218,7 @@ def test_any_algorithm_goes_on_after_a_stop(tmp_path: Path, algorithm: Algorithm
     assert set(np.flatnonzero(second.counts[0])) >= set(range(steps)), "the steps before the stop are lost"
 
 
-def test_a_killed_replica_repeats_its_phase_with_older_moments_of_its_inner_optimizer(
+def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saved_state, "SMALL_BYTES", 1000)
