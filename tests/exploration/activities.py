@@ -169,5 +169,8 @@ class Beside:
         self._promise.has_begun = True
         Activity(current().process, self._promise.execute, "begin")
 
+    def is_alive(self) -> bool:
+        return not self._promise.is_settled
+
     def outcome(self) -> Any:
         return self._promise.result()

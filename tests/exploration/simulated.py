@@ -37,15 +37,20 @@ def _monotonic() -> float:
 class Folder:
     """`Checkpoints` in the memory of the world, where a rank's next process finds them."""
 
-    def __init__(self, folder: Path, kind: str, every: int) -> None:
+    def __init__(self, folder: Path, kind: str, every: int, kept: int = KEPT) -> None:
         self._states = current().process.world.folders.setdefault(f"{folder}/{kind}", {})
-        self._every = every
+        self._every, self._kept = every, kept
+        self._first: int | None = None
 
-    def is_due(self, round_: int) -> bool:
-        return round_ % self._every == 0
+    def is_due(self, round_: int, *, is_small: bool) -> bool:
+        self._first = round_ if self._first is None else self._first
+        return is_small or round_ == self._first or round_ % self._every == 0
+
+    def discard(self) -> None:
+        self._states.clear()
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
-        earlier = sorted(kept for kept in self._states if kept < round_)[-(KEPT - 1) :]
+        earlier = sorted((kept for kept in self._states if kept < round_), reverse=True)[: self._kept - 1]
         self._keep(lambda kept: kept in earlier)
         self._states[round_] = bytes(state)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.metrics import Metrics
@@ -45,6 +46,7 @@ def train_arrays(process: Process, context: RoundContext) -> None:
 
 ALGORITHMS: dict[str, Algorithm] = {
     "at once": Algorithm(sync_every=2),
+    "long": Algorithm(sync_every=5),
     "delayed": Algorithm(sync_every=3, delay=1, alpha=0.5),
     "eager": Algorithm(sync_every=1, eager=True),
 }
@@ -80,16 +82,22 @@ def train_diloco(process: Process, context: RoundContext) -> None:
     folder = Path(f"/rank-{process.rank}")
     outer = DiLoCo(rendezvous, parameters, algorithm, trainer_state={"reader": reader}, checkpoint_dir=folder)
     steps = _Steps(process, rendezvous, outer)
+    steps.resume(reader.drawn)
     assert rendezvous.training is not None
     state = rendezvous.training.state
     last = setting.last_round(process.rank)
     while outer.round < last and not rendezvous.has_ended:
         process.round = state.round
+        if setting.paces:
+            process.wait(process.stop, setting.paces[process.rank])
         reader.drawn += 1
         steps.items.append(reader.drawn)
         parameters -= world.work(process.rank, outer.round + 1)
         steps.judge(outer.step())
     steps.judge(outer.finish())
+    if process.stop.is_set():
+        # As `call_trainer`.
+        raise StoppedError
     process.round = state.round
     world.saw_state(state)
     rendezvous.finish("its trainer returned")
@@ -101,10 +109,11 @@ class _Steps:
     def __init__(self, process: Process, rendezvous: Rendezvous, outer: DiLoCo) -> None:
         self.items: list[int] = []
         self._process, self._rendezvous = process, rendezvous
-        self._exchange = rendezvous.exchange
+        self._exchange, self._leave = rendezvous.exchange, rendezvous.leave
         self._epochs: dict[int, int] = {}
         rendezvous.exchange = self._witnessed  # type: ignore[method-assign]
-        synchronizer = outer._synchronizer
+        rendezvous.leave = self._left  # type: ignore[method-assign]
+        self._synchronizer = synchronizer = outer._synchronizer
         start_over = synchronizer._start_over
 
         def drop() -> None:
@@ -113,12 +122,26 @@ class _Steps:
 
         synchronizer._start_over = drop  # type: ignore[method-assign]
 
+    def resume(self, drawn: int) -> None:
+        """The items of a phase that was interrupted: the last ones."""
+        number = int(self._synchronizer._samples[0])
+        self.items += range(drawn - number + 1, drawn + 1)
+        self._process.world.seen["a phase is resumed"] += number > 0
+
     def _witnessed(self, round_: int, update: LocalUpdate) -> Exchange:
+        self._note(round_, update)
+        return self._exchange(round_, update)
+
+    def _left(self, round_: int, update: LocalUpdate) -> None:
+        self._note(round_, update)
+        self._process.world.seen["a phase is given by a process that ends"] += 1
+        self._leave(round_, update)
+
+    def _note(self, round_: int, update: LocalUpdate) -> None:
         given = int(update.weight)
         epoch = self._epochs[round_] = self._rendezvous.claim.epoch
         self._process.world.gave[round_, self._process.rank, epoch] = self.items[:given]
         del self.items[:given]
-        return self._exchange(round_, update)
 
     def judge(self, outcome: Outcome | None) -> None:
         """A process takes its steps for counted if and only if the round counts what it has contributed."""

@@ -37,10 +37,6 @@ RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
 LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect comes
 
-# Longer than any grace. SageMaker takes minutes to start a job, so the reruns of one replica are not used up before the
-# others have noticed anything.
-RERUN_SECONDS = 4.0
-
 # A front end's loop in one process: trains to the last round.
 Trainer = Callable[["Process", RoundContext], None]
 
@@ -63,6 +59,7 @@ class Setting:
     declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
     flips: tuple[int, int] | None = None  # rank and round before which one bit of its parameters changes
     algorithm: str = "at once"  # of `trainers.ALGORITHMS`, for the front end `diloco`
+    paces: tuple[float, ...] = ()  # there: seconds of an inner step of each rank; none: they take no time
     skew_seconds: float = 0.0  # how much the clock of rank 0's machine is ahead of the others'
     hides_missing: bool = False  # S3 answers 403 for a missing object: the role may not list the bucket
     fault_rate: float = 0.0  # the share of requests that fail once
@@ -308,7 +305,7 @@ class World:
         tries = sum(other.rank == process.rank for other in self.processes)
         if alone and tries <= self.setting.reruns and process.error is not None and not process.killed:
             self.seen["rerun after a failure"] += 1
-            self.timers.append((self.seconds + RERUN_SECONDS, process.rank))
+            self.timers.append((self.seconds, process.rank))
 
     def happen(self) -> None:
         """What is due by now: starts, and the effects of late requests."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,31 +197,6 @@ def test_a_copy_that_mixes_two_states_of_one_slot_is_noticed(tmp_path: Path) -> 
     assert before != after
     slot.write_bytes(after[:-50] + before[-50:])
     assert checkpoints.load(4) == (3, bytes([3]) * 100)
-
-
-def test_only_every_kth_round_is_saved_and_the_data_since_are_repeated(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", replicas=1, min_participants=1)
-
-    def train(attempt: int, rounds: int) -> tuple[int, int]:
-        context = replace(run.context(run.store), checkpoint_rounds=3)
-        reader = Reader()
-        outer = DiLoCo(
-            Rendezvous.open(context, 0, attempt, Metrics()),
-            np.zeros(4, np.float32),
-            Algorithm(codec="int8"),
-            trainer_state={"reader": reader},
-            checkpoint_dir=tmp_path / "checkpoints",
-        )
-        first = reader.position
-        while outer.round < rounds:
-            reader.draw()
-            outer.step()
-        return first, reader.position
-
-    assert train(1, 8) == (0, 8)
-    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert names == [f"muster-{kind}-{slot}.ckpt" for kind in ("residual", "trainer") for slot in range(2)]
-    assert train(2, 10) == (6, 8)
 
 
 def test_a_residual_of_an_earlier_round_is_not_sent_again(tmp_path: Path) -> None:

@@ -66,15 +66,15 @@ class CopiedArray(Packing):
 
     def __init__(self, array: Floats, link: Link) -> None:
         super().__init__({"parameters": array.shape})
-        self._array, self._link = array, link
+        self._array, self.link = array, link
 
     def read(self, part: slice = WHOLE) -> Floats:
         return np.concatenate([self._array[held] for held, _ in self.cut.places(part)])
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
-        cuts = [replace(self.cut, rank=rank) for rank in range(self._link.size)]
+        cuts = [replace(self.cut, rank=rank) for rank in range(self.link.size)]
         counts = [sum(held.stop - held.start for held, _ in cut.places(part)) for cut in cuts]
-        for cut, values in zip(cuts, self._link.swap([flat] * self._link.size, counts), strict=True):
+        for cut, values in zip(cuts, self.link.swap([flat] * self.link.size, counts), strict=True):
             start = 0
             for held, _ in cut.places(part):
                 self._array[held] = values[start : start + held.stop - held.start]
@@ -155,7 +155,7 @@ def start_group(
             rendezvous.connect(link)
             parameters = np.zeros(run.count, np.float32)
             packing = CopiedArray(parameters, ThreadLink(links, index))
-            outer = Synchronizer(rendezvous, packing, algorithm, OwnState(lambda _: lambda: None, lambda: None), None)
+            outer = Synchronizer(rendezvous, packing, algorithm, OwnState(lambda *_: lambda: None, lambda: None), None)
             step = outer.round * algorithm.interval
             while outer.round < run.rounds:
                 step += 1

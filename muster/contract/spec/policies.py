@@ -54,10 +54,11 @@ class Rendezvous(Document):
         description="rounds between two snapshots of the global state; a snapshot replaces the rounds before it",
     )
     checkpoint_rounds: int = Field(
-        default=1,
+        default=10,
         ge=1,
         le=1_000_000,
-        description="rounds between two checkpoints of a replica's own state; a rerun repeats the data since the last",
+        description="rounds between two checkpoints of what is large of a replica's own state, such as the averages of "
+        "the inner optimizer; the rest is saved with every round, and all of it before an interruption",
     )
 
 

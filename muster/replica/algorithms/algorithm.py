@@ -10,12 +10,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
 
-from muster.replica.algorithms.outer_optimizer import Nesterov, Outer
+from muster.replica.algorithms.outer_optimizer import RUN_ELEMENTS, Nesterov, Outer
 from muster.replica.codecs import codec_named
 from muster.replica.errors import AlgorithmError
 from muster.replica.wire.binary_format import Floats
@@ -69,6 +71,21 @@ class Algorithm:
     Codecs other than fp32 use error feedback, which takes as much memory as the parameters.
     """
 
+    decay_rounds: int = 0
+    """Rounds over which the outer learning rate falls linearly to `final_learning_rate`; 0: it stays the same."""
+
+    final_learning_rate: float = 0.0
+    """The outer learning rate after `decay_rounds` rounds, 0 or more."""
+
+    momentum_rounds: int = 0
+    """Rounds over which the outer momentum rises linearly from 0 to `momentum`; 0: it is the same from the start."""
+
+    clip_norm: float = 0.0
+    """Largest L2 norm of a replica's pseudo-gradient of a round: a larger one is scaled down; 0: no limit."""
+
+    outlier_factor: float = 0.0
+    """A contribution whose norm is more than so many times the round's median is excluded; 0: none is."""
+
     def __post_init__(self) -> None:
         problems = list(self._problems())
         if problems:
@@ -82,6 +99,15 @@ class Algorithm:
             f"momentum is {self.momentum}; allowed: from 0 to below 1": 0 <= self.momentum < 1,
             f"alpha is {self.alpha}; allowed: from 0 to below 1": 0 <= self.alpha < 1,
             f"delay is {self.delay}; allowed: 0 or more inner steps": self.delay >= 0,
+            f"decay_rounds is {self.decay_rounds}; allowed: 0 or more rounds": self.decay_rounds >= 0,
+            f"final_learning_rate is {self.final_learning_rate}; allowed: a number from 0": (
+                0 <= self.final_learning_rate < np.inf
+            ),
+            f"momentum_rounds is {self.momentum_rounds}; allowed: 0 or more rounds": self.momentum_rounds >= 0,
+            f"clip_norm is {self.clip_norm}; allowed: a number from 0": 0 <= self.clip_norm < np.inf,
+            f"outlier_factor is {self.outlier_factor}; allowed: 0, or a number from 2": (
+                self.outlier_factor == 0 or 2 <= self.outlier_factor < np.inf
+            ),
         }
         problems = [problem for problem, passed in checks.items() if not passed]
         if problems:
@@ -104,18 +130,37 @@ class Algorithm:
         return self.sync_every // self.fragments
 
     @property
+    def given_after(self) -> int:
+        """Inner steps from a merge to the next give."""
+        return self.interval - self.delay
+
+    @property
     def outer(self) -> Outer:
         """The outer optimizer, which applies the means."""
-        return Outer(Nesterov(self.learning_rate, self.momentum), self.fragments)
+        optimizer = Nesterov(
+            self.learning_rate, self.momentum, self.decay_rounds, self.final_learning_rate, self.momentum_rounds
+        )
+        return Outer(optimizer, self.fragments)
 
     def action_after(self, steps: int) -> Action:
         """What to do after the `steps`-th inner step since the last exchange was merged."""
-        give, merge = steps == self.interval - self.delay, steps == self.interval
+        give, merge = steps == self.given_after, steps == self.interval
         if give and merge:
             return Action.GIVE_AND_MERGE
         if give:
             return Action.GIVE
         return Action.MERGE if merge else Action.NOTHING
+
+
+def norm_of(squares: Iterable[float]) -> float:
+    """The L2 norm of a pseudo-gradient, from the sums of squares of its parts; the order does not matter."""
+    return math.sqrt(math.fsum(squares))
+
+
+def square_of(values: Floats) -> float:
+    """The sum of the squares, in double precision."""
+    runs = (values[start : start + RUN_ELEMENTS] for start in range(0, values.size, RUN_ELEMENTS))
+    return math.fsum(float(np.square(run, dtype=np.float64).sum()) for run in runs)
 
 
 def mixed(local: Floats, shared: Floats, alpha: float) -> Floats:

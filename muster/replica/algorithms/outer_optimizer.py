@@ -30,10 +30,26 @@ class Nesterov:
 
     Element by element in float32, one operation at a time: the same bits on any machine. With η = 1 and μ = 0 the
     parameters become the replicas' weighted average.
+
+    The learning rate may fall linearly to `final_learning_rate` over the first `decay_rounds` updates, and the momentum
+    may rise linearly from 0 over the first `momentum_rounds`. 0: it is the same from the start.
     """
 
     learning_rate: float = 0.7
     momentum: float = 0.9
+    decay_rounds: int = 0
+    final_learning_rate: float = 0.0
+    momentum_rounds: int = 0
+
+    def at(self, update: int) -> Nesterov:
+        """The optimizer of the `update`-th update, from 0, with constant settings.
+
+        Sums and products of two numbers only: the same bits on any machine.
+        """
+        decayed = min(1.0, update / self.decay_rounds) if self.decay_rounds else 0.0
+        risen = min(1.0, update / self.momentum_rounds) if self.momentum_rounds else 1.0
+        rate = self.learning_rate + (self.final_learning_rate - self.learning_rate) * decayed
+        return Nesterov(rate, self.momentum * risen)
 
     def step(self, parameters: Floats, momentum: Floats, gradient: Floats) -> None:
         """Advance `parameters` and `momentum` in place, a run at a time: the update takes memory, and the cache."""
@@ -80,9 +96,22 @@ class Outer:
         """
         cut = Cut(state.parameters.size, fragments=self.fragments) if cut is None else cut
         part = self.part(state.round + 1, cut.count)
-        held, local = cut.held(part), cut.local(part)
-        border = min(max(cut.count if optimized is None else optimized, held.start), held.stop) - held.start
+        local = cut.local(part)
+        border = parameters_in(cut, part, optimized)
         within = slice(local.start, local.start + border)
-        self.optimizer.step(state.parameters[within], state.momentum[within], mean[:border])
+        self.optimizer.at(state.round // self.fragments).step(
+            state.parameters[within], state.momentum[within], mean[:border]
+        )
         state.parameters[within.stop : local.stop] -= mean[border:]
         state.round += 1
+
+
+def parameters_in(cut: Cut, part: slice, optimized: int | None) -> int:
+    """How many of the elements that a process holds of a part are parameters; those after them are statistics.
+
+    Args:
+        optimized: elements from this one on are statistics (None: all are parameters).
+    """
+    held = cut.held(part)
+    border: int = min(max(cut.count if optimized is None else optimized, held.start), held.stop)
+    return border - int(held.start)

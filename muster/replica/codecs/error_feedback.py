@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.replica.codecs.base import Codec, Floats
-from muster.replica.store.checkpoints import Checkpoints
+from muster.replica.store.checkpoints import SMALL_BYTES, Checkpoints
 
 
 class ErrorFeedback:
@@ -48,7 +48,22 @@ class StoredErrorFeedback:
         """The residual of the elements `part`, in place, for `LocalUpdate`; None for a codec that loses nothing."""
         return None if self._feedback is None else self._feedback.of(part)
 
-    def save(self, round_: int) -> None:
-        """Save the residual once the contribution to `round_` is encoded, before other replicas can see it."""
-        if self._feedback is not None and self._checkpoints is not None and self._checkpoints.is_due(round_):
-            self._checkpoints.save(round_, self._feedback.residual.data.cast("B"))
+    def save(self, round_: int, *, always: bool = False) -> None:
+        """Save the residual once the contribution to `round_` is encoded, before other replicas can see it.
+
+        A large one is saved in some rounds only, or `always`.
+        """
+        if self._feedback is None or self._checkpoints is None:
+            return
+        residual = self._feedback.residual
+        if self._checkpoints.is_due(round_, is_small=residual.nbytes <= SMALL_BYTES) or always:
+            self._checkpoints.save(round_, residual.data.cast("B"))
+
+    def copy(self) -> Floats | None:
+        """A copy of the residual; None for a codec that loses nothing."""
+        return None if self._feedback is None else self._feedback.residual.copy()
+
+    def restore(self, residual: Floats | None) -> None:
+        """Continue with `residual` (None: with none)."""
+        if self._feedback is not None:
+            self._feedback.residual[...] = 0 if residual is None else residual

@@ -57,15 +57,20 @@ _EXITS: dict[type, ReplicaExit] = {
 
 @dataclass(frozen=True)
 class Stops:
-    """The reasons to end: `asked` by SIGTERM; the `trainer` should return, for that reason or because the run ended."""
+    """The reasons to end: `asked` by SIGTERM; the `trainer` should return, for that reason or because the run ended.
+
+    While `at_steps` is set, a front end passes SIGTERM on to the trainer, in all processes after the same inner step.
+    """
 
     asked: Event = field(default_factory=Event)
     trainer: Event = field(default_factory=Event)
+    at_steps: Event = field(default_factory=Event)
 
     def terminate(self) -> None:
         """SIGTERM was received."""
         self.asked.set()
-        self.trainer.set()
+        if not self.at_steps.is_set():
+            self.trainer.set()
 
 
 Read = Callable[[Mapping[str, str]], tuple[Environment, RunDocument]]
@@ -164,6 +169,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         trained_by=document.run,
         on_early_finish=document.on_early_finish,
         trainer_stop=stops.trainer,
+        stops_at_steps=stops.at_steps,
         group=member.group,
         board=member.board,
         result_dir=tree.checkpoints,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.common_state import load_common
 from muster.replica.frontends.plain_state import StateDict, Stateful
+from muster.replica.frontends.saved_state import SavedState
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import checkpoints_of, log
+from muster.replica.rounds.round_context import log
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.packing import Packing
@@ -113,16 +113,12 @@ class DiLoCoFrontEnd(FrontEnd):
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"
             check_type(f"trainer_state[{name!r}]", item, Stateful, allowed)
-        self._checkpoints = checkpoints_of(rendezvous.context, checkpoint_dir, "trainer")
-        self._synchronizer = Synchronizer(
-            rendezvous, packing, algorithm, OwnState(self._keep, self._heal), checkpoint_dir
-        )
+        self._saved = SavedState(rendezvous.context, checkpoint_dir, packing.link, (self._pack, self._unpack))
+        own = OwnState(self._keep, self._heal)
+        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)
-        found = self._saved()
-        if found is not None:
-            self.load_state_dict(self._unpack(found))
         # What to restore if a phase diverges before any state is saved.
-        self._first = self._pack(self.state_dict()) if found is None else None
+        self._first = None if self._restore() else self._pack(self.state_dict())
 
     @property
     def round(self) -> int:
@@ -213,36 +209,44 @@ class DiLoCoFrontEnd(FrontEnd):
             for name, item in self._trainer_state.items()
         }
 
-    def _saved(self) -> bytes | None:
-        """The newest state that was saved up to this round, by all processes of the replica."""
-        checkpoints = self._checkpoints
-        return None if checkpoints is None else load_common(self._rendezvous.context.link, checkpoints, self.round)
-
-    def _keep(self, round_: int) -> Callable[[], None]:
-        checkpoints = self._checkpoints
-        if checkpoints is None or not checkpoints.is_due(round_):
-            return lambda: None
-        state = self._pack({**self.state_dict(), "round": round_})
+    def _keep(self, round_: int, whole: bool) -> Callable[[], None]:
+        write = self._saved.capture({**self.state_dict(), "round": round_}, whole=whole)
 
         def save() -> None:
-            checkpoints.save(round_, state)
-            self._first = None
+            write()
+            if self._saved.is_kept:
+                self._first = None
 
         return save
+
+    def _restore(self) -> bool:
+        """Load the newest state if there is one, and go on in the phase that was interrupted."""
+        link = self._rendezvous.context.link
+        phase = self._synchronizer.interrupted()
+        last = self.round if phase is None else phase.given
+        found = self._saved.load(link, last)
+        if phase is not None and not all(link.gather(found is not None and found["round"] == last)):
+            # The copy of its state is damaged or incomplete.
+            phase, found = None, self._saved.load(link, self.round)
+        if found is not None:
+            self.load_state_dict({**found, "round": min(found["round"], self.round)})
+        if phase is not None:
+            self._synchronizer.resume(phase)
+        return found is not None
 
     def _heal(self) -> None:
         """Restore the parts that hold NaN or infinity from the last saved state, or from the one at the start."""
         parts = self._parts()
-        spoilt = self._rendezvous.context.link.gather(
-            [name for name, part in parts.items() if not self._is_finite(part.save())]
-        )
+        link = self._rendezvous.context.link
+        spoilt = link.gather([name for name, part in parts.items() if not self._is_finite(part.save())])
         names = sorted({name for found in spoilt for name in found})
-        body = self._saved() or self._first
-        if not names or body is None:
+        state = self._saved.load(link, self.round)
+        if state is None and self._first is not None:
+            state = self._unpack(self._first)
+        if state is None:
             return
-        state = self._unpack(body)
         for name in names:
-            stored = reduce(getitem, parts[name].place, state)
+            stored: StateDict = reduce(getitem, parts[name].place, state)
             if self._is_finite(stored):
                 parts[name].load(stored)
                 log.warning("round=%d event=healed part=%s state_of_round=%d", self.round, name, state["round"])

@@ -30,6 +30,15 @@ class Stateful(Protocol):
         """Continue from that state."""
 
 
+def bytes_of(state: object) -> int:
+    """Roughly how many bytes a nested state takes: its arrays and tensors."""
+    if isinstance(state, Mapping):
+        return sum(bytes_of(item) for item in state.values())
+    if isinstance(state, list | tuple):
+        return sum(bytes_of(item) for item in state)
+    return int(getattr(state, "nbytes", 8))
+
+
 def pack_plain(tree: Mapping[str, object]) -> bytes:
     """Bytes of `tree`.
 

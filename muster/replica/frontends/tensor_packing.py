@@ -53,7 +53,7 @@ class TensorPacking(Packing):
         Raises:
             ParametersError: lists everything that is wrong with them.
         """
-        self._model, self._optimizer, self._link = model, optimizer, link
+        self._model, self._optimizer, self.link = model, optimizer, link
         self._trainable = [name for name, tensor in parameters_of(model).items() if tensor.requires_grad]
         self._statistics = statistics_of(model)
         found = {name: tensor.detach() for name, tensor in self._named().items()}
@@ -79,7 +79,7 @@ class TensorPacking(Packing):
     def read(self, part: slice = WHOLE) -> Floats:
         """A flat copy. A device needs memory for no more than one tensor beside the model."""
         tensors = self._look_up()
-        if self._link.size > 1:
+        if self.link.size > 1:
             return self._collected(tensors, part)
         begin, end, _ = part.indices(self.count)
         flat = torch.empty(end - begin, dtype=torch.float32)
@@ -90,7 +90,7 @@ class TensorPacking(Packing):
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
         """Overwrite in place, tensor by tensor as `read`."""
         tensors = self._look_up()
-        if self._link.size > 1:
+        if self.link.size > 1:
             self._hand_out(tensors, flat, part)
             return
         for piece in self.pieces(part):
@@ -156,15 +156,15 @@ class TensorPacking(Packing):
 
     def _collected(self, tensors: dict[str, torch.Tensor], part: slice) -> Floats:
         """What this process holds of the flat space, from all processes' shards."""
-        rank, plan, names = self._link.rank, self._redistribution, list(tensors)
+        rank, plan, names = self.link.rank, self._redistribution, list(tensors)
         local = self.cut.local(part)
         flat = np.empty(local.stop - local.start, np.float32)
         for windows, start in self._windows(part):
             sends = [
                 _taken(tensors, names, list(plan.reads(rank, reader, span))) for reader, span in enumerate(windows)
             ]
-            runs = [list(plan.reads(source, rank, windows[rank])) for source in range(self._link.size)]
-            received = self._link.swap(sends, [length(iter(given)) for given in runs])
+            runs = [list(plan.reads(source, rank, windows[rank])) for source in range(self.link.size)]
+            received = self.link.swap(sends, [length(iter(given)) for given in runs])
             window = flat[start : start + windows[rank].stop - windows[rank].start]
             for given, values in zip(runs, received, strict=True):
                 place = 0
@@ -176,16 +176,16 @@ class TensorPacking(Packing):
 
     def _hand_out(self, tensors: dict[str, torch.Tensor], flat: Floats, part: slice) -> None:
         """Write the local shards of all processes from what each holds of the flat space."""
-        rank, plan, names = self._link.rank, self._redistribution, list(tensors)
+        rank, plan, names = self.link.rank, self._redistribution, list(tensors)
         for windows, start in self._windows(part):
             window = flat[start : start + windows[rank].stop - windows[rank].start]
             nothing = np.empty(0, np.float32)
             sends = [
                 np.concatenate([nothing, *(window[run.places] for run in plan.writes(target, windows[rank]))])
-                for target in range(self._link.size)
+                for target in range(self.link.size)
             ]
             runs = [list(plan.writes(rank, span)) for span in windows]
-            received = self._link.swap(sends, [length(iter(needed)) for needed in runs])
+            received = self.link.swap(sends, [length(iter(needed)) for needed in runs])
             for needed, values in zip(runs, received, strict=True):
                 place = 0
                 for run in needed:
@@ -195,11 +195,11 @@ class TensorPacking(Packing):
 
     def _windows(self, part: slice) -> Iterator[tuple[list[slice], int]]:
         """Windows over what the processes hold of a part: one span for each, and where this process's starts."""
-        cuts = [replace(self.cut, rank=rank) for rank in range(self._link.size)]
+        cuts = [replace(self.cut, rank=rank) for rank in range(self.link.size)]
         start = 0
         for spans in zip(*([held for held, _ in cut.places(part)] for cut in cuts), strict=True):
             longest = max(span.stop - span.start for span in spans)
-            own = spans[self._link.rank]
+            own = spans[self.link.rank]
             for first in range(0, longest, WINDOW_ELEMENTS):
                 yield (
                     [

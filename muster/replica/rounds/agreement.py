@@ -14,7 +14,7 @@ from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holde
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window
-from muster.replica.rounds.quorum import Decision, QuorumTally
+from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.store.transport import ObjectMissingError
 
@@ -117,6 +117,7 @@ class _Agreement:
             # Or a new process holds the rank of an unusable contribution: it may make a usable one.
             decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
         if decision is Decision.COMMIT:
+            self._exclude_outliers()
             proposal = self._proposal()
             return (
                 read_commit(self._context, self._round) if proposal is None else write_commit(self._context, proposal)
@@ -192,6 +193,12 @@ class _Agreement:
             if holder is not None:
                 self._note_holder(rank, holder)
         return any(holders)
+
+    def _exclude_outliers(self) -> None:
+        tally = self._tally
+        for item in outliers(tally.members, self._context.outlier_factor, tally.needed):
+            log.warning("round=%d event=excluded rank=%d reason=%r", self._round, item.rank, item.reason)
+            tally.exclude(item.rank, item.reason)
 
     def _proposal(self) -> Commit | None:
         """The commit that this process would make; None if it was suspended until the round's data was deleted."""

@@ -20,6 +20,11 @@ class Background(Generic[T]):
         """Whether a task was started that has not been waited for."""
         return self._work is not None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a task was started that has not ended."""
+        return self._work is not None and self._work.is_alive()
+
     def begin(self, function: Callable[[], T]) -> None:
         """Start `function`.
 

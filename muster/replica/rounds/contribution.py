@@ -86,6 +86,7 @@ class _Encoded:
     weight: float
     metrics: dict[str, float]
     declined: str | None = None
+    norm: float | None = None
 
 
 def make_contribution(
@@ -111,7 +112,7 @@ def make_contribution(
             body, checksums = _encode(context, records, update)
         except CodecError as error:
             return _Encoded(b"", update.weight, metrics, f"its pseudo-gradient cannot be averaged: {error}")
-        return _Encoded(checksums, update.weight, metrics)
+        return _Encoded(checksums, update.weight, metrics, norm=update.norm)
 
     answers = each(link, encoded)
     declined = _reason_to_decline(answers)
@@ -164,6 +165,7 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         checksum=checksums_digest([answer.checksums for answer in answers] if counts else []),
         metrics=answers[0].metrics,
         parts=parts,
+        norm=answers[0].norm,
     )
 
 

@@ -24,6 +24,7 @@ class LocalUpdate:
             other replica can see it; also when it is too late to contribute.
         state: digest of the global parameters that it is relative to; None: not compared.
         count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
+        norm: of the whole pseudo-gradient, if the run excludes outliers.
     """
 
     gradient: Floats
@@ -32,6 +33,7 @@ class LocalUpdate:
     before_giving: Callable[[bool], None] = lambda _: None
     count: int | None = None
     state: str | None = None
+    norm: float | None = None
 
 
 @dataclass(frozen=True)

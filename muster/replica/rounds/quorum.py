@@ -10,9 +10,11 @@ All contributions to a round start from the same parameters. If some start from 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
+from statistics import median
 
 from muster.contract.run.commit import Commit, Exclusion, Finish, Member
 
@@ -37,6 +39,23 @@ class Quorum:
 def needed_of(min_participants: int, finished: int) -> int:
     """How many contributions make a round after `finished` replicas have finished."""
     return max(1, min_participants - finished)
+
+
+def outliers(members: Sequence[Member], factor: float, needed: int) -> tuple[Exclusion, ...]:
+    """The contributions whose norm is more than `factor` times the median of all; `needed` ones are left in any case.
+
+    None of fewer than three: with two it is open which one is wrong.
+    """
+    norms = {member.rank: member.norm for member in members if member.norm is not None}
+    if not factor or len(norms) < 3:
+        return ()
+    middle = median(norms.values())
+    far = sorted((rank for rank, norm in norms.items() if norm > factor * middle), key=norms.__getitem__, reverse=True)
+    reason = "the norm of its pseudo-gradient, {:.6g}, is more than {:g} times the median of the round, {:.6g}"
+    return tuple(
+        Exclusion(rank=rank, reason=reason.format(norms[rank], factor, middle))
+        for rank in far[: max(0, len(members) - needed)]
+    )
 
 
 class QuorumTally:
@@ -86,6 +105,7 @@ class QuorumTally:
 
     def exclude(self, rank: int, reason: str) -> None:
         """The contribution of `rank` cannot be used."""
+        self._members.pop(rank, None)
         self._excluded[rank] = reason
 
     @property

@@ -122,6 +122,11 @@ class Rendezvous:
         """This process's current claim of its rank."""
         return self._claim
 
+    @property
+    def recent(self) -> tuple[Commit, ...]:
+        """The commits of the last rounds that this process has seen, oldest first."""
+        return tuple(self._recent)
+
     def check_not_ended(self) -> None:
         """Return if the run has another round.
 
@@ -168,7 +173,8 @@ class Rendezvous:
 
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
-        self._context = replace(self._context, codec=codec_named(codec))
+        factor = float(settings.get("outlier_factor", 0.0))
+        self._context = replace(self._context, codec=codec_named(codec), outlier_factor=factor)
         self._by_first(lambda: agree_on_options(self._context, settings))
 
     def refuse_second_join(self) -> None:
@@ -223,16 +229,34 @@ class Rendezvous:
         polling = self._context.polling()
         commit = self._by_first(lambda: read_commit(self._context, round_))
         if commit is None:
-            made = mine = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
-            jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
-            contribute(self._context, self._claim, made)
+            made = mine = self._contributed(round_, update)
             recent = Recent(tuple(self._recent), self._seen_at)
             commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
         else:
-            update.before_giving(all(each(self._context.link, lambda: is_usable(update.gradient))))
+            self._too_late(update)
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         return self._exchanged(commit, mine)
+
+    def leave(self, round_: int, update: LocalUpdate) -> None:
+        """Contribute to `round_` as `exchange`, but do not wait for its commit: this process ends.
+
+        Raises:
+            FencedError
+        """
+        if self._by_first(lambda: read_commit(self._context, round_)) is None:
+            self._contributed(round_, update)
+        else:
+            self._too_late(update)
+
+    def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
+        made = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
+        jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
+        contribute(self._context, self._claim, made)
+        return made
+
+    def _too_late(self, update: LocalUpdate) -> None:
+        update.before_giving(all(each(self._context.link, lambda: is_usable(update.gradient))))
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""

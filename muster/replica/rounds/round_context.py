@@ -19,7 +19,7 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.store.checkpoints import Checkpoints
+from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.store.transport import Store
 from muster.replica.wire.blocks import Buffers
 
@@ -30,6 +30,8 @@ POLL_GROWTH = 1.25  # a poll notices a change late by at most a quarter of the w
 
 # A snapshot is as large as two rounds' means: at every tenth round it costs a fifth of a round's upload.
 SNAPSHOT_ROUNDS = 10
+# The state of an inner optimizer consists of averages over many steps: an older one serves as well, after a crash.
+CHECKPOINT_ROUNDS = 10
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,10 +73,13 @@ class RoundContext:
         on_early_finish: what follows when a trainer returns early; None where processes do not report that they have
             finished.
         trainer_stop: set when the trainer should return.
+        stops_at_steps: set while a front end sets `trainer_stop` for SIGTERM: after the same inner step in all
+            processes of the replica.
         group: this process's place among the processes of its replica.
         board: small values that these processes share.
         result_dir: where the parameters at the end of training are written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
+        outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
     """
 
     store: Store
@@ -86,16 +91,18 @@ class RoundContext:
     clock: Clock = field(default_factory=SystemClock)
     codec: Codec = FP32
     snapshot_rounds: int = SNAPSHOT_ROUNDS
-    checkpoint_rounds: int = 1
+    checkpoint_rounds: int = CHECKPOINT_ROUNDS
     buffers: Buffers = field(default_factory=Buffers)
     rounds_before: int = 0
     trained_by: str = ""
     on_early_finish: OnEarlyFinish | None = None
     trainer_stop: Event = field(default_factory=Event)
+    stops_at_steps: Event = field(default_factory=Event)
     group: InnerGroup = field(default_factory=InnerGroup)
     board: Board = field(default_factory=LocalBoard)
     result_dir: Path | None = None
     link: Link = field(default_factory=Alone)
+    outlier_factor: float = 0.0
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.
@@ -117,14 +124,14 @@ class RoundContext:
         return Polling(self.clock, self.stop, self.timeout_seconds)
 
 
-def checkpoints_of(context: RoundContext, folder: Path | None, kind: str) -> Checkpoints | None:
-    """A process's own states of one kind, as often as the run saves them; None without a folder.
+def checkpoints_of(context: RoundContext, folder: Path | None, kind: str, kept: int = KEPT) -> Checkpoints | None:
+    """A process's own states of one kind, the large ones as often as the run saves them; None without a folder.
 
     The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
     """
     group = context.group
     named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
-    return None if folder is None else Checkpoints(folder, named, context.checkpoint_rounds)
+    return None if folder is None else Checkpoints(folder, named, context.checkpoint_rounds, kept)
 
 
 class Polling:

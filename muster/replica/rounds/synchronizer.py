@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
+from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
+from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
+from muster.replica.errors import StoppedError
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
+from muster.replica.rounds.lookout import Lookout
+from muster.replica.rounds.phase import Phase, StoredPhase
+from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
-from muster.replica.rounds.round_context import checkpoints_of
+from muster.replica.rounds.round_context import checkpoints_of, log
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
@@ -25,12 +32,12 @@ class OwnState:
     """What a replica holds beside the global state: its inner optimizer, its data position.
 
     Attributes:
-        keep: captures it at the end of a round's inner steps; calling the result writes it to disk, beside the training
-            loop.
+        keep: captures it at the end of a round's inner steps, what is due or all of it; calling the result writes it to
+            disk, beside the training loop.
         heal: restores what the inner steps have left NaN or infinite. All processes of the replica call it.
     """
 
-    keep: Callable[[int], Callable[[], None]]
+    keep: Callable[[int, bool], Callable[[], None]]
     heal: Callable[[], None]
 
 
@@ -47,7 +54,8 @@ class Synchronizer:
         """Join the run and overwrite the arrays with its parameters; raises as `ReplicatedState.join`.
 
         Args:
-            checkpoint_dir: where to save the residual of the codec's error feedback each round; None: not saved.
+            checkpoint_dir: where to save the residual of the codec's error feedback, and a phase that is interrupted;
+                None: not saved.
         """
         self._rendezvous = rendezvous
         self._packing = packing
@@ -56,14 +64,35 @@ class Synchronizer:
         self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
+        self._given_samples = 0.0
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
         self.stopwatch = Stopwatch(rendezvous.metrics)
-        residuals = checkpoints_of(rendezvous.context, checkpoint_dir, "residual")
+        context = rendezvous.context
+        self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
+        self._has_left = False
+        self._pulse = Pulse(packing.link, context, self._is_late)
+        self._lookout = Lookout(context, rendezvous.rank)
+        residuals = checkpoints_of(context, checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.write(self._training.state.parameters)
+        self._begin_phase()
+
+    def interrupted(self) -> Phase | None:
+        """The phase in which a process of this replica was stopped, if it can go on. All processes call this."""
+        return self._phases.load(self._packing.link, self.round)
+
+    def resume(self, phase: Phase) -> None:
+        """Go on with `phase`, in the trainer's state of the round to which it was given."""
+        self._packing.write(phase.parameters, WHOLE)
+        # The exchange that it was stopped in starts again after the next step.
+        self.steps = min(phase.steps, self._algorithm.given_after - 1)
+        self._samples, self._begun = phase.samples.tolist(), phase.begun
+        self._feedback.restore(phase.residual)
+        self._begin_phase()
+        log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
 
     @property
     def parameters(self) -> Floats:
@@ -85,24 +114,105 @@ class Synchronizer:
         counted = checked_samples(samples)
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
+        if self._pulse.is_over:
+            with self.stopwatch.blocked():
+                self._leave()
+            raise StoppedError
         action = self._algorithm.action_after(self.steps)
+        if self.steps < self._algorithm.given_after and self._pulse.is_late:
+            log.info("round=%d event=given-early steps=%d", self.round + 1, self.steps)
+            self.steps = self._algorithm.given_after
+            action = self._algorithm.action_after(self.steps)
         if action is Action.NOTHING:
+            self._pulse.beat()
             return None
         with self.stopwatch.blocked():
-            outcome = self._perform(action)
+            outcome = self._performed(action)
         if action is not Action.GIVE:
             self.stopwatch.lap()
+        self._pulse.beat()
         return outcome
 
     def finish(self) -> Outcome | None:
-        """Wait for a running exchange. Afterwards the arrays hold the global parameters, as on all replicas."""
+        """Wait for a running exchange. Afterwards the arrays hold the global parameters, as on all replicas.
+
+        If the replica was asked to stop, it saves and gives what it has instead.
+        """
+        exchange = None
         with self.stopwatch.blocked():
-            exchange = self._training.exchanges.wait()
+            if self._pulse.ends():
+                self._leave()
+            else:
+                exchange = self._training.exchanges.wait()
             self._start_over()
+            self._lookout.end()
             if self._rendezvous.context.link.size > 1:
                 # While the processes are connected: the trainer may disconnect them before it returns.
                 self._rendezvous.collect_result()
         return None if exchange is None else exchange.outcome
+
+    def _performed(self, action: Action) -> Outcome | None:
+        try:
+            return self._perform(action)
+        except StoppedError:
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Save all that this replica has, and give it to the round without waiting for the others: this process ends.
+
+        A rerun continues after that round if the run has committed it, and in the middle of this phase if it has not.
+        """
+        if self._has_left:
+            return
+        self._has_left = True
+        self._lookout.end()
+        state = self._training.state
+        if self._training.exchanges.busy:
+            # It ends at once, with its round or without.
+            with suppress(StoppedError):
+                self._merge()
+        waits = self.round > state.round  # for a round to which it has given
+        # With tensor parallelism one process of the replica may count for all.
+        counted = any(self._packing.link.gather(self._samples[self._fragment(self.round + 1)] > 0))
+        gives = counted and not waits and not self._rendezvous.has_ended
+        given = self.round + 1 if gives else self.round
+        fragment = self._fragment(given)
+        begun, samples = self._begun, np.array(self._samples)
+        if waits:
+            samples[fragment] += self._given_samples
+            begun = None if begun is None or self._given is None else begun + self._given
+        local = self._packing.read() if waits or gives else self.parameters
+        phase = Phase(
+            round=state.round,
+            given=given,
+            steps=self.steps,
+            samples=samples,
+            parameters=local,
+            begun=begun,
+            residual=None if waits else self._feedback.copy(),
+        )
+        write_state = self._own.keep(given, True)
+
+        def save(is_sound: bool) -> None:
+            if is_sound:
+                write_state()
+                self._feedback.save(given, always=True)
+                if waits or gives:
+                    self._phases.save(phase)
+
+        if gives:
+            part = self._training.outer.part(given, self._packing.count)
+            held = self._packing.cut.local(part)
+            start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
+            self._rendezvous.leave(given, self._update(start - local[held], float(samples[fragment]), part, save))
+        else:
+            save(self._is_sound)
+        log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
+
+    def _fragment(self, round_: int) -> int:
+        """The number of the fragment that a round carries."""
+        return (round_ - 1) % self._algorithm.fragments
 
     def _perform(self, action: Action) -> Outcome | None:
         if self._algorithm.eager:
@@ -119,36 +229,61 @@ class Synchronizer:
         self._begin(np.subtract(begun, gradient, out=gradient), part)
 
     def _begin(self, gradient: Floats, part: slice) -> None:
+        self._lookout.end()
         self.round += 1
         round_ = self.round
-        fragment = (round_ - 1) % self._algorithm.fragments
-        samples, self._samples[fragment] = self._samples[fragment], 0.0
-        write_state = self._own.keep(round_)
+        fragment = self._fragment(round_)
+        self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0
+        write_state = self._own.keep(round_, False)
 
         def before_giving(is_sound: bool) -> None:
             # A restarted process must not repeat the data of a contribution, nor send again a residual that was sent.
+            self._phases.discard()
             # After values that cannot be averaged: NaN in the inner optimizer would come back with a restart.
             self._is_sound = is_sound
             if is_sound:
                 write_state()
             self._feedback.save(round_)
 
-        residual = self._feedback.of(self._packing.cut.local(part))
-        count = len(range(*part.indices(self._packing.count)))
-        update = LocalUpdate(gradient, samples, residual, before_giving, count)
+        update = self._update(gradient, self._given_samples, part, before_giving)
         self._training.exchanges.begin(lambda: self._training.advance(update))
+
+    def _update(
+        self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[bool], None]
+    ) -> LocalUpdate:
+        cut = self._packing.cut
+        count = len(range(*part.indices(self._packing.count)))
+        norm = self._clipped_norm(gradient[: parameters_in(cut, part, self._packing.optimized)])
+        residual = self._feedback.of(cut.local(part))
+        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm)
+
+    def _clipped_norm(self, gradient: Floats) -> float | None:
+        """Scale the pseudo-gradient down in place if its norm is too large; its norm if outliers are excluded."""
+        algorithm = self._algorithm
+        if not algorithm.clip_norm and not algorithm.outlier_factor:
+            return None
+        norm = norm_of(self._packing.link.gather(square_of(gradient)))
+        if not math.isfinite(norm):
+            # Such values are declined when they are encoded.
+            return None
+        if algorithm.clip_norm and norm > algorithm.clip_norm:
+            log.info("round=%d event=clipped norm=%g", self.round, norm)
+            gradient *= np.float32(algorithm.clip_norm / norm)
+            norm = algorithm.clip_norm
+        return norm if algorithm.outlier_factor else None
 
     def _merge(self) -> Outcome | None:
         exchange = self._training.exchanges.wait()
         if exchange is None or not self._is_expected(exchange):
             self._start_over()
-        else:
+        elif not self._algorithm.eager:
             part = self._training.outer.part(self.round, self._packing.count)
             shared = self.parameters[self._packing.cut.local(part)]
             if self._algorithm.alpha:
                 shared = mixed(self._packing.read(part), shared, self._algorithm.alpha)
             self._packing.write(shared, part)
             self.steps = 0
+            self._begin_phase()
         return None if exchange is None else exchange.outcome
 
     def _renew(self) -> Outcome | None:
@@ -165,10 +300,11 @@ class Synchronizer:
         ahead = self._training.outer.estimated(
             self._training.state, estimate, self._packing.optimized, self._packing.cut
         )
-        self._begin(own, WHOLE)
+        self._begin(own, self._training.outer.part(self.round + 1, self._packing.count))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
+        self._begin_phase()
         return None if exchange is None else exchange.outcome
 
     def _is_expected(self, exchange: Exchange) -> bool:
@@ -181,6 +317,22 @@ class Synchronizer:
         self.steps = 0
         self._samples = [0.0] * self._algorithm.fragments
         self._given = self._begun = None
+        self._begin_phase()
         if not self._is_sound:
             self._is_sound = True
             self._own.heal()
+
+    def _begin_phase(self) -> None:
+        self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
+        self._pulse.begin()
+        if self._rendezvous.context.group.is_first and self._algorithm.given_after > 1:
+            self._lookout.begin(self.round + 1, self._rendezvous.recent)
+
+    def _is_late(self) -> bool:
+        """Whether the round would go on without this replica before it ends its phase."""
+        began, before = self._phase_began
+        made = self.steps - before
+        if made <= 0 or self.steps >= self._algorithm.given_after or self._training.exchanges.is_running:
+            return False
+        pace = (self._rendezvous.context.clock.monotonic() - began) / made
+        return self._lookout.is_late(pace * (self._algorithm.given_after - self.steps))

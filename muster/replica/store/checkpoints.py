@@ -8,11 +8,15 @@ in the file itself, so a copy that is damaged or mixed is noticed, and the state
 The user's own files lie in the same folder. Earlier versions named their states `<kind>-<number>.ckpt`, as a user may
 too, so a file of such a name is only a state if it begins with the line of JSON.
 
-Kinds are `trainer`, as the front end packed it, and `residual`, the residual of error feedback (float32, flat).
+| kind | state | when |
+|---|---|---|
+| `trainer` | the trainer's whole state, as the front end packed it | every k-th round; every round if it is small |
+| `progress` | what is small of it | the rounds between |
+| `residual` | the residual of error feedback (float32, flat) | as `trainer` |
+| `stopped` | the whole state, and the phase that was interrupted; one file | when the replica is asked to stop |
 
 A round's state is written before the round's contribution is sent. The newest state that is not after the run's last
-committed round is therefore at the end of that round's data, if every round is saved: a process that continues from it
-sees no data twice.
+committed round is therefore at the end of that round's data: a process that continues from it sees no data twice.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ from muster.contract.errors import DocumentError
 
 # The newest may be one round ahead of the run's last committed round; the third is a spare if a file is damaged.
 KEPT = 3
+# Saved with every round: less than a round's exchange of a model whose state is larger.
+SMALL_BYTES = 16 * 2**20
 _HEADER_BYTES_MAX = 200
 _DAMAGED = -1
 
@@ -43,19 +49,21 @@ class _Header(StoredDocument):
 
 
 class Checkpoints:
-    """The states of one kind in one folder, of every `every`-th round."""
+    """The last `kept` states of one kind in one folder; of large states those of every `every`-th round."""
 
-    def __init__(self, folder: Path, kind: str, every: int = 1) -> None:
+    def __init__(self, folder: Path, kind: str, every: int = 1, kept: int = KEPT) -> None:
         self._folder = folder
         self._every = every
-        self._slots = [folder / f"muster-{kind}-{slot}.ckpt" for slot in range(KEPT)]
+        self._first: int | None = None
+        self._slots = [folder / f"muster-{kind}-{slot}.ckpt" for slot in range(kept)]
         # Outside of the slots' names, so that it is no state, and always the same one.
         self._unfinished = folder / f"muster-{kind}.tmp"
         self._earlier_name = re.compile(rf"{kind}-\d+\.ckpt")
 
-    def is_due(self, round_: int) -> bool:
-        """Whether the state of this round is saved."""
-        return round_ % self._every == 0
+    def is_due(self, round_: int, *, is_small: bool) -> bool:
+        """Whether a state is saved in this round: a large one in the first round and in every `every`-th."""
+        self._first = round_ if self._first is None else self._first
+        return is_small or round_ == self._first or round_ % self._every == 0
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
         """Store the state at the end of a round's inner steps atomically, in place of the oldest."""
@@ -69,7 +77,7 @@ class Checkpoints:
         held = self._rounds()
         # A state of this round or a later one is a former process's, of data that were trained again.
         earlier = sorted((path for path in held if held[path] < round_), key=held.__getitem__)
-        kept = earlier[-(KEPT - 1) :]
+        kept = earlier[max(0, len(earlier) + 1 - len(self._slots)) :]
         slot = next(slot for slot in self._slots if slot not in kept)
         os.replace(self._unfinished, slot)  # noqa: PTH105
         for path in held.keys() - {slot, *kept}:
@@ -89,6 +97,11 @@ class Checkpoints:
             if (state := _read(path)) is not None:
                 return held[path], state
         return None
+
+    def discard(self) -> None:
+        """Delete all states of this kind."""
+        for path in self._rounds():
+            path.unlink(missing_ok=True)
 
     def _rounds(self) -> dict[Path, int]:
         """The round of each file, as its header says; _DAMAGED where it cannot be read."""

@@ -10,6 +10,7 @@ from math import prod
 from muster.contract.document import digest
 from muster.replica.errors import ParametersError
 from muster.replica.parts.cut import Cut
+from muster.replica.parts.link import Alone, Link
 from muster.replica.store.transport import OBJECT_BYTES_MAX
 from muster.replica.wire.binary_format import Floats, object_bytes
 
@@ -26,7 +27,12 @@ class Piece:
 
 
 class Packing(ABC):
-    """The trainer's own arrays, read and written in place, and their places in the flat float32 buffer."""
+    """The trainer's own arrays, read and written in place, and their places in the flat float32 buffer.
+
+    `link` connects the processes of the replica, for the thread that reads and writes.
+    """
+
+    link: Link = Alone()
 
     def __init__(self, shapes: Mapping[str, Sequence[int]], problems: Sequence[str] = (), averaged: int = 0) -> None:
         """Lay the arrays out in the order given.

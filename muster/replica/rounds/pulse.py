@@ -1,0 +1,74 @@
+"""What the processes of a replica agree on between two inner steps: whether to stop, and whether to give early.
+
+Each process receives SIGTERM at another time. One that stopped training at once would leave the others in an inner
+step that needs all of them. So they compare from time to time, and all do the same after the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from muster.replica.parts.link import Link
+from muster.replica.rounds.round_context import RoundContext
+
+BEAT_SECONDS = 1.0
+
+
+class Pulse:
+    """Connects the processes about once a second, by the pace of the first one. One that is alone need not compare."""
+
+    def __init__(self, link: Link, context: RoundContext, is_late: Callable[[], bool]) -> None:
+        """`is_late`: whether the replica should end its phase, as its first process finds."""
+        self._link, self._context, self._find_late = link, context, is_late
+        self._is_over = self._is_late = False
+        self._every, self._left = 1, 1
+        self._began = context.clock.monotonic()
+        if link.size > 1:
+            context.stops_at_steps.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the replica was asked to stop, as its processes have agreed."""
+        return self._context.stop.is_set() if self._link.size == 1 else self._is_over
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the replica should end its phase early, as its processes have agreed."""
+        return self._find_late() if self._link.size == 1 else self._is_late
+
+    def begin(self) -> None:
+        """A new phase begins."""
+        self._is_late = False
+
+    def beat(self) -> None:
+        """After an inner step; all processes call this. If the replica is to stop, `trainer_stop` is set now."""
+        if self._link.size == 1 or self._is_over:
+            return
+        self._left -= 1
+        if not self._left:
+            self._compare()
+
+    def ends(self) -> bool:
+        """After the last step: `is_over` after a last comparison. From now on SIGTERM reaches the trainer directly."""
+        if self._link.size > 1:
+            if not self._is_over:
+                self._compare()
+            self._context.stops_at_steps.clear()
+            if self._context.stop.is_set():
+                self._context.trainer_stop.set()
+        return self.is_over
+
+    def _compare(self) -> None:
+        now = self._context.clock.monotonic()
+        late = self._link.rank == 0 and self._find_late()
+        answers = self._link.gather((self._context.stop.is_set(), now - self._began, late))
+        # At most twice as many steps as before: the first ones may be quick.
+        steps = int(self._every * BEAT_SECONDS / max(answers[0][1], 1e-6))
+        self._every = max(1, min(2 * self._every, steps))
+        self._left, self._began = self._every, now
+        self._is_late = answers[0][2]
+        if any(asked for asked, _, _ in answers):
+            self._is_over = True
+            # SIGTERM may not have reached this process yet.
+            self._context.stop.set()
+            self._context.trainer_stop.set()
