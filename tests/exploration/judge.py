@@ -9,6 +9,7 @@ import numpy as np
 
 from muster.contract.run.commit import Commit
 from muster.replica.errors import DivergedError, FencedError, OtherStateError, RendezvousError, StoppedError
+from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES
@@ -134,12 +135,17 @@ def _is_explained(world: World, process: Process, error: BaseException) -> bool:
     if isinstance(error, StoppedError):
         return process.was_stopped
     if isinstance(error, StoreUnavailableError):
-        return process.was_cut_off
+        return process.was_cut_off or _failed_every_try(process, str(error))
     if isinstance(error, DivergedError):
         return _lacks_quorum(world)
     if isinstance(error, OtherStateError):
         return process in world.flipped
     return isinstance(error, RendezvousError) and _is_explained_failure(world, str(error))
+
+
+def _failed_every_try(process: Process, message: str) -> bool:
+    """Whether so many requests for the object failed as a request has tries: rare, and nobody's mistake."""
+    return any(f"/{path} could not" in message for path, faults in process.faults.items() if faults >= TRIES)
 
 
 def _is_explained_failure(world: World, message: str) -> bool:

@@ -129,6 +129,8 @@ class Process:
         self.round = 0
         self.left_out = 0
         self.checked_claims = 0  # the step of its last look at its own claim
+        self.path = ""  # of its latest request
+        self.faults: Counter[str] = Counter()  # of its requests, by path
         self._looks_at_its_claim = f"exists claims/{rank:05d}/"
         self.stalls_until = self.cut_off_until = 0.0
         self.stop = threading.Event()
@@ -141,6 +143,7 @@ class Process:
         world = self.world
         world.steps += 1
         self._steps()
+        self.path = label.partition(" ")[2]
         if label.startswith(self._looks_at_its_claim):
             self.checked_claims = world.steps
         if world.trace is not None:
@@ -345,6 +348,7 @@ class World:
         if not 0 < number <= len(kinds):
             return None
         self.seen[f"fault: {kinds[number - 1]}"] += 1
+        process.faults[process.path] += 1
         if self.trace is not None:
             self.trace[-1] += f"  [{kinds[number - 1]}]"
         return kinds[number - 1]

@@ -69,7 +69,7 @@ def test_a_broken_schedule_is_shrunk_to_what_breaks_it() -> None:
     seed, problem = found
     plan, world = run_seed(seed)
     with defect.put_back():
-        smallest, trace = shrunk(seed, "arrays", tries=30)
+        smallest, trace = shrunk(seed, "arrays", tries=150)
     assert kind_of(problem) in map(kind_of, trace)
     assert len(smallest.plan.events) <= len(plan.events)
     assert sum(map(bool, smallest.orders)) < len(world.choices.orders) / 4
