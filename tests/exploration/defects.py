@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from muster.replica.frontends import torchft_manager, torchft_states
 from muster.replica.rounds import (
     agreement,
     claims,
@@ -42,6 +43,7 @@ class Defect:
     function: Callable[..., Any]
     before: str
     after: str
+    front_end: str = "arrays"
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
@@ -62,7 +64,7 @@ def find(defect: Defect, seeds: Iterable[int]) -> tuple[int, str] | None:
     """The first schedule that breaks an invariant because of `defect`, and the invariant."""
     with defect.put_back():
         for seed in seeds:
-            problems = explore_randomly(seed).problems
+            problems = explore_randomly(seed, defect.front_end).problems
             if problems:
                 return seed, problems[0]
     return None
@@ -179,6 +181,20 @@ DEFECTS = (
         "(keys.reduced_of(place), limit + 2),",
     ),
     Defect(
+        "shards beyond the number of replicas are kept",
+        retention.Keeper.keep,
+        "self._states.shards(limit), self._reduced)",
+        "self._states.shards(limit))",
+        "torchft",
+    ),
+    Defect(
+        "shards of rounds with fewer members are kept",
+        reduced_shards.most_shards,
+        "for members in range(1, replicas + 1)",
+        "for members in [replicas]",
+        "torchft",
+    ),
+    Defect(
         "a snapshot is sealed before its shards are there",
         snapshots.Snapshots.is_complete,
         "if not complete or self.missing(round_):",
@@ -202,6 +218,20 @@ DEFECTS = (
         "self._apply(exchange)",
         "self.outer.apply(self.state, exchange.mean if exchange.took_part else exchange.mean * 0, "
         "self.packing.optimized)",
+    ),
+    Defect(
+        "the state of the last round is waited for",
+        torchft_states.TorchftStates.latest,
+        "range(last, max(last - 2, -1), -1)",
+        "(last,)",
+        "torchft",
+    ),
+    Defect(
+        "a round that torchft's state lacks is counted and not applied",
+        torchft_manager.Manager._catch_up,
+        "self._replay(exchange)",
+        "self._round += 1",
+        "torchft",
     ),
     Defect(
         "a stream that breaks is not continued",

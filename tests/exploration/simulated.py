@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica.rounds import background, reduced_shards, reduction, round_context, snapshots
+from muster.replica.rounds import background, reduced_shards, reduction, retention, round_context, snapshots
 from muster.replica.store import missing_objects, s3_store
 from muster.replica.wire import blocks
 from tests.exploration.activities import Beside, Makers, current, settle_all
@@ -30,6 +30,17 @@ def _sleep(seconds: float) -> None:
 
 def _monotonic() -> float:
     return current().process.monotonic()
+
+
+_swept = retention.Keeper._sweep
+
+
+def _sweep(keeper: retention.Keeper, limit: int, places: range) -> None:
+    """The sweep, and a look at what it has left."""
+    world = current().process.world
+    before = list(world.store.objects)
+    _swept(keeper, limit, places)
+    world.saw_sweep(limit, places, before)
 
 
 class _Observer(logging.Handler):
@@ -68,6 +79,7 @@ def simulated() -> Iterator[None]:
         (round_context, "wait", settle_all),
         (reduction, "ThreadPoolExecutor", Makers),
         (background, "_Work", Beside),
+        (retention.Keeper, "_sweep", _sweep),
         (logging, "_srcfile", None),  # no look for the caller of each log line
     ]
     thresholds = gc.get_threshold()

@@ -38,11 +38,15 @@ class Work:
 class SyncExchange:
     """The exchange of one sync after another: collect its tensors, start it, finish it."""
 
-    def __init__(self, fragments: Sequence[torch.nn.Module], feedback: StoredErrorFeedback) -> None:
-        """`feedback` covers the parameters of all fragments, in their order."""
+    def __init__(
+        self, fragments: Sequence[torch.nn.Module], feedback: Callable[[int, int], StoredErrorFeedback]
+    ) -> None:
+        """`feedback` returns that of so many values, those of all fragments in their order, after a round."""
         sizes = [sum(parameter.numel() for parameter in fragment.parameters()) for fragment in fragments]
         self._parts = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
-        self._feedback = feedback
+        self._count = sum(sizes)
+        self._load_feedback = feedback
+        self._feedback: StoredErrorFeedback | None = None
         self._works: list[Work] = []
         self._running: Background[Exchange | None] = Background()
 
@@ -63,16 +67,29 @@ class SyncExchange:
         """
         if not self._works or self._running.busy:
             return
-        gradient = np.concatenate([work.values for work in self._works])
+        part = self._part(round_)
+        if self._feedback is None:
+            self._feedback = self._load_feedback(self._count, round_ - 1)
+        feedback, gradient = self._feedback, np.concatenate([work.values for work in self._works])
+        update = LocalUpdate(gradient, weight, feedback.of(part), lambda: feedback.save(round_))
+        self._running.begin(lambda: exchange(update))
+
+    def replay(self, exchanged: Exchange) -> None:
+        """Give the collected tensors the mean of a committed round, whatever they hold; raises as `start`."""
+        self._part(exchanged.commit.round)
+        self._running.begin(lambda: exchanged)
+
+    def _part(self, round_: int) -> slice:
+        """Which values of all fragments the round exchanges."""
         part = self._parts[(round_ - 1) % len(self._parts)]
-        if gradient.size != part.stop - part.start:
+        collected = sum(work.values.size for work in self._works)
+        if collected != part.stop - part.start:
             message = (
-                f"torchft's algorithm exchanges {gradient.size:,} values, but the manager's fragment has "
+                f"torchft's algorithm exchanges {collected:,} values, but the manager's fragment has "
                 f"{part.stop - part.start:,}: give both the same model and fragments."
             )
             raise AlgorithmError(message)
-        update = LocalUpdate(gradient, weight, self._feedback.of(part), lambda: self._feedback.save(round_))
-        self._running.begin(lambda: exchange(update))
+        return part
 
     def finish(self) -> tuple[Exchange | None, list[Work]]:
         """Wait for the exchange and copy the means into the tensors.
