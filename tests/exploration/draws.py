@@ -13,6 +13,7 @@ from tests.exploration.world import FOR_EVER, Choices, Setting, World
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
 STEPS = (30, 80, 160)
 STEPS_AFTER_COMMIT = 40
+FRONT_ENDS = ("arrays", "torchft")
 # How often a rank is started again after a failure: more than any schedule needs.
 RERUNS_MAX = 40
 
