@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -18,7 +17,7 @@ from muster.replica.frontends.plain_state import StateDict
 from muster.replica.frontends.torch_state import pack_torch, unpack_torch
 from muster.replica.frontends.torchft_replay import fragment_key
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.round_history import last_committed
+from muster.replica.rounds.round_history import LOADS_MAX, last_committed
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 
@@ -44,19 +43,20 @@ class TorchftStates:
             initial: returns the state before the first round, to be stored if no replica has stored it yet.
 
         Raises:
-            StoppedError
-            RendezvousError: both are gone, and no newer one was stored before the time-out.
+            RendezvousError: both are gone, again and again.
         """
-        polling = self.context.polling()
-        while True:
+        last = 0
+        for _ in range(LOADS_MAX):
             last = last_committed(self.context.store)
             if last == 0:
                 self.store(0, pack_torch(initial()))
             for round_ in range(last, max(last - 2, -1), -1):
+                # Both are missing only if a newer one covers them, and they were deleted meanwhile.
                 with suppress(ObjectMissingError):
                     return round_, bytes(self.context.store.read(keys.torchft_state(round_)).body)
-            # A newer one covers both, and they were deleted meanwhile.
-            polling.pause(partial("neither the state after round {} nor the one before it is stored.".format, last))
+        uri = self.context.store.uri(keys.torchft_state(last))
+        message = f"Round {last} is committed, but neither {uri} nor the state of the round before is stored."
+        raise RendezvousError(message)
 
     def rounds(self, last: int) -> range:
         """Every round has a state."""

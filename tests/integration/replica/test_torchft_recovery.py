@@ -15,7 +15,7 @@ pytest.importorskip("torchft.local_sgd", reason="make test installs it")
 import torch
 from torchft import local_sgd
 
-from muster.replica.errors import AlgorithmError
+from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
@@ -196,3 +196,13 @@ def test_a_torchft_whose_fragments_cannot_sync_again_is_refused(tmp_path: Path) 
     manager = Manager(Rendezvous.open(run.context(), 0, 1, Metrics()), model_of())
     with pytest.raises(AlgorithmError, match=r"registered StreamingDiLoCoFragment_0 .* allowed: the DiLoCo of torchft"):
         manager.register_state_dict_fn("StreamingDiLoCoFragment_0", lambda _: None, dict)
+
+
+def test_a_run_whose_states_are_gone_is_refused_at_once(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    train_with_torchft(Rendezvous.open(run.context(), 0, 1, Metrics()), 2)
+    run.store.delete([keys.torchft_state(round_) for round_ in range(3)])
+    with pytest.raises(
+        RendezvousError, match=r"Round 2 is committed, but neither .*00000002 nor the state of the round"
+    ):
+        train_with_torchft(Rendezvous.open(run.context(), 0, 2, Metrics()), 3)
