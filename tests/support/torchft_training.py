@@ -29,7 +29,8 @@ def inner_steps(model: Any, optimizer: Any, rank: int, round_: int, after: Calla
     generator = torch.Generator().manual_seed(1000 * round_ + rank)
     for _ in range(SYNC_EVERY):
         optimizer.zero_grad()
-        model(torch.randn(8, 5, generator=generator)).square().mean().backward()
+        batch = torch.randn(8, 5, generator=generator)
+        model(batch.to(model[0].weight.dtype)).square().mean().backward()
         optimizer.step()
         after()
 

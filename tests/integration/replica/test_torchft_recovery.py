@@ -112,15 +112,15 @@ def shared_of(algorithm: Any) -> list[bytes]:
     """The global parameters of all fragments, and their outer optimizers' states."""
     found = []
     for fragment in algorithm._fragments:
-        found += [tensor.numpy().tobytes() for tensor in fragment.original_parameters.values()]
+        found += [tensor.float().numpy().tobytes() for tensor in fragment.original_parameters.values()]
         state = fragment._outer_optimizer.state_dict()["state"]
-        found += [entry["momentum_buffer"].numpy().tobytes() for entry in state.values()]
+        found += [entry["momentum_buffer"].float().numpy().tobytes() for entry in state.values()]
     return found
 
 
-def streaming(rendezvous: Rendezvous, **options: Any) -> tuple[Any, Manager, Any, Any]:
+def streaming(rendezvous: Rendezvous, dtype: Any = torch.float32, **options: Any) -> tuple[Any, Manager, Any, Any]:
     """torchft's DiLoCo with a fragment for each layer."""
-    model = model_of()
+    model = model_of().to(dtype)
     fragments = [model[0], model[2]]
     manager = Manager(rendezvous, model, fragments)
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -132,8 +132,13 @@ def streaming(rendezvous: Rendezvous, **options: Any) -> tuple[Any, Manager, Any
 @pytest.mark.parametrize("last", [1, 2, 3])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"use_bucketization": True}, {"fragment_sync_delay": 2, "fragment_update_alpha": 0.5}],
-    ids=["", "buckets", "mixed"],
+    [
+        {},
+        {"use_bucketization": True},
+        {"fragment_sync_delay": 2, "fragment_update_alpha": 0.5},
+        {"dtype": torch.bfloat16},
+    ],
+    ids=["", "buckets", "mixed", "bfloat16"],
 )
 def test_the_rounds_of_each_fragment_are_replayed(tmp_path: Path, options: dict[str, Any], last: int) -> None:
     run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=SECONDS_MAX)
