@@ -53,8 +53,9 @@ class HostCopies:
         streams = {}
         with ExitStack() as stack:
             for device in _gpus(tensors):
-                stream = streams[device] = self._streams.get(device) or torch.cuda.Stream(device)
-                self._streams[device] = stream
+                if device not in self._streams:
+                    self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                stream = streams[device] = self._streams[device]
                 stream.wait_stream(torch.cuda.current_stream(device))
                 stack.enter_context(torch.cuda.stream(stream))
             yield streams
