@@ -21,9 +21,18 @@ class Work:
     def __init__(self, tensor: torch.Tensor, wait: Callable[[], None]) -> None:
         self._wait = wait
         self.tensor = tensor
-        # Copied to the host now, on the stream that torchft has selected: later code may run on another one.
-        self.values: Floats = tensor.detach().reshape(-1).float().cpu().numpy()
+        # Queued now, on the stream that torchft has selected: later code may run on another one.
+        self._copy = torch.empty(tensor.numel(), dtype=torch.float32, pin_memory=tensor.is_cuda)
+        self._copy.copy_(tensor.detach().reshape(-1), non_blocking=tensor.is_cuda)
+        self._copied = torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
         self.future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+
+    def take(self) -> Floats:
+        """The tensor's values when it was given, in the host's memory; they are not kept."""
+        copy, self._copy = self._copy, torch.empty(0)
+        if self._copied is not None:
+            self._copied.synchronize()
+        return copy.numpy()
 
     def wait(self, timeout: object = None) -> bool:  # noqa: ARG002 - the rendezvous has a time-out of its own
         """Block until the tensor holds the mean."""
@@ -70,7 +79,7 @@ class SyncExchange:
         part = self._part(round_)
         if self._feedback is None:
             self._feedback = self._load_feedback(self._count, round_ - 1)
-        feedback, gradient = self._feedback, np.concatenate([work.values for work in self._works])
+        feedback, gradient = self._feedback, np.concatenate([work.take() for work in self._works])
         update = LocalUpdate(gradient, weight, feedback.of(part), lambda: feedback.save(round_))
         self._running.begin(lambda: exchange(update))
 
@@ -82,7 +91,7 @@ class SyncExchange:
     def _part(self, round_: int) -> slice:
         """Which values of all fragments the round exchanges."""
         part = self._parts[(round_ - 1) % len(self._parts)]
-        collected = sum(work.values.size for work in self._works)
+        collected = sum(work.tensor.numel() for work in self._works)
         if collected != part.stop - part.start:
             message = (
                 f"torchft's algorithm exchanges {collected:,} values, but the manager's fragment has "
@@ -100,7 +109,7 @@ class SyncExchange:
         exchange = self._running.wait()
         works, self._works = self._works, []
         if exchange is not None:
-            means = np.split(exchange.mean, list(accumulate(work.values.size for work in works))[:-1])
+            means = np.split(exchange.mean, list(accumulate(work.tensor.numel() for work in works))[:-1])
             for work, mean in zip(works, means, strict=True):
                 work.tensor.copy_(torch.from_numpy(mean).view(work.tensor.shape))
         return exchange, works

@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="make test installs it")
 import torch
 
 from muster.replica.frontends.tensor_packing import TensorPacking
+from muster.replica.frontends.torchft_exchange import Work
 
 # Long enough for a copy to come too early, if it does not wait.
 BUSY_CYCLES = 200_000_000
@@ -57,6 +58,16 @@ def test_what_is_queued_after_a_copy_to_the_gpu_sees_it(dtype: Any) -> None:
         flat[:] = -1.0
         sums = [float(parameter.sum(dtype=torch.float64)) for parameter in model.parameters()]
         assert sums == [float(number * parameter.numel()) for parameter in model.parameters()]
+
+
+def test_what_torchft_gives_is_copied_as_it_is_then() -> None:
+    tensor = torch.zeros(900, 700, device="cuda", dtype=torch.bfloat16)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(BUSY_CYCLES)
+        tensor += 1
+        work = Work(tensor, lambda: None)
+        tensor += 1
+        assert (work.take() == 1).all()
 
 
 def test_reading_again_does_not_change_what_was_read() -> None:
