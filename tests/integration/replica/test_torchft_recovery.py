@@ -90,7 +90,8 @@ def test_the_last_rounds_keeper_ends_before_it_has_stored_the_state_and_its_reru
 def test_a_round_of_local_sgd_is_applied_before_the_first_inner_step(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=SECONDS_MAX)
 
-    def work(last: int, rendezvous: Rendezvous) -> bytes:
+    def work(last: int, rendezvous: Rendezvous) -> tuple[bytes, int]:
+        steps = 0
         model = model_of()
         manager = Manager(rendezvous, model)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -98,14 +99,16 @@ def test_a_round_of_local_sgd_is_applied_before_the_first_inner_step(tmp_path: P
             while manager.round < last:
                 model(torch.ones(1, 5) * (rendezvous.rank + 1)).square().mean().backward()
                 inner.step()
+                steps += 1
         # No shutdown: the process ends between the commit and its next step.
-        return state_of(model)
+        return state_of(model), steps
 
     ended = together(run, partial(work, 1))
+    assert [steps for _, steps in ended] == [SYNC_EVERY] * 2
     assert not run.store.exists(keys.torchft_state(1))
     # Their first step applies the round, and nothing else.
-    assert together(run, partial(work, 1), attempt=2) == ended
-    assert len(set(together(run, partial(work, 3), attempt=3))) == 1
+    assert together(run, partial(work, 1), attempt=2) == [(state, 1) for state, _ in ended]
+    assert len({state for state, _ in together(run, partial(work, 3), attempt=3)}) == 1
 
 
 def shared_of(algorithm: Any) -> list[bytes]:
