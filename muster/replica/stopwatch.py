@@ -23,17 +23,21 @@ class Stopwatch:
         self._metrics = metrics
         self._began = time.monotonic()
         self._blocked = 0.0
+        self._is_blocked = False
         self.blocked_seconds = 0.0
         self.utilisation = 1.0
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """The time within counts as blocked."""
-        began = time.monotonic()
+        """The time within counts as blocked, once where one such block is within another."""
+        began, outermost = time.monotonic(), not self._is_blocked
+        self._is_blocked = True
         try:
             yield
         finally:
-            self._blocked += time.monotonic() - began
+            self._is_blocked = not outermost
+            if outermost:
+                self._blocked += time.monotonic() - began
 
     def lap(self) -> None:
         """End a round: set `blocked_seconds` and `utilisation`, and log the latter."""

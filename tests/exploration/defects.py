@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from muster.replica.frontends import torchft_manager, torchft_states
 from muster.replica.rounds import (
     agreement,
     claims,
@@ -208,6 +209,20 @@ DEFECTS = (
         "(keys.reduced_of(place), limit + 2),",
     ),
     Defect(
+        "shards beyond the number of replicas are kept",
+        retention.Keeper.keep,
+        "self._states.shards(limit), self._reduced)",
+        "self._states.shards(limit))",
+        "torchft",
+    ),
+    Defect(
+        "shards of rounds with fewer members are kept",
+        reduced_shards.most_shards,
+        "for members in range(1, replicas + 1)",
+        "for members in [replicas]",
+        "torchft",
+    ),
+    Defect(
         "a snapshot is sealed before its shards are there",
         snapshots.Snapshots.is_complete,
         "if not complete or self.missing(round_):",
@@ -231,6 +246,20 @@ DEFECTS = (
         "self._apply(exchange)",
         "self.outer.apply(self.state, exchange.mean if exchange.took_part else exchange.mean * 0, "
         "self.packing.optimized)",
+    ),
+    Defect(
+        "the state of the last round is waited for",
+        torchft_states.TorchftStates.latest,
+        "range(last, max(last - 2, -1), -1)",
+        "(last,)",
+        "torchft",
+    ),
+    Defect(
+        "a round that torchft's state lacks is counted and not applied",
+        torchft_manager.Manager._catch_up,
+        "self._replay(exchange)",
+        "self._round += 1",
+        "torchft",
     ),
     Defect(
         "a stream that breaks is not continued",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from muster.contract.spec.policies import OnEarlyFinish
@@ -14,9 +13,10 @@ from tests.exploration.world import FOR_EVER, Choices, Setting, World
 
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
 STEPS = (30, 80, 160)
-# How often a rank is started again after a failure: more than any schedule needs that ends well, and the least, for
-# schedules that may not.
-RERUNS_MAX, RERUNS_MIN = 40, 6
+STEPS_AFTER_COMMIT = 40
+FRONT_ENDS = ("arrays", "diloco", "torchft")
+# How often a rank is started again after a failure: more than any schedule needs.
+RERUNS_MAX = 40
 
 
 @dataclass(frozen=True)
@@ -78,21 +78,28 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         if rng.random() < 0.6:
             # Machines of different speeds: some phases end early.
             setting = replace(setting, paces=tuple(rng.choice([0.3, 1.0, 4.0]) for _ in range(replicas)))
-    is_harmed = setting.declines or setting.flips or setting.poisoned
-    if setting.timeout_seconds == FOR_EVER and (front_end == "torchft" or is_harmed):
+    if setting.timeout_seconds == FOR_EVER and (setting.declines or setting.flips or setting.poisoned):
         # There may be no quorum without the unusable contribution: the processes then end, and are rerun.
         setting = replace(setting, timeout_seconds=30.0)
-    events = tuple(_events(rng, setting))
+    events = _events(rng, setting)
     if front_end == "torchft":
-        setting = replace(setting, reruns=RERUNS_MIN + int(absent_seconds(events) / setting.timeout_seconds))
-    return Plan(setting, events)
+        events += _ends_after_commits(rng, setting)
+    return Plan(setting, tuple(events))
 
 
-def absent_seconds(events: Iterable[Event]) -> float:
-    """For how long the processes that the events concern may be away at most: meanwhile the others may lack a quorum,
-    and each time-out takes a rerun from them.
-    """
-    return sum(event.after_seconds + event.stalls + event.cuts_off for event in events)
+def _ends_after_commits(rng: random.Random, setting: Setting) -> list[Event]:
+    """Sometimes all members of a round, or one member of the last, end before they have stored the state after it."""
+    step, counted = rng.randrange(STEPS_AFTER_COMMIT), rng.randrange(setting.replicas)
+    chance, reruns = rng.random(), rng.random() < 0.5
+    if chance < 0.3:
+        committed, stops = rng.randrange(1, setting.rounds + 1), rng.random() < 0.3
+        return [
+            Event(step, rank, not stops, not stops, reruns, counted=counted, stops=stops, committed=committed)
+            for rank in range(setting.replicas)
+        ]
+    if chance < 0.5:
+        return [Event(step, counted, kills=True, starts=True, reruns=reruns, committed=setting.rounds)]
+    return []
 
 
 def _poisoned(rng: random.Random, setting: Setting) -> Setting:

@@ -150,9 +150,6 @@ def _failed_every_try(process: Process, message: str) -> bool:
 
 def _is_explained_failure(world: World, message: str) -> bool:
     setting = world.setting
-    if "have not stored the state" in message:
-        # Its members may take longer than this process waits.
-        return setting.timeout_seconds < FOR_EVER
     if message.startswith("Timed out"):
         quorum = SEEN.search(message)
         # A replica that sees a quorum commits; one that sees a commit computes what is missing itself.
@@ -175,24 +172,13 @@ def _lacks_quorum(world: World) -> bool:
     return harmed and setting.min_participants == setting.replicas
 
 
-def lost_state(world: World) -> bool:
-    """Whether the state of torchft's algorithms after the last round was never stored: a known limit of the front end.
-
-    Its members hold it alone until the next inner step. If all of them end before, or the keeper of the run's last
-    round does, a process that joins waits for a state that nobody makes any more.
-    """
-    last = max(_committed(world), default=0)
-    return world.setting.front_end == "torchft" and not world.store.exists(keys.torchft_state(last))
-
-
 def _unfinished(world: World) -> list[str]:
     """No process waits for ever, and every rank that was not lost for good trains to the end.
 
-    Except where the only complete snapshot is damaged in the bucket: a rank that has to load it is lost. Except where a
-    rank has no rerun left because a round needs a contribution that is unusable. And except for the known limits of
-    torchft's front end.
+    Except where the only complete snapshot is damaged in the bucket: a rank that has to load it is lost. And except
+    where a rank has no rerun left because a round needs a contribution that is unusable.
     """
-    if world.seen["ended: damaged"] or lost_state(world):
+    if world.seen["ended: damaged"]:
         return []
     waiting = [] if world.living == [] else [f"{len(world.living)} processes wait for ever"]
     lasts = {process.rank: process for process in world.processes}

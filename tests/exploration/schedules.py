@@ -22,7 +22,8 @@ class Event:
 
     They are killed, another one starts, or both; a start without a kill makes a duplicate. The new process belongs to
     the next attempt (`reruns`), or is a restart in the same one, and starts `after_seconds`. Or they are told to stop
-    (SIGTERM), stall, or cannot reach S3 for some seconds. The steps may be those of another rank (`counted`).
+    (SIGTERM), stall, or cannot reach S3 for some seconds. The steps may be those of another rank (`counted`), and may
+    count from the commit of a round on (`committed`).
     """
 
     step: int
@@ -35,6 +36,7 @@ class Event:
     stops: bool = False
     stalls: float = 0.0
     cuts_off: float = 0.0
+    committed: int = 0
 
 
 _TRAINERS: dict[str, Trainer] = {"arrays": train_arrays, "diloco": train_diloco}
@@ -108,7 +110,10 @@ def _able(world: World) -> list[Process]:
 
 def _is_due(world: World, event: Event) -> bool:
     counted = event.rank if event.counted is None else event.counted
-    return world.steps_of[counted] >= event.step or all(process.rank != counted for process in world.living)
+    if event.committed > len(world.steps_at_commits):
+        return False
+    before = world.steps_at_commits[event.committed - 1][counted] if event.committed else 0
+    return world.steps_of[counted] >= before + event.step or all(process.rank != counted for process in world.living)
 
 
 def _happen(world: World, event: Event) -> None:

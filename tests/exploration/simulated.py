@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica.rounds import background, reduced_shards, reduction, round_context, snapshots
+from muster.replica.rounds import background, reduced_shards, reduction, retention, round_context, snapshots
 from muster.replica.store import missing_objects, s3_store
 from muster.replica.store.checkpoints import KEPT
 from muster.replica.wire import blocks
@@ -64,6 +64,17 @@ class Folder:
             del self._states[round_]
 
 
+_swept = retention.Keeper._sweep
+
+
+def _sweep(keeper: retention.Keeper, limit: int, places: range) -> None:
+    """The sweep, and a look at what it has left."""
+    world = current().process.world
+    before = list(world.store.objects)
+    _swept(keeper, limit, places)
+    world.saw_sweep(limit, places, before)
+
+
 class _Observer(logging.Handler):
     """Counts what the processes log, for their world."""
 
@@ -101,6 +112,7 @@ def simulated() -> Iterator[None]:
         (reduction, "ThreadPoolExecutor", Makers),
         (background, "_Work", Beside),
         (round_context, "Checkpoints", Folder),
+        (retention.Keeper, "_sweep", _sweep),
         (logging, "_srcfile", None),  # no look for the caller of each log line
     ]
     thresholds = gc.get_threshold()

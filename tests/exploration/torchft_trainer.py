@@ -1,11 +1,4 @@
-"""torchft's own DiLoCo over the manager, as a process of the exploration: PyTorch and its hooks included.
-
-Two limits of the front end are known; a schedule that meets one of them says so and is judged on all else. The state
-after a round is held by its members alone until one of them has stored it:
-
-- all members end between a commit and the next inner step: nobody can make the state of that round any more;
-- the last round's keeper ends before it has stored the state, and the others end well: its rerun waits for that state.
-"""
+"""torchft's own DiLoCo over the manager, as a process of the exploration: PyTorch and its hooks included."""
 
 from __future__ import annotations
 
@@ -44,6 +37,8 @@ def train_torchft(process: Process, context: RoundContext) -> None:
     inner = torch.optim.SGD(model.parameters(), lr=1.0)
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
     with local_sgd.DiLoCo(manager, [model], inner, outer, sync_every=1):
+        # Also a state to which torchft has just applied the rounds after it.
+        world.saw(manager.round, _bytes(model))
         while (done := manager.round) < world.setting.rounds:
             process.round = done
             manager.add_samples(process.rank + 1)

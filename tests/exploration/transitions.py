@@ -74,7 +74,7 @@ TORCHFT = (
     "torchft: joined after the first round",
     "torchft: left out",
     "late effect: torchft",
-    "ended: no state in time",
+    "logged: replayed",
 )
 # What a thousand schedules reach.
 COMMON = (

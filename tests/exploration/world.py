@@ -36,6 +36,8 @@ from tests.support.rendezvous_keys import is_like, round_of
 RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
 LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect comes
+STATES = ("snapshots", "torchft")
+DATA = ("contributions", "reduced", *STATES)
 
 # A front end's loop in one process: trains to the last round.
 Trainer = Callable[["Process", RoundContext], None]
@@ -258,6 +260,7 @@ class World:
         self.seconds = 0.0
         self.steps = 0
         self.steps_of = [0] * setting.replicas  # of the processes of each rank together, their waits included
+        self.steps_at_commits: list[list[int]] = []  # `steps_of` when each round was committed
         self.has_stalled = False
         self.store = Bucket(lambda: self.seconds)
         self.processes: list[Process] = []
@@ -393,6 +396,7 @@ class World:
             self.seen["a round is committed without an expected rank"] += 1
         if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
             self.breaks(f"round {round_} is committed before round {round_ - 1}")
+        self.steps_at_commits.append(list(self.steps_of))
         self._judge_finishes(commit)
         self._judge_members(commit)
         for member in commit.members:
@@ -472,13 +476,22 @@ class World:
         if self.states.setdefault(round_, found) != found:
             self.breaks(f"two states after round {round_}")
 
+    def saw_sweep(self, limit: int, places: range, before: Iterable[str]) -> None:
+        """A member has deleted its share of what no replica needs: of the objects that there were nothing is left."""
+        for key in before:
+            folder, _, rest = key.partition("/")
+            last = limit - 1 if folder in STATES else limit
+            if folder not in DATA or round_of(key) > last:
+                continue
+            is_its = int(rest.partition("/")[0]) % places.step == places.start
+            if is_its and self.store.exists(key) and key not in self.store.deleted:
+                self.breaks(f"{key} is left by a sweep up to round {limit}")
+
     def deletes(self, key: str) -> None:
         """Called before `key` is deleted: a later state must cover it."""
         folder, round_ = key.split("/", maxsplit=1)[0], round_of(key)
-        least = round_ + 1 if folder in {"snapshots", "torchft"} else round_
-        if folder not in {"contributions", "reduced", "snapshots", "torchft"} or not any(
-            self._is_whole(at) for at in range(least, self.setting.rounds + 1)
-        ):
+        least = round_ + 1 if folder in STATES else round_
+        if folder not in DATA or not any(self._is_whole(at) for at in range(least, self.setting.rounds + 1)):
             self.breaks(f"{key} is deleted although no state covers it")
 
     def _is_whole(self, round_: int) -> bool:
@@ -505,7 +518,6 @@ def _end_of(error: BaseException | None) -> str:
 _ENDS = {
     "participants; missing": "no quorum in time",
     "can no longer reach": "no quorum possible",
-    "have not stored the state": "no state in time",
     "is damaged": "damaged",
     "its machine may be faulty": "other bits",
 }

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from muster.replica.errors import ParametersError
+from muster.replica.frontends.host_copies import HostCopies
 from muster.replica.frontends.model_tensors import (
     buffers_of,
     local_tensor,
@@ -54,6 +55,7 @@ class TensorPacking(Packing):
             ParametersError: lists everything that is wrong with them.
         """
         self._model, self._optimizer, self.link = model, optimizer, link
+        self._copies = HostCopies()
         self._trainable = [name for name, tensor in parameters_of(model).items() if tensor.requires_grad]
         self._statistics = statistics_of(model)
         found = {name: tensor.detach() for name, tensor in self._named().items()}
@@ -82,9 +84,11 @@ class TensorPacking(Packing):
         if self.link.size > 1:
             return self._collected(tensors, part)
         begin, end, _ = part.indices(self.count)
-        flat = torch.empty(end - begin, dtype=torch.float32)
-        for piece in self.pieces(part):
-            flat[piece.place].copy_(tensors[piece.name].reshape(-1)[piece.local])
+        flat = self._copies.room(tensors, end - begin)
+        with self._copies.to_host(tensors):
+            for piece in self.pieces(part):
+                held = tensors[piece.name].reshape(-1)[piece.local]
+                flat[piece.place].copy_(held, non_blocking=held.is_cuda)
         return flat.numpy()
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
@@ -93,8 +97,10 @@ class TensorPacking(Packing):
         if self.link.size > 1:
             self._hand_out(tensors, flat, part)
             return
-        for piece in self.pieces(part):
-            _assign(tensors[piece.name], piece.local, torch.from_numpy(flat[piece.place]))
+        values = self._copies.locked(tensors, torch.from_numpy(flat))
+        with self._copies.to_device(tensors):
+            for piece in self.pieces(part):
+                _assign(tensors[piece.name], piece.local, values[piece.place])
 
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:
         """`flat` rounded to the tensors' types: pseudo-gradients are differences from that."""
@@ -160,9 +166,10 @@ class TensorPacking(Packing):
         local = self.cut.local(part)
         flat = np.empty(local.stop - local.start, np.float32)
         for windows, start in self._windows(part):
-            sends = [
-                _taken(tensors, names, list(plan.reads(rank, reader, span))) for reader, span in enumerate(windows)
-            ]
+            reads = [list(plan.reads(rank, reader, span)) for reader, span in enumerate(windows)]
+            with self._copies.to_host(tensors):
+                taken = [self._taken(tensors, names, given) for given in reads]
+            sends = [values.numpy() for values in taken]
             runs = [list(plan.reads(source, rank, windows[rank])) for source in range(self.link.size)]
             received = self.link.swap(sends, [length(iter(given)) for given in runs])
             window = flat[start : start + windows[rank].stop - windows[rank].start]
@@ -186,12 +193,29 @@ class TensorPacking(Packing):
             ]
             runs = [list(plan.writes(rank, span)) for span in windows]
             received = self.link.swap(sends, [length(iter(needed)) for needed in runs])
-            for needed, values in zip(runs, received, strict=True):
-                place = 0
-                for run in needed:
-                    count = run.local.stop - run.local.start
-                    _assign(tensors[names[run.tensor]], run.local, torch.from_numpy(values[place : place + count]))
-                    place += count
+            with self._copies.to_device(tensors):
+                for needed, values in zip(runs, received, strict=True):
+                    self._place(tensors, names, needed, self._copies.locked(tensors, torch.from_numpy(values)))
+
+    def _taken(self, tensors: dict[str, torch.Tensor], names: list[str], runs: list[Run]) -> torch.Tensor:
+        """The values of `runs`, one after another, in the host's memory."""
+        taken = self._copies.room(tensors, length(iter(runs)))
+        place = 0
+        for run in runs:
+            count = run.local.stop - run.local.start
+            held = tensors[names[run.tensor]].reshape(-1)[run.local]
+            taken[place : place + count].copy_(held, non_blocking=held.is_cuda)
+            place += count
+        return taken
+
+    @staticmethod
+    def _place(tensors: dict[str, torch.Tensor], names: list[str], runs: list[Run], values: torch.Tensor) -> None:
+        """Write `values`, those of `runs` one after another."""
+        place = 0
+        for run in runs:
+            count = run.local.stop - run.local.start
+            _assign(tensors[names[run.tensor]], run.local, values[place : place + count])
+            place += count
 
     def _windows(self, part: slice) -> Iterator[tuple[list[slice], int]]:
         """Windows over what the processes hold of a part: one span for each, and where this process's starts."""
@@ -209,17 +233,6 @@ class TensorPacking(Packing):
                     start + min(first, own.stop - own.start),
                 )
             start += own.stop - own.start
-
-
-def _taken(tensors: dict[str, torch.Tensor], names: list[str], runs: list[Run]) -> Floats:
-    """The values of `runs`, one after another, in the host's memory."""
-    taken = torch.empty(length(iter(runs)), dtype=torch.float32)
-    place = 0
-    for run in runs:
-        count = run.local.stop - run.local.start
-        taken[place : place + count].copy_(tensors[names[run.tensor]].reshape(-1)[run.local])
-        place += count
-    return taken.numpy()
 
 
 def _differences(names: list[set[str]]) -> list[str]:
@@ -248,10 +261,10 @@ def _gaps(shards: list[dict[str, LocalShard]]) -> list[str]:
 
 def _assign(tensor: torch.Tensor, local: slice, values: torch.Tensor) -> None:
     if values.numel() == tensor.numel():
-        tensor.copy_(values.view(tensor.shape))
+        tensor.copy_(values.view(tensor.shape), non_blocking=tensor.is_cuda)
     elif tensor.is_contiguous():
-        tensor.view(-1)[local].copy_(values)
+        tensor.view(-1)[local].copy_(values, non_blocking=tensor.is_cuda)
     else:
         flat = tensor.reshape(-1).clone()
-        flat[local].copy_(values)
+        flat[local].copy_(values, non_blocking=tensor.is_cuda)
         tensor.copy_(flat.view(tensor.shape))

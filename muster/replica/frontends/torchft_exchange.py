@@ -21,9 +21,18 @@ class Work:
     def __init__(self, tensor: torch.Tensor, wait: Callable[[], None]) -> None:
         self._wait = wait
         self.tensor = tensor
-        # Copied to the host now, on the stream that torchft has selected: later code may run on another one.
-        self.values: Floats = tensor.detach().reshape(-1).float().cpu().numpy()
+        # Queued now, on the stream that torchft has selected: later code may run on another one.
+        self._copy = torch.empty(tensor.numel(), dtype=torch.float32, pin_memory=tensor.is_cuda)
+        self._copy.copy_(tensor.detach().reshape(-1), non_blocking=tensor.is_cuda)
+        self._copied = torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
         self.future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+
+    def take(self) -> Floats:
+        """The tensor's values when it was given, in the host's memory; they are not kept."""
+        copy, self._copy = self._copy, torch.empty(0)
+        if self._copied is not None:
+            self._copied.synchronize()
+        return copy.numpy()
 
     def wait(self, timeout: object = None) -> bool:  # noqa: ARG002 - the rendezvous has a time-out of its own
         """Block until the tensor holds the mean."""
@@ -38,11 +47,15 @@ class Work:
 class SyncExchange:
     """The exchange of one sync after another: collect its tensors, start it, finish it."""
 
-    def __init__(self, fragments: Sequence[torch.nn.Module], feedback: StoredErrorFeedback) -> None:
-        """`feedback` covers the parameters of all fragments, in their order."""
+    def __init__(
+        self, fragments: Sequence[torch.nn.Module], feedback: Callable[[int, int], StoredErrorFeedback]
+    ) -> None:
+        """`feedback` returns that of so many values, those of all fragments in their order, after a round."""
         sizes = [sum(parameter.numel() for parameter in fragment.parameters()) for fragment in fragments]
         self._parts = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
-        self._feedback = feedback
+        self._count = sum(sizes)
+        self._load_feedback = feedback
+        self._feedback: StoredErrorFeedback | None = None
         self._works: list[Work] = []
         self._running: Background[Exchange | None] = Background()
 
@@ -63,16 +76,29 @@ class SyncExchange:
         """
         if not self._works or self._running.busy:
             return
-        gradient = np.concatenate([work.values for work in self._works])
+        part = self._part(round_)
+        if self._feedback is None:
+            self._feedback = self._load_feedback(self._count, round_ - 1)
+        feedback, gradient = self._feedback, np.concatenate([work.take() for work in self._works])
+        update = LocalUpdate(gradient, weight, feedback.of(part), lambda _: feedback.save(round_))
+        self._running.begin(lambda: exchange(update))
+
+    def replay(self, exchanged: Exchange) -> None:
+        """Give the collected tensors the mean of a committed round, whatever they hold; raises as `start`."""
+        self._part(exchanged.commit.round)
+        self._running.begin(lambda: exchanged)
+
+    def _part(self, round_: int) -> slice:
+        """Which values of all fragments the round exchanges."""
         part = self._parts[(round_ - 1) % len(self._parts)]
-        if gradient.size != part.stop - part.start:
+        collected = sum(work.tensor.numel() for work in self._works)
+        if collected != part.stop - part.start:
             message = (
-                f"torchft's algorithm exchanges {gradient.size:,} values, but the manager's fragment has "
+                f"torchft's algorithm exchanges {collected:,} values, but the manager's fragment has "
                 f"{part.stop - part.start:,}: give both the same model and fragments."
             )
             raise AlgorithmError(message)
-        update = LocalUpdate(gradient, weight, self._feedback.of(part), lambda _: self._feedback.save(round_))
-        self._running.begin(lambda: exchange(update))
+        return part
 
     def finish(self) -> tuple[Exchange | None, list[Work]]:
         """Wait for the exchange and copy the means into the tensors.
@@ -83,7 +109,7 @@ class SyncExchange:
         exchange = self._running.wait()
         works, self._works = self._works, []
         if exchange is not None:
-            means = np.split(exchange.mean, list(accumulate(work.values.size for work in works))[:-1])
+            means = np.split(exchange.mean, list(accumulate(work.tensor.numel() for work in works))[:-1])
             for work, mean in zip(works, means, strict=True):
                 work.tensor.copy_(torch.from_numpy(mean).view(work.tensor.shape))
         return exchange, works

@@ -11,14 +11,15 @@
 torchft requests one all-reduce per parameter. They are collected and sent as one flat buffer in one exchange: when the
 first of them is waited for, or when the next inner step begins (so that `fragment_sync_delay` overlaps the transfer).
 
-The outer optimizer is torchft's own, so a round's mean cannot be replayed here. Instead one member stores the state
-after every round (model, outer optimizer): a replica that restarts or was left out continues from it. Data of earlier
-rounds are deleted once a state covers them.
+One member stores the state after every round (model, outer optimizer): a replica that restarts or was left out loads
+the newest one. If that is the state of the round before the last, torchft's own code applies the last round's mean
+(see `torchft_replay`). Data of earlier rounds are deleted once a state covers them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,15 +35,14 @@ from muster.replica.frontends.plain_state import StateDict
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_state import pack_torch
 from muster.replica.frontends.torchft_exchange import SyncExchange, Work
+from muster.replica.frontends.torchft_replay import Load, Save, SyncedFragment, fragment_key, fragment_of
 from muster.replica.frontends.torchft_states import TorchftStates, load_state
-from muster.replica.rounds.exchange import Exchange, LocalUpdate, checked_samples
+from muster.replica.frontends.torchft_weights import FragmentWeights
+from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.rounds.retention import Keeper
-from muster.replica.rounds.round_context import checkpoints_of, log
+from muster.replica.rounds.round_context import RoundContext, checkpoints_of, log
 from muster.replica.stopwatch import Stopwatch
-
-Load = Callable[[StateDict], None]
-Save = Callable[[], StateDict]
 
 
 class Manager(FrontEnd):
@@ -60,6 +60,9 @@ class Manager(FrontEnd):
         checkpoint_dir: Path | None = None,
     ) -> None:
         """Join the run: overwrites `model` with the run's. Create the torchft algorithm afterwards.
+
+        DiLoCo applies the last round, if the loaded state lacks it, when it is created, and LocalSGD before its first
+        inner step.
 
         Args:
             rendezvous: the context's.
@@ -85,16 +88,15 @@ class Manager(FrontEnd):
         self._states = TorchftStates(rendezvous.context)
         self._keeper = Keeper(self._states, rendezvous.rank)
         self._hooks: dict[str, tuple[Load, Save]] = {}
+        self._synced: dict[int, SyncedFragment] = {}
+        self._has_caught_up = self._replays = False
         self._took_part = True
         self._captured: tuple[int, bytes] | None = None
         self._keeps = False
-        self._samples, self._weight = 0.0, 1.0
+        self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
         packing = TensorPacking(model)
         self._round, self._loaded = self._load_latest()
-        count = sum(parameter.numel() for fragment in self._fragments for parameter in fragment.parameters())
-        feedback = StoredErrorFeedback(
-            self._codec, count, checkpoints_of(rendezvous.context, checkpoint_dir, "residual"), self._round
-        )
+        feedback = partial(_feedback, rendezvous.context, self._codec, checkpoint_dir)
         self._sync = SyncExchange(self._fragments, feedback)
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
@@ -109,18 +111,30 @@ class Manager(FrontEnd):
     def add_samples(self, samples: float) -> None:
         """Count samples or tokens before `inner_optimizer.step()`: their sum is the weight in the round's mean.
 
-        Without it all replicas have the same weight. Call it on all replicas or on none.
+        Without it the inner steps are. Call it on all replicas or on none.
 
         Raises:
             ParametersError: negative, infinite or NaN.
         """
-        self._samples += checked_samples(samples)
+        self._weights.add_samples(samples)
 
     def register_state_dict_fn(self, key: str, load: Load, save: Save) -> None:
-        """Store what `save` returns with every round's state. A replica that joined later gets it loaded at once."""
+        """Store what `save` returns with every round's state. A replica that joined later gets it loaded at once.
+
+        The last fragment of torchft's DiLoCo makes it complete: it then applies the rounds that the state lacks.
+
+        Raises:
+            AlgorithmError: a fragment of another version of torchft.
+            StoppedError, RendezvousError
+        """
         self._hooks[key] = load, save
         if key in self._loaded:
             load(self._loaded[key])
+        for index in range(len(self._fragments)):
+            if key == fragment_key(index):
+                self._synced[index] = fragment_of(key, load)
+                if len(self._synced) == len(self._fragments):
+                    self._catch_up()
 
     def current_step(self) -> int:
         """The same as `round`, under torchft's name."""
@@ -128,7 +142,7 @@ class Manager(FrontEnd):
 
     def start_quorum(self, *_: object, **__: object) -> None:
         """A sync begins. Its members are agreed when the round is exchanged."""
-        self._weight, self._samples = self._samples or 1.0, 0.0
+        self._weight = self._weights.take(self._round % len(self._fragments))
 
     def disallow_state_dict_read(self) -> None:
         """An inner step begins: the state after the last sync is complete, and the next exchange can start.
@@ -137,6 +151,8 @@ class Manager(FrontEnd):
             RunEndedError: the run has no further round.
         """
         with self._stopwatch.blocked():
+            if not self._has_caught_up:
+                self._catch_up()
             self._capture()
             self._start_exchange()
         if self._rendezvous.has_ended and not self._sync.pending:
@@ -144,7 +160,8 @@ class Manager(FrontEnd):
             self._rendezvous.check_not_ended()
 
     def allow_state_dict_read(self) -> None:
-        """An inner step has ended: nothing to do."""
+        """An inner step has ended."""
+        self._weights.add_step()
 
     def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False) -> Work:
         """Replace `tensor` by its mean over the participants, together with all others of this sync.
@@ -172,14 +189,17 @@ class Manager(FrontEnd):
         return work
 
     def should_commit(self, *_: object, **__: object) -> bool:
-        """Whether this replica took part in the round. If not, it holds the run's current state afterwards."""
+        """Whether torchft applies the round's mean. If this replica did not take part, it loads the run's state."""
         self._receive()
         self._round += 1
-        if not self._took_part:
+        if self._replays:
+            return True
+        took_part = self._took_part
+        if not took_part:
             with self._stopwatch.blocked():
                 self._rejoin()
         self._stopwatch.lap()
-        return self._took_part
+        return took_part
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - torchft's signature
         """After the last sync: leave the model as the replica's result."""
@@ -237,17 +257,64 @@ class Manager(FrontEnd):
 
     def _rejoin(self) -> None:
         """Left out of a round: continue from the state after the last one."""
-        self._round, self._loaded = self._load_latest()
-        for key, (load, _save) in self._hooks.items():
-            load(self._loaded[key])
-        self._rendezvous.remember(self._round)
+        self._load_again()
+        self._catch_up()
+        self._weights.clear()
         self._rendezvous.rejoin()
         log.warning("event=left-out now=%d", self._round)
 
     def _load_latest(self) -> tuple[int, StateDict]:
-        """Load the model's state after the last committed round; returns that round and the hooks' states."""
+        """Load the model's part of the newest state; returns its round and the hooks' states."""
         round_, body = self._states.latest(self._state)
         return round_, load_state(body, self._model, self._fragments)
+
+    def _load_again(self) -> None:
+        self._round, self._loaded = self._load_latest()
+        for key, (load, _save) in self._hooks.items():
+            # The state before the first round is the model alone.
+            if key in self._loaded:
+                load(self._loaded[key])
+        self._rendezvous.remember(self._round)
+
+    def _catch_up(self) -> None:
+        """Apply every round that is committed by now and that the state lacks."""
+        self._has_caught_up = True
+        while True:
+            try:
+                exchange = self._rendezvous.committed(self._round + 1)
+            except RoundGoneError:
+                self._load_again()
+                continue
+            if exchange is None:
+                return
+            self._replays = True
+            try:
+                self._replay(exchange)
+            finally:
+                self._replays = False
+            log.info("round=%d event=replayed", self._round)
+
+    def _replay(self, exchange: Exchange) -> None:
+        """Let torchft apply a committed round to the state before it."""
+        if self._synced:
+            fragment = self._synced[self._round % len(self._fragments)]
+            fragment.prepare_sync()
+            self._sync.replay(exchange)
+            fragment.perform_sync()
+            # Nothing was trained: the new parameters are not mixed with those before.
+            fragment.restore_parameters()
+            return
+        # LocalSGD: the mean is the parameters.
+        for parameter in self._model.parameters():
+            self.allreduce(parameter.detach())
+            parameter.grad = None  # of other parameters
+        self._sync.replay(exchange)
+        self.should_commit()
+
+
+def _feedback(context: RoundContext, codec: Codec, folder: Path | None, count: int, round_: int) -> StoredErrorFeedback:
+    """What the codec has lost of `count` values by the end of a round, as it was saved."""
+    return StoredErrorFeedback(codec, count, checkpoints_of(context, folder, "residual"), round_)
 
 
 def _codec(name: str) -> Codec:

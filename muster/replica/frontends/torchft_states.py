@@ -1,11 +1,13 @@
 """The state of torchft's algorithms after each round, as one object, from which a replica continues.
 
-Their outer optimizer is torchft's own, so a round's mean cannot be replayed: every round has a state.
+A member stores it before it contributes to the next round. So the state of the last committed round may not be there
+yet, and if all its members have ended it never will be; that of the round before is. The round's mean is then replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +15,9 @@ import torch
 from muster.replica.errors import RendezvousError
 from muster.replica.frontends.plain_state import StateDict
 from muster.replica.frontends.torch_state import pack_torch, unpack_torch
+from muster.replica.frontends.torchft_replay import fragment_key
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.round_history import last_committed
+from muster.replica.rounds.round_history import LOADS_MAX, last_committed
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 
@@ -34,24 +37,26 @@ class TorchftStates:
                 return
 
     def latest(self, initial: Callable[[], StateDict]) -> tuple[int, bytes]:
-        """The last committed round and the state after it, which one of its members stores.
+        """The newest state and its round: the last committed one, or the one before.
 
         Args:
             initial: returns the state before the first round, to be stored if no replica has stored it yet.
 
         Raises:
-            StoppedError
-            RendezvousError: no member stored it before the time-out.
+            RendezvousError: both are gone, again and again.
         """
-        polling = self.context.polling()
-        while True:
-            round_ = last_committed(self.context.store)
-            if round_ == 0:
+        last = 0
+        for _ in range(LOADS_MAX):
+            last = last_committed(self.context.store)
+            if last == 0:
                 self.store(0, pack_torch(initial()))
-            try:
-                return round_, bytes(self.context.store.read(keys.torchft_state(round_)).body)
-            except ObjectMissingError:
-                polling.pause(lambda: "the members of the last round have not stored the state after it.")
+            for round_ in range(last, max(last - 2, -1), -1):
+                # Both are missing only if a newer one covers them, and they were deleted meanwhile.
+                with suppress(ObjectMissingError):
+                    return round_, bytes(self.context.store.read(keys.torchft_state(round_)).body)
+        uri = self.context.store.uri(keys.torchft_state(last))
+        message = f"Round {last} is committed, but neither {uri} nor the state of the round before is stored."
+        raise RendezvousError(message)
 
     def rounds(self, last: int) -> range:
         """Every round has a state."""
@@ -85,7 +90,7 @@ def load_state(body: bytes, model: torch.nn.Module, fragments: Sequence[torch.nn
         raise RendezvousError(message) from None
     with torch.no_grad():
         for index, fragment in enumerate(fragments):
-            shared = hooks.get(f"StreamingDiLoCoFragment_{index}", {}).get("original_parameters", {})
+            shared = hooks.get(fragment_key(index), {}).get("original_parameters", {})
             for name, parameter in fragment.named_parameters():
                 if name in shared:
                     # The stored model may have trained on since this fragment was last exchanged.

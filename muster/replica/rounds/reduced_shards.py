@@ -61,6 +61,11 @@ def shards_of(commit: Commit, codec: Codec, members: int) -> int:
     return Blocks(commit.count, codec).shards(members * parts)
 
 
+def most_shards(commit: Commit, codec: Codec, replicas: int) -> int:
+    """The most shards that such a mean may have, whichever of `replicas` take part: fewer members may need more."""
+    return max(shards_of(commit, codec, members) for members in range(1, replicas + 1))
+
+
 class ReducedShards:
     """The shards of one revision of one round."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from muster.contract.run.commit import Commit
-from muster.replica.rounds.reduced_shards import shards_of
+from muster.replica.rounds.reduced_shards import most_shards
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import keys
@@ -65,21 +65,22 @@ class Keeper:
         self._rank = rank
         self._complete: set[int] = set()
         self._swept = 0
+        self._reduced = 0  # the most shards that a mean may have had: fragments differ in size
 
     def keep(self, commit: Commit) -> None:
         """Complete the newest state if this process is the round's keeper; delete data that no replica needs."""
         members = [member.rank for member in commit.members]
         position = members.index(self._rank)
         is_keeper = commit.round % len(members) == position
+        replicas = len(commit.epochs)
+        self._reduced = max(self._reduced, most_shards(commit, self._states.context.codec, replicas))
         rounds = self._states.rounds(commit.round - 1)
         limit = horizon(commit, (round_ for round_ in rounds if self._is_complete(round_, is_keeper)))
         if limit <= self._swept:
             return
         self._swept = limit
         self._complete = {round_ for round_ in self._complete if round_ >= limit}
-        replicas = len(commit.epochs)
-        reduced = shards_of(commit, self._states.context.codec, replicas)
-        places = range(position, max(replicas, self._states.shards(limit), reduced), len(members))
+        places = range(position, max(replicas, self._states.shards(limit), self._reduced), len(members))
         try:
             self._sweep(limit, places)
         except (StoreDeniedError, StoreUnavailableError) as error:

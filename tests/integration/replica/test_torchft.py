@@ -6,7 +6,6 @@ import inspect
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,55 +24,8 @@ from muster.replica.wire import keys
 from muster.torch import Algorithm, DiLoCo, LocalSGD
 from muster.torchft import Manager
 from tests.support.peers import Run, missing_only_in, run_all, together
+from tests.support.torchft_training import SYNC_EVERY, inner_steps, model_of, outer_of, state_of, train_with_torchft
 from tests.support.waiting import wait_until
-
-SYNC_EVERY = 4
-SEEDING = threading.Lock()  # the generator is one for all threads
-
-
-def model_of() -> Any:
-    with SEEDING:
-        torch.manual_seed(0)
-        return torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
-
-
-def inner_steps(model: Any, optimizer: Any, rank: int, round_: int, after: Callable[[], object] = lambda: None) -> None:
-    """What depends on rank and round alone: SYNC_EVERY steps."""
-    generator = torch.Generator().manual_seed(1000 * round_ + rank)
-    for _ in range(SYNC_EVERY):
-        optimizer.zero_grad()
-        model(torch.randn(8, 5, generator=generator)).square().mean().backward()
-        optimizer.step()
-        after()
-
-
-def outer_of(model: Any) -> Any:
-    return torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
-
-
-def state_of(model: Any) -> bytes:
-    return b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())
-
-
-def train_with_torchft(
-    rendezvous: Rendezvous,
-    rounds: int,
-    hook: Callable[[int], None] = lambda _: None,
-    *,
-    after: Callable[[int], None] = lambda _: None,
-    settings: dict[str, Any] | None = None,
-    **options: Any,
-) -> Any:
-    model = model_of()
-    manager = Manager(rendezvous, model, **(settings or {}))
-    inner = torch.optim.SGD(model.parameters(), lr=0.1)
-    with local_sgd.DiLoCo(manager, [model], inner, outer_of(model), sync_every=SYNC_EVERY, **options):
-        while manager.current_step() < rounds:
-            round_ = manager.current_step() + 1
-            hook(round_)
-            inner_steps(model, inner, rendezvous.rank, round_, partial(after, round_))
-    manager.shutdown()
-    return model
 
 
 def test_arguments_come_in_torchfts_order() -> None:

@@ -5,24 +5,33 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from muster.contract.run.commit import Commit, Exclusion, Member
-from muster.replica.rounds.retention import horizon
+from muster.replica.rounds.reduced_shards import shards_of
+from muster.replica.rounds.retention import Keeper, horizon
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import StoreDeniedError
 from muster.replica.wire import keys
 from tests.support.peers import Faults, FaultyStore, Run, all_ended
 
 
-def commit(named: Sequence[int], excluded: Sequence[int] = (), epochs: Sequence[int] = (1, 1, 1)) -> Commit:
+def commit(
+    named: Sequence[int],
+    excluded: Sequence[int] = (),
+    epochs: Sequence[int] = (1, 1, 1),
+    round_: int = 9,
+    count: int = 1,
+) -> Commit:
     return Commit(
         run="r",
-        round=9,
+        round=round_,
         committed_at="",
-        count=1,
+        count=count,
         members=tuple(
             Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8) for rank in named
         ),
@@ -100,3 +109,56 @@ def test_members_share_the_sweep(tmp_path: Path) -> None:
     # With all members in step each place is listed once for each horizon, by the member it is assigned to.
     assert {listed[keys.before(keys.contributions_of(rank), round_)] for rank in range(3) for round_ in (3, 5)} == {1}
     assert not (tmp_path / keys.contribution(4, 0, 1)).exists()
+
+
+@dataclass(frozen=True)
+class StateOfEveryRound:
+    """States of one object each, as torchft's algorithms have them."""
+
+    context: RoundContext
+
+    def rounds(self, last: int) -> range:
+        return range(last, 0, -1)
+
+    def is_complete(self, round_: int, *, complete: bool) -> bool:
+        return True
+
+    def shards(self, round_: int) -> int:
+        return 1
+
+    def folder(self, shard: int) -> str:
+        return keys.torchft_states_of(shard)
+
+
+LARGE, SMALL = 355_000_000, 8_000_000  # parameters
+
+
+@pytest.mark.parametrize(
+    ("members", "counts"),
+    [
+        ([[0, 1, 2, 3]] * 6, [LARGE]),
+        # Two members make more shards than four: they are as large as possible, and their number is a multiple.
+        ([[0, 1, 2, 3], [0, 1], *[[0, 1, 2, 3]] * 4], [LARGE]),
+        # The sweep that covers the rounds of a large fragment may come with the commit of a small one.
+        ([[0, 1, 2, 3]] * 6, [LARGE, SMALL]),
+    ],
+    ids=["all", "two of four", "fragments"],
+)
+def test_a_sweep_covers_all_shards_of_a_large_model(
+    tmp_path: Path, members: list[list[int]], counts: list[int]
+) -> None:
+    run = Run(tmp_path, replicas=4)
+    context = run.context()
+    keepers = [Keeper(StateOfEveryRound(context), rank) for rank in range(4)]
+    most = 0
+    for round_, ranks in enumerate(members, 1):
+        done = commit(ranks, epochs=[1] * 4, round_=round_, count=counts[(round_ - 1) % len(counts)])
+        shards = shards_of(done, context.codec, len(ranks))
+        most = max(most, shards)
+        for shard in range(shards):
+            run.store.create(keys.reduced(round_, 0, shard), b"")
+        for rank in ranks:
+            keepers[rank].keep(done)
+    assert most > 4 * 4
+    left = {int(path.name[:8]) for path in (tmp_path / keys.REDUCED).rglob("0*-000")}
+    assert left == {len(members)}
