@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, JsonValue
 
 from muster.contract.document import StoredDocument
-from muster.contract.layout import s3_uri
+from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
 from muster.contract.spec.policies import OnEarlyFinish
@@ -69,11 +69,19 @@ class RunDocument(StoredDocument):
         """The run under whose name rendezvous and checkpoints are stored."""
         return self.root or self.run
 
+    @property
+    def output_uri(self) -> str:
+        """Below this the run's model is written; a rendezvous in a directory has it inside."""
+        if self.rendezvous_uri.startswith("file:"):
+            return f"{self.rendezvous_uri}output/"
+        return s3_uri(split_s3_uri(self.rendezvous_uri)[0], RunLayout(self.run).output)
+
 
 class Manifest(StoredDocument):
     """What a replica writes to `output/data/manifest.json`; SageMaker packs it into output.tar.gz.
 
-    `checkpoint_s3_bucket` is the name by which existing resolvers find the checkpoint's URI.
+    `checkpoint_s3_bucket` is the name by which existing resolvers find the checkpoint's URI: the folder of the run's
+    model, which one replica writes for all.
     """
 
     checkpoint_s3_bucket: str

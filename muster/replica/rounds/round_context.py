@@ -73,7 +73,7 @@ class RoundContext:
         trainer_stop: set when the trainer should return.
         group: this process's place among the processes of its replica.
         board: small values that these processes share.
-        result_dir: where the parameters at the end of training are written; None: nowhere.
+        results: where the run's model is written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
     """
 
@@ -94,7 +94,7 @@ class RoundContext:
     trainer_stop: Event = field(default_factory=Event)
     group: InnerGroup = field(default_factory=InnerGroup)
     board: Board = field(default_factory=LocalBoard)
-    result_dir: Path | None = None
+    results: Store | None = None
     link: Link = field(default_factory=Alone)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -10,6 +10,7 @@ import numpy as np
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
+from muster.replica.errors import ParametersError
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
@@ -62,13 +63,16 @@ class Synchronizer:
         """After an inner step: start or merge an exchange if one is due. Returns the outcome of a merged round.
 
         Raises:
-            ParametersError: samples is negative, infinite or NaN.
+            ParametersError: samples is negative, infinite or NaN; or `finish` was called.
             FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
         if self._rendezvous.has_ended:
             self.finish()
             self._rendezvous.check_not_ended()
+        if self._rendezvous.has_left:
+            message = "finish() has ended this replica's part in the run: step() cannot follow it."
+            raise ParametersError(message)
         self._samples += checked_samples(samples)
         self.steps += 1
         action = self._algorithm.action_after(self.steps)
@@ -81,13 +85,12 @@ class Synchronizer:
         return outcome
 
     def finish(self) -> Outcome | None:
-        """Wait for a running exchange. Afterwards the arrays hold the global parameters, as on all replicas."""
+        """Wait for a running exchange, and leave the run. Afterwards the arrays hold the global parameters."""
         with self.stopwatch.blocked():
             exchange = self._training.exchanges.wait()
             self._start_over()
-            if self._rendezvous.context.link.size > 1:
-                # While the processes are connected: the trainer may disconnect them before it returns.
-                self._rendezvous.collect_result()
+        # While the processes are connected: the trainer may disconnect them before it returns.
+        self._rendezvous.leave()
         return None if exchange is None else exchange.outcome
 
     def _perform(self, action: Action) -> Outcome | None:

@@ -27,6 +27,7 @@ from muster.replica.store.transport import (
     Bytes,
     ObjectExistsError,
     ObjectMissingError,
+    ObjectWriter,
     Part,
     Store,
     StoreDeniedError,
@@ -49,11 +50,21 @@ STREAM_BYTES = 2**16
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
-    from obstore.store import ClientConfig
+    from obstore import ObjectMeta, WritableFile
+    from obstore.store import ClientConfig, RetryConfig
     from typing_extensions import Buffer
 
 T = TypeVar("T")
+
+# `_call` alone retries.
+_NO_RETRIES: RetryConfig = {"max_retries": 0}
+_PART_RETRIES: RetryConfig = {
+    "max_retries": TRIES - 1,
+    "backoff": {
+        "init_backoff": timedelta(seconds=BACKOFF_FIRST_SECONDS),
+        "max_backoff": timedelta(seconds=BACKOFF_MAX_SECONDS),
+    },
+}
 
 
 class S3ObjectStore(Store):
@@ -80,6 +91,13 @@ class S3ObjectStore(Store):
             return
         put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
         self._call(key, lambda: put(chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE))
+
+    def writer(self, key: str) -> ObjectWriter:
+        """A multipart upload, whose parts are sent while further bytes are written; a small object is one PUT.
+
+        What is not completed is deleted by the bucket's lifecycle rule.
+        """
+        return _UploadWriter(_client(self._bucket, _PART_RETRIES), self._prefix + key, self.uri(key))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless the whole object is requested."""
@@ -204,7 +222,38 @@ def _ends_before(meta: ObjectMeta, start: int) -> bool:
     return meta["size"] <= start
 
 
-def _client(bucket: str) -> S3Store:
+class _UploadWriter(ObjectWriter):
+    """The client retries each request: a part that was written cannot be written again by the caller."""
+
+    def __init__(self, client: S3Store, path: str, uri: str) -> None:
+        self._uri = uri
+        self._file: WritableFile | None = obstore.open_writer(
+            client, path, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+        )
+
+    def write(self, body: Bytes) -> None:
+        self._call(lambda file: file.write(body))
+
+    def close(self) -> None:
+        self._call(lambda file: file.close())
+        self._file = None
+
+    def discard(self) -> None:
+        self._file = None
+
+    def _call(self, request: Callable[[WritableFile], object]) -> None:
+        if self._file is None:
+            message = "it was closed before"
+            raise StoreUnavailableError(self._uri, 1, message)
+        try:
+            request(self._file)
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise StoreDeniedError(self._uri, _first_line(error)) from None
+        except (BaseError, OSError) as error:
+            raise StoreUnavailableError(self._uri, TRIES, _first_line(error)) from None
+
+
+def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:
     region = region_of(os.environ)
     set_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     endpoint = set_endpoint or s3_endpoint(region or DEFAULT_REGION)
@@ -221,8 +270,7 @@ def _client(bucket: str) -> S3Store:
         region=region or DEFAULT_REGION,
         endpoint=endpoint,
         client_options=options,
-        # `_call` alone retries.
-        retry_config={"max_retries": 0},
+        retry_config=retries,
         # Blocks have checksums of their own, and TLS protects the transfer.
         unsigned_payload=True,
     )
