@@ -51,14 +51,11 @@ class ModelFile(StoredPart):
     sha256: Sha256
 
 
-class _OfRound(StoredDocument):
-    run: str = Field(max_length=RUN_MAX)
-    round: int = Field(ge=0, le=ROUND_MAX, description="the round whose global parameters it has")
-
-
-class ModelManifest(_OfRound):
+class ModelManifest(StoredDocument):
     """The files of a model, of which each can be checked alone."""
 
+    run: str = Field(max_length=RUN_MAX)
+    round: int = Field(ge=0, le=ROUND_MAX, description="the round whose global parameters it has")
     kind: ModelKind
     checksum: str = Field(max_length=64, description="SHA-256 of the global parameters, as the replicas report it")
     rank: int = Field(ge=0, description="the replica that wrote it")
@@ -75,9 +72,11 @@ class ModelManifest(_OfRound):
         return sum(file.bytes for file in self.files)
 
 
-class ModelEvaluation(_OfRound):
+class ModelEvaluation(StoredDocument):
     """What the trainer's `evaluate` has measured on the model."""
 
+    run: str = Field(max_length=RUN_MAX)
+    round: int = Field(ge=0, le=ROUND_MAX, description="the round of the model")
     metrics: Metrics = Field(default_factory=dict)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, JsonValue
 
 from muster.contract.document import StoredDocument
-from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
+from muster.contract.layout import s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
 from muster.contract.spec.policies import OnEarlyFinish
@@ -43,6 +43,9 @@ class RunDocument(StoredDocument):
         description="the first run of the lineage; none for a run that continues no other",
     )
     rounds_before: int = Field(default=0, ge=0, description="rounds that the runs before have committed")
+    output_uri: str | None = Field(
+        default=None, description="below this the run's model is written; none for a place in the rendezvous"
+    )
 
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
@@ -62,6 +65,7 @@ class RunDocument(StoredDocument):
             on_early_finish=plan.spec.on_early_finish,
             root=plan.lineage.root if plan.lineage else None,
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
+            output_uri=s3_uri(plan.place.bucket, plan.layout.output),
         )
 
     @property
@@ -70,11 +74,9 @@ class RunDocument(StoredDocument):
         return self.root or self.run
 
     @property
-    def output_uri(self) -> str:
-        """Below this the run's model is written; a rendezvous in a directory has it inside."""
-        if self.rendezvous_uri.startswith("file:"):
-            return f"{self.rendezvous_uri}output/"
-        return s3_uri(split_s3_uri(self.rendezvous_uri)[0], RunLayout(self.run).output)
+    def results_uri(self) -> str:
+        """Below this the run's model is written."""
+        return self.output_uri or f"{self.rendezvous_uri}output/"
 
 
 class Manifest(StoredDocument):

@@ -132,7 +132,7 @@ def _run(environment: Environment, document: RunDocument, stops: Stops, member: 
     if result is None:
         message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
-    uri = open_store(document.output_uri).uri(MODEL_FOLDER)
+    uri = open_store(document.results_uri).uri(MODEL_FOLDER)
     manifest = manifest_of(uri, result, context.metrics.latest())
     tree.write_manifest(manifest)
     log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
@@ -155,7 +155,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         trainer_stop=stops.trainer,
         group=member.group,
         board=member.board,
-        results=open_store(document.output_uri),
+        results=open_store(document.results_uri),
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(
