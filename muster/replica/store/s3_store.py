@@ -10,9 +10,12 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from queue import Full, Queue
+from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -31,6 +34,7 @@ from muster.replica.store.transport import (
     Part,
     Store,
     StoreDeniedError,
+    StoreError,
     StoreUnavailableError,
 )
 
@@ -46,11 +50,12 @@ PARTS_AT_ONCE = 16
 MULTIPART_BYTES = 6 * PART_BYTES
 # A stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
 STREAM_BYTES = 2**16
+_LOOK_SECONDS = 0.1  # for the end of an upload's thread
 # The variables that name a private certificate authority, for AWS clients and for other programs.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, WritableFile
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig, RetryConfig
     from typing_extensions import Buffer
 
@@ -95,9 +100,24 @@ class S3ObjectStore(Store):
     def writer(self, key: str) -> ObjectWriter:
         """A multipart upload, whose parts are sent while further bytes are written; a small object is one PUT.
 
-        What is not completed is deleted by the bucket's lifecycle rule.
+        What a process leaves that dies meanwhile is deleted by the bucket's lifecycle rule.
         """
-        return _UploadWriter(_client(self._bucket, _PART_RETRIES), self._prefix + key, self.uri(key))
+        path = self._prefix + key
+
+        def put(body: bytes) -> None:
+            self._call(key, lambda: obstore.put(self.client, path, body, use_multipart=False))
+
+        def put_parts(pieces: Iterator[Bytes]) -> None:
+            # A part that was written cannot be written again by the caller: here the client retries each request.
+            client = _client(self._bucket, _PART_RETRIES)
+            try:
+                obstore.put(client, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+            except (PermissionDeniedError, UnauthenticatedError) as error:
+                raise StoreDeniedError(self.uri(key), _first_line(error)) from None
+            except BaseError as error:
+                raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
+
+        return _UploadWriter(put, put_parts)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless the whole object is requested."""
@@ -222,35 +242,68 @@ def _ends_before(meta: ObjectMeta, start: int) -> bool:
     return meta["size"] <= start
 
 
-class _UploadWriter(ObjectWriter):
-    """The client retries each request: a part that was written cannot be written again by the caller."""
+class _DiscardedError(Exception):
+    """Ends an upload that is given up, which aborts it."""
 
-    def __init__(self, client: S3Store, path: str, uri: str) -> None:
-        self._uri = uri
-        self._file: WritableFile | None = obstore.open_writer(
-            client, path, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
-        )
+
+class _UploadWriter(ObjectWriter):
+    """Collects what fits into one PUT, and hands what is longer to a thread that sends it in parts."""
+
+    def __init__(self, put: Callable[[bytes], None], put_parts: Callable[[Iterator[Bytes]], None]) -> None:
+        self._put, self._put_parts = put, put_parts
+        self._small = bytearray()
+        # One piece waits while the parts before it are sent: the caller is slowed down to the upload's pace.
+        self._pieces: Queue[Bytes | None] = Queue(1)
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+        self._discarded = False
 
     def write(self, body: Bytes) -> None:
-        self._call(lambda file: file.write(body))
+        if self._thread is None:
+            self._small += body
+            if len(self._small) < MULTIPART_BYTES:
+                return
+            body, self._small = self._small, bytearray()
+            self._thread = Thread(target=self._send, name="upload", daemon=True)
+            self._thread.start()
+        self._give(body)
 
     def close(self) -> None:
-        self._call(lambda file: file.close())
-        self._file = None
+        if self._thread is None:
+            self._put(bytes(self._small))
+            return
+        self._give(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
 
     def discard(self) -> None:
-        self._file = None
+        if self._thread is not None and self._thread.is_alive():
+            self._discarded = True
+            with suppress(StoreError):
+                self._give(None)
+            self._thread.join()
 
-    def _call(self, request: Callable[[WritableFile], object]) -> None:
-        if self._file is None:
-            message = "it was closed before"
-            raise StoreUnavailableError(self._uri, 1, message)
+    def _give(self, body: Bytes | None) -> None:
+        """Wait for room. An upload that has failed makes none."""
+        while True:
+            if self._thread is not None and not self._thread.is_alive() and self._error is not None:
+                raise self._error
+            with suppress(Full):
+                self._pieces.put(body, timeout=_LOOK_SECONDS)
+                return
+
+    def _send(self) -> None:
         try:
-            request(self._file)
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise StoreDeniedError(self._uri, _first_line(error)) from None
-        except (BaseError, OSError) as error:
-            raise StoreUnavailableError(self._uri, TRIES, _first_line(error)) from None
+            self._put_parts(self._taken())
+        except BaseException as error:
+            self._error = error
+
+    def _taken(self) -> Iterator[Bytes]:
+        while (piece := self._pieces.get()) is not None:
+            yield piece
+        if self._discarded:
+            raise _DiscardedError
 
 
 def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from muster.contract.run.run_document import Manifest, RunDocument
 from tests.support.waiting import wait_until
@@ -101,6 +102,11 @@ def test_the_result_has_the_bytes_of_unsharded_replicas(
     mixed = run(tmp_path / "mixed", replicas, algorithm)
     checksums = {manifest.checksum for manifest in (*alone, *mixed)}
     assert len(checksums) == 1
-    with np.load(tmp_path / "mixed" / "2" / "checkpoints" / "parameters-00000003.npz") as arrays:
-        assert arrays["0.weight"].shape == (900, 37)
-        assert arrays["scale"].shape == ()
+    [alone_file], [mixed_file] = (
+        list((tmp_path / name / "rendezvous").rglob("*.safetensors")) for name in ("alone", "mixed")
+    )
+    arrays = load_file(mixed_file)
+    assert arrays["0.weight"].shape == (900, 37)
+    assert arrays["scale"].shape == ()
+    assert arrays["1.num_batches_tracked"].dtype == np.int64
+    assert mixed_file.read_bytes() == alone_file.read_bytes()

@@ -216,3 +216,31 @@ def test_looking_for_what_is_not_there_is_one_request(monkeypatch: pytest.Monkey
         with pytest.raises(ObjectMissingError):
             list(store.stream("key", 0, 10))
     assert [method for method, _, _ in script.requests] == ["GET", "GET"]
+
+
+@pytest.mark.parametrize("trouble", [SLOW_DOWN, Answer(500), Answer(drop=True)], ids=["503", "500", "reset"])
+def test_an_object_that_is_written_piece_by_piece_survives_passing_trouble(
+    trouble: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted(trouble, trouble, Answer(headers={"ETag": '"x"'})) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        writer.write(b"one")
+        writer.write(memoryview(b"two"))
+        writer.close()
+    assert [(method, path) for method, path, _ in script.requests] == [("PUT", "/bucket/prefix/key")] * 3
+    assert script.requests[-1][2]["content-length"] == "6"
+
+
+def test_an_object_that_cannot_be_written_piece_by_piece_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(403, b"<Error><Code>AccessDenied</Code></Error>")) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        writer.write(b"one")
+        with pytest.raises(StoreDeniedError):
+            writer.close()
+    with scripted(SLOW_DOWN) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        writer.write(b"one")
+        with pytest.raises(StoreUnavailableError):
+            writer.close()
+        writer.discard()
+        writer.discard()
