@@ -33,6 +33,7 @@ from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
 from tests.support.groups import Shared, ThreadLink
 from tests.support.peers import Faults, FaultyStore, Killed, Run, gradient_of, missing_only_in, run_all
+from tests.support.waiting import wait_until
 
 COUNT = 300
 
@@ -308,6 +309,23 @@ def test_of_replicas_that_end_together_one_writes_the_model_once(tmp_path: Path)
     assert run.weights() == run.run.replayed_by_hand()
     evaluation = (run.results / "model-00000003-evaluation.json").read_bytes()
     assert ModelEvaluation.from_json(evaluation, "it").metrics == {"loss": 0.25}
+
+
+def test_of_replicas_that_all_see_the_end_the_first_in_the_list_writes(tmp_path: Path) -> None:
+    # Replicas of an older version do not report their finish, so each of them looks.
+    run = ModelRun(tmp_path, 2, None)
+    ended: list[int] = []
+
+    def hold(key: str) -> None:
+        if key == "model/model.safetensors":
+            wait_until("the other replica's end", lambda: ended)
+
+    def replica(rank: int) -> None:
+        run.replica(rank, faults=Faults(before_create=hold))
+        ended.append(rank)
+
+    assert run.together(lambda: replica(0), lambda: replica(1)) == [None, None]
+    assert run.writers() == [ended[1]]
 
 
 def test_a_replica_that_finishes_early_leaves_the_model_to_those_that_train_on(tmp_path: Path) -> None:
