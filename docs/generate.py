@@ -103,6 +103,7 @@ _LEFT_OUT_HEAD = """## Members of CreateTrainingJob that a spec cannot set
 A test checks that every other member of the request can be set.
 """
 
+_UNIONS = {typing.Union, types.UnionType}
 _WORDS: dict[type, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _JSON_VALUES = "mapping of names to JSON values"
 
@@ -224,15 +225,21 @@ def _value(field: FieldInfo) -> str:
 
 def _type(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in {typing.Union, types.UnionType}:
+    if origin in _UNIONS:
         return _type(next(argument for argument in arguments if argument is not types.NoneType))
     if origin is typing.Annotated:
-        return ", ".join([_type(arguments[0]), *_limits(arguments[1:])])
+        limits = [*_limits(arguments[1:])]
+        # The words for values of several types name them all.
+        return ", ".join(limits if _has_several_types(arguments[0]) else [_type(arguments[0]), *limits])
     if origin is typing.Literal:
         return " or ".join(f"`{choice}`" for choice in arguments)
     if origin is dict:
         return _mapping(*arguments)
     return f"list of ({_type(arguments[0])})" if origin is list else _plain(annotation)
+
+
+def _has_several_types(annotation: Any) -> bool:
+    return get_origin(annotation) in _UNIONS and len({*get_args(annotation)} - {types.NoneType}) > 1
 
 
 def _plain(annotation: type) -> str:

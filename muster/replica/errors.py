@@ -29,7 +29,7 @@ class RoundGoneError(RendezvousError):
 
 
 class GroupError(RendezvousError):
-    """The processes of this replica can no longer exchange values: one of them has ended or failed."""
+    """The processes of this replica cannot work together: they do not find each other, or one of them has ended."""
 
 
 class HistoryGoneError(RendezvousError):

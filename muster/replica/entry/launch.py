@@ -14,10 +14,11 @@ from muster.contract.run.run_document import ENV_RANK
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.entry.container_tree import Tree
 from muster.replica.entry.main import main as run_alone
-from muster.replica.errors import InputError
+from muster.replica.errors import GroupError, InputError
 from muster.replica.group.cause import Cause
 from muster.replica.group.instances import read_instances
-from muster.replica.group.launcher import PATIENCE, Group, GroupError, Patience, free_port, run_group
+from muster.replica.group.launched_group import PATIENCE, Group, Patience
+from muster.replica.group.launcher import free_port, run_group
 from muster.replica.group.process_count import processes_on_instance
 from muster.replica.group.spawning import Crew, group_variables, the_spawner
 

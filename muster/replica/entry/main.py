@@ -43,7 +43,7 @@ from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.open_store import open_store
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 
-_EXITS: dict[type[MusterError], ReplicaExit] = {
+_EXITS: dict[type, ReplicaExit] = {
     InputError: ReplicaExit.BAD_INPUT,
     StoreDeniedError: ReplicaExit.BAD_INPUT,
     HistoryGoneError: ReplicaExit.BAD_INPUT,  # no rerun brings it back
@@ -96,12 +96,13 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
         # Raised by Muster's own code: an error in the trainer is a TrainerError or an OutOfMemoryError by now.
         traceback.print_exc()
         return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables, member)
+    member.finish()
     return ReplicaExit.DONE
 
 
 def _failed(error: MusterError, variables: Mapping[str, str], member: Member) -> ReplicaExit:
     log.error("%s", error)
-    code = _EXITS.get(type(error), ReplicaExit.USER_CODE)
+    code = next((_EXITS[kind] for kind in type(error).__mro__ if kind in _EXITS), ReplicaExit.USER_CODE)
     if not member.report(code, str(error)):
         reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
         Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)

@@ -1,7 +1,7 @@
 """The folder through which the launcher and the processes of one instance know each other.
 
 Its files, for the process with the local rank k: `k.out` (a FIFO: what the process writes), `k.pid` (its number, once
-it handles SIGTERM) and `k.failure` (why it failed).
+it handles SIGTERM), and at its end `k.failure` (why it failed) or `k.done` (it has nothing left to do).
 """
 
 from __future__ import annotations
@@ -65,6 +65,14 @@ class GroupFolder:
             return None
         at, code, words = json.loads(text)
         return Report(at, ReplicaExit(code), words)
+
+    def finish(self, local_rank: int) -> None:
+        """Say that this process has done all that it has to do: an exit code of 0 alone does not say so."""
+        self._write(local_rank, "done", "")
+
+    def is_finished(self, local_rank: int) -> bool:
+        """Whether the process has said that it is done."""
+        return self._of(local_rank, "done").exists()
 
     def _of(self, local_rank: int, kind: str) -> Path:
         return self.place / f"{local_rank}.{kind}"

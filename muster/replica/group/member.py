@@ -49,6 +49,11 @@ class Member:
         self.folder.report(self.group.local_rank, code, text)
         return True
 
+    def finish(self) -> None:
+        """Report to the launcher that this process is done: the trainer has returned, and its results are saved."""
+        if self.folder is not None:
+            self.folder.finish(self.group.local_rank)
+
     def wait_for_returns(self) -> None:
         """Say that the trainer has returned in this process; the first process waits until it has in all of them.
 

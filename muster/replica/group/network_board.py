@@ -25,6 +25,7 @@ _LINE_BYTES_MAX = VALUE_BYTES_MAX + 1024
 REACH_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
+_LOOK_SECONDS = 0.05  # for the end of the server
 
 
 class _Request(TypedDict, total=False):
@@ -80,7 +81,7 @@ class BoardServer:
                 raise
             self._server = _Server(("", address[1]), _Handler)
         self._server.board = board
-        threading.Thread(target=self._server.serve_forever, name="board", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(_LOOK_SECONDS,), name="board", daemon=True).start()
 
     @property
     def port(self) -> int:

@@ -22,7 +22,7 @@ from muster.replica.group.cause import End
 
 END_SECONDS = 30.0
 """How long the others have to end after one has failed. torch's launcher gives them as long."""
-# Slower than the launcher looks (launcher.LOOK_SECONDS): it must see how a process ended before the spawner reaps it.
+# Slower than the launcher looks (watch.LOOK_SECONDS): it must see how a process ended before the spawner reaps it.
 _POLL_SECONDS = 0.5
 _MEET_SECONDS = 900  # torch's default for a rendezvous: instances may start minutes apart
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -96,57 +97,71 @@ def make_contribution(
     The body lies in one of the context's buffers and is valid until the next contribution is made. The residual, if
     any, is added before encoding and holds the codec's error afterwards (zeros if the values are not sent).
     """
-    codec, residual, link = context.codec, update.residual, context.link
-    values = update.gradient if residual is None else np.add(update.gradient, residual, out=residual)
+    link = context.link
     key = keys.contribution(round_, claim.rank, claim.epoch)
-    blocks = Blocks(values.size if update.count is None else update.count, codec)
-    which = blocks.shard(link.rank, link.size)
-    encoding = Encoding(codec, error=residual, room=partial(context.buffers.take, "contribution"))
+    blocks = Blocks(update.gradient.size if update.count is None else update.count, context.codec)
+    records = Records(key, blocks, blocks.shard(link.rank, link.size))
     body = memoryview(bytearray(HEADER_BYTES))
 
     def encoded() -> _Encoded:
         nonlocal body
         try:
-            body, checksums = encode_records(Records(key, blocks, which), values, encoding)
+            body, checksums = _encode(context, records, update)
         except CodecError as error:
             return _Encoded(b"", update.weight, metrics, f"its pseudo-gradient cannot be averaged: {error}")
         return _Encoded(checksums, update.weight, metrics)
 
     answers = each(link, encoded)
-    declined = next((answer.declined for answer in answers if answer.declined), None)
-    weight = math.fsum(answer.weight for answer in answers)
-    if declined is None and weight == 0:
-        declined = "its trainer counted no samples in this round"
+    declined = _reason_to_decline(answers)
     if declined is not None:
-        body, which = memoryview(bytearray(HEADER_BYTES)), range(0)
-        if residual is not None:
-            residual[...] = 0
+        body, records = memoryview(bytearray(HEADER_BYTES)), replace(records, which=range(0))
+        if update.residual is not None:
+            update.residual[...] = 0
     parts = link.size if link.size > 1 and declined is None else None
     header = ContributionHeader(
         run=context.run,
         round=round_,
         count=blocks.count,
-        codec=codec.label,
+        codec=context.codec.label,
         declined=declined,
-        member=Member(
-            rank=claim.rank,
-            attempt=claim.attempt,
-            incarnation=claim.incarnation,
-            epoch=claim.epoch,
-            weight=weight or 1.0,  # of one that is declined: it does not count
-            checksum=checksums_digest([answer.checksums for answer in answers] if declined is None else []),
-            metrics=answers[0].metrics,
-            parts=parts,
-        ),
+        member=_member(claim, answers, parts, counts=declined is None),
     )
-    if parts is None:
-        put_header(body, header)
-        return Contribution(round_, key, body, header, which)
-    put_header(
-        body,
-        PartHeader(run=context.run, round=round_, rank=claim.rank, part=link.rank, parts=parts, codec=codec.label),
+    own: ContributionHeader | PartHeader = header
+    if parts is not None:
+        own = PartHeader(
+            run=context.run, round=round_, rank=claim.rank, part=link.rank, parts=parts, codec=context.codec.label
+        )
+    put_header(body, own)
+    return Contribution(round_, key, body, header, records.which, None if parts is None else link.rank)
+
+
+def _encode(context: RoundContext, records: Records, update: LocalUpdate) -> tuple[memoryview, bytes]:
+    """What this process contributes, behind room for a header, and the checksums of its blocks."""
+    residual = update.residual
+    values = update.gradient if residual is None else np.add(update.gradient, residual, out=residual)
+    room = partial(context.buffers.take, "contribution")
+    return encode_records(records, values, Encoding(context.codec, error=residual, room=room))
+
+
+def _reason_to_decline(answers: Sequence[_Encoded]) -> str | None:
+    """Why the replica's values cannot be averaged; None if they can."""
+    declined = next((answer.declined for answer in answers if answer.declined), None)
+    if declined is None and not any(answer.weight for answer in answers):
+        return "its trainer counted no samples in this round"
+    return declined
+
+
+def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool) -> Member:
+    return Member(
+        rank=claim.rank,
+        attempt=claim.attempt,
+        incarnation=claim.incarnation,
+        epoch=claim.epoch,
+        weight=math.fsum(answer.weight for answer in answers) or 1.0,  # 0 is declined, and no weight of a member
+        checksum=checksums_digest([answer.checksums for answer in answers] if counts else []),
+        metrics=answers[0].metrics,
+        parts=parts,
     )
-    return Contribution(round_, key, body, header, which, link.rank)
 
 
 def contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:

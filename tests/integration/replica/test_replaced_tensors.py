@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch", reason="make test installs it")
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import signal
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 
@@ -25,23 +21,18 @@ def _contribute(context: Context) -> None:
         outer.step()
 
 
-def _here(context: Context, file: str) -> Path:
-    return context.checkpoint_dir / f"{context.group.rank}-{file}"
-
-
 def _begun(context: Context) -> None:
-    _here(context, "pid").write_text(str(os.getpid()))
+    (context.checkpoint_dir / f"{context.group.rank}-pid").write_text(str(os.getpid()))
 
 
 def tell(context: Context) -> None:
-    """Each process prints who it is, on standard output and error."""
+    """Each process trains, and prints who it is on standard output and error."""
     _contribute(context)
     found = {
         **{name: os.environ[name] for name in VARIABLES},
         "group": [context.group.rank, context.group.size, context.group.local_rank],
         "replica": [context.rank, context.world_size],
         "seat": [context.rendezvous.claim.epoch, context.incarnation],
-        "torch": importlib.util.find_spec("torch") is not None,
         "agent": os.environ.get("TORCHELASTIC_RUN_ID"),
     }
     print(json.dumps(found), flush=True)
@@ -49,7 +40,7 @@ def tell(context: Context) -> None:
 
 
 def add_up(context: Context) -> None:
-    """All processes add up their ranks with PyTorch."""
+    """All processes add up their ranks with PyTorch, and print who they are."""
     import torch  # noqa: PLC0415 - not every test has it
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -58,7 +49,7 @@ def add_up(context: Context) -> None:
     dist.all_reduce(total)
     print(f"sum={total.item():g}", flush=True)
     dist.destroy_process_group()
-    _contribute(context)
+    tell(context)
 
 
 def fail_in(context: Context, *, process: int) -> None:
@@ -70,55 +61,10 @@ def fail_in(context: Context, *, process: int) -> None:
     context.stop.wait()
 
 
-def die_in(context: Context, *, process: int) -> None:
-    """A signal kills one process, and the others fail because they have lost it."""
-    _begun(context)
-    if context.group.rank == process:
-        os.kill(os.getpid(), signal.SIGKILL)
-    victim = _here(context, "pid").with_name(f"{process}-pid")
-    while not victim.exists() or Path(f"/proc/{victim.read_text()}/root").exists():
-        time.sleep(0.005)
-    message = "the connection to a peer was closed"
-    raise ConnectionError(message)
-
-
-def hang_in(context: Context, *, process: int) -> None:
-    """One process never ends by itself and ignores SIGTERM; the first one fails."""
-    if context.group.rank == process:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _begun(context)
-        while True:
-            time.sleep(60)
-    while not _here(context, "pid").with_name(f"{process}-pid").exists():
-        time.sleep(0.01)
-    message = "the first one fails"
-    raise RuntimeError(message)
-
-
-def return_but(context: Context, *, process: int) -> None:
-    """All return but one."""
-    _contribute(context)
-    _begun(context)
-    while context.group.rank == process and not context.stop.is_set():
-        time.sleep(0.05)
-
-
-def ignore_stop(context: Context, *, process: int) -> None:
-    """Train until SIGTERM; one process never ends by itself."""
-    if context.group.rank == process:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _begun(context)
-    while context.group.rank == process or not context.stop.is_set():
-        time.sleep(0.05)
-    _here(context, "saved").touch()
-
-
-def save_on_stop(context: Context) -> None:
-    """Train until SIGTERM, and then save, the last process longest."""
+def train_until_stop(context: Context) -> None:
+    """Train until SIGTERM."""
     _begun(context)
     context.stop.wait()
-    time.sleep(0.3 * context.group.rank)
-    _here(context, "saved").touch()
 
 
 def train_rounds(context: Context, *, rounds: int) -> None:

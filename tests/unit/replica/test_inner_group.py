@@ -12,16 +12,20 @@ from typing import Any
 
 import pytest
 
+from muster.contract.errors import MusterError
 from muster.contract.run.exits import ReplicaExit, read_exit
 from muster.replica.entry import launch
-from muster.replica.errors import InputError
+from muster.replica.entry.main import main as run_process
+from muster.replica.errors import GroupError, HistoryGoneError, InputError, TrainerError
 from muster.replica.group import spawning
 from muster.replica.group.board import BoardError, LocalBoard, from_first, has
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE, Instances, read_instances
-from muster.replica.group.launcher import Group, GroupError, agree_on_master, network_variables
+from muster.replica.group.launched_group import Group
+from muster.replica.group.launcher import agree_on_master, network_variables
+from muster.replica.group.member import Member
 from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
 from muster.replica.group.process_count import processes_on_instance
 from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
@@ -169,7 +173,41 @@ def report(at: float, text: str, code: ReplicaExit = ReplicaExit.USER_CODE) -> R
     ],
 )
 def test_the_first_failure_is_the_cause(ends: dict[str, End], reports: dict[str, Report], cause: Cause | None) -> None:
-    assert first_cause(ends, reports) == cause
+    assert first_cause(ends, reports, finished=set(ends)) == cause
+
+
+def test_an_exit_code_of_0_is_a_success_only_of_a_process_that_has_said_that_it_is_done() -> None:
+    ends = {"a": End(3.0, 0), "b": End(2.0, 0)}
+    assert first_cause(ends, {}, {"a", "b"}) is None
+    reason = "a ended with exit code 0 before the trainer returned: let it return, and do not call os._exit"
+    assert first_cause(ends, {}, {"b"}) == Cause(ReplicaExit.USER_CODE, reason)
+    # Its peer loses it and complains.
+    assert first_cause(ends, {"c": report(3.1, "connection closed")}, {"b"}) == Cause(ReplicaExit.USER_CODE, reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (GroupError("another process of this replica has ended"), ReplicaExit.RENDEZVOUS),
+        (BoardError("the first instance cannot be reached"), ReplicaExit.RENDEZVOUS),
+        (HistoryGoneError("s3://bucket", "nothing is left"), ReplicaExit.BAD_INPUT),
+        (TrainerError("no data"), ReplicaExit.USER_CODE),
+    ],
+)
+def test_a_process_reports_an_error_to_its_launcher_with_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: MusterError, code: ReplicaExit
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def read(_: object) -> Any:
+        raise error
+
+    folder = GroupFolder(tmp_path)
+    assert run_process({}, read, Member(InnerGroup(1, 2, 1), LocalBoard(), folder)) == code
+    found = folder.reported(1)
+    assert found is not None
+    assert (found.code, found.text) == (code, str(error))
+    assert not folder.is_finished(1)
 
 
 @pytest.mark.parametrize(
