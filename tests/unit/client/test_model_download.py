@@ -13,6 +13,8 @@ import boto3
 import pytest
 from pydantic import ValidationError
 
+from muster.client.cli import model_command
+from muster.client.cli.plain_text import result_lines
 from muster.client.errors import (
     ClientError,
     DamagedModelError,
@@ -264,3 +266,16 @@ def test_the_download_of_a_run_says_which_run_wrote_it(harness: ControlHarness, 
 def test_every_error_is_one_of_the_clients() -> None:
     for kind in (DamagedModelError, ModelFileError, ModelFolderError, ModelPendingError, NoModelError):
         assert issubclass(kind, ClientError)
+
+
+def test_what_is_shown_of_a_model_is_safe_and_says_how_to_get_it(
+    harness: ControlHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = store(harness.cloud).model_copy(update={"evaluation": {"loss": 0.25}})
+    harness.plan()
+    end(harness, RUN, Verdict.SUCCEEDED, model)
+    line = f"model: 1.03 MB after round 9 in 5 files, loss 0.25; `muster model {RUN}` fetches it"
+    assert list(result_lines(named(harness).result()))[1:3] == [line, f"    {model.uri}"]
+    assert model_command._fetch(named(harness).model_download(tmp_path)).fetched_bytes == SIZE
+    # Standard error is no terminal: nothing is drawn.
+    assert capsys.readouterr() == ("", "")
