@@ -442,7 +442,7 @@ class Run:
         raise NoResultError(self.name, status.reason or f"the execution {status.state}")
 
     def model(self) -> ModelResult:
-        """The model that the run leaves; of a run that did not succeed, that of the run which continues it.
+        """The model that the run leaves; if it did not succeed or has none, that of the run which continues it.
 
         Raises:
             ModelPendingError: the run, or the one that continues it, has not ended.
@@ -465,7 +465,7 @@ class Run:
         return ModelDownload(self._cloud, name, model, Path(folder))
 
     def _with_model(self) -> tuple[str, ModelResult]:
-        """The newest run that has a model: this one, or of a run that did not succeed a continuation."""
+        """The newest run that has a model: this one, or a continuation if it did not succeed or has none."""
         ended: list[Result] = []
         run: Run | None = self
         while run is not None:
@@ -473,7 +473,8 @@ class Run:
                 ended.append(run.result())
             except UnfinishedRunError:
                 raise ModelPendingError(run.name) from None
-            following = None if ended[-1].verdict is Verdict.SUCCEEDED else run._observer.continuation()
+            has_come_to_its_end = ended[-1].verdict is Verdict.SUCCEEDED and ended[-1].model is not None
+            following = None if has_come_to_its_end else run._observer.continuation()
             run = None if following is None else Run(self.muster, following)
         for result in reversed(ended):
             if result.model is not None:

@@ -41,7 +41,8 @@ def find_model(run: ActiveRun, replicas: Sequence[ReplicaResult], committed: int
         return FoundModel()
     ended = {replica.round for replica in replicas if replica.round is not None}
     problem: str | None = None
-    for round_ in sorted({committed, *ended}, reverse=True)[:_ROUNDS_MAX]:
+    rounds = ended if committed == 0 else {committed, *ended}
+    for round_ in sorted(rounds, reverse=True)[:_ROUNDS_MAX]:
         try:
             found = _model(run, round_)
         except DocumentError as error:
