@@ -156,10 +156,10 @@ class Rendezvous:
         context, training, wishes = self._context, self._training, self._wishes
         if self._result is not None or context.results is None or training is None or wishes is None:
             return
-        result = result_of(training.packing.cut, training.state, context.link)
         how = f"the run ended with round {self._last.round}" if self._last is not None else self._how
         # Before anything else: the others may be waiting. If the rest fails, a rerun claims the rank again.
         self._by_first(lambda: self.finish(how))
+        result = result_of(training.packing.cut, training.state, context.link)
         folder = ModelFolder(context, context.results, self._given_up or self._claim, result.round, result.checksum)
         folder.leave(wishes)
         self._result = result
