@@ -10,12 +10,9 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from queue import Full, Queue
-from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -34,9 +31,9 @@ from muster.replica.store.transport import (
     Part,
     Store,
     StoreDeniedError,
-    StoreError,
     StoreUnavailableError,
 )
+from muster.replica.store.upload_writer import UploadWriter
 
 DEFAULT_REGION = "us-east-1"  # for a process outside of SageMaker that names no region
 TRIES = 8
@@ -50,7 +47,6 @@ PARTS_AT_ONCE = 16
 MULTIPART_BYTES = 6 * PART_BYTES
 # A stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
 STREAM_BYTES = 2**16
-_LOOK_SECONDS = 0.1  # for the end of an upload's thread
 # The variables that name a private certificate authority, for AWS clients and for other programs.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
@@ -117,7 +113,7 @@ class S3ObjectStore(Store):
             except BaseError as error:
                 raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
 
-        return _UploadWriter(put, put_parts)
+        return UploadWriter(put, put_parts, MULTIPART_BYTES)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless the whole object is requested."""
@@ -240,70 +236,6 @@ class S3ObjectStore(Store):
 def _ends_before(meta: ObjectMeta, start: int) -> bool:
     """Whether a range failed because it starts beyond the end: S3 answers 416, for which obstore has no error type."""
     return meta["size"] <= start
-
-
-class _DiscardedError(Exception):
-    """Ends an upload that is given up, which aborts it."""
-
-
-class _UploadWriter(ObjectWriter):
-    """Collects what fits into one PUT, and hands what is longer to a thread that sends it in parts."""
-
-    def __init__(self, put: Callable[[bytes], None], put_parts: Callable[[Iterator[Bytes]], None]) -> None:
-        self._put, self._put_parts = put, put_parts
-        self._small = bytearray()
-        # One piece waits while the parts before it are sent: the caller is slowed down to the upload's pace.
-        self._pieces: Queue[Bytes | None] = Queue(1)
-        self._thread: Thread | None = None
-        self._error: BaseException | None = None
-        self._discarded = False
-
-    def write(self, body: Bytes) -> None:
-        if self._thread is None:
-            self._small += body
-            if len(self._small) < MULTIPART_BYTES:
-                return
-            body, self._small = self._small, bytearray()
-            self._thread = Thread(target=self._send, name="upload", daemon=True)
-            self._thread.start()
-        self._give(body)
-
-    def close(self) -> None:
-        if self._thread is None:
-            self._put(bytes(self._small))
-            return
-        self._give(None)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def discard(self) -> None:
-        if self._thread is not None and self._thread.is_alive():
-            self._discarded = True
-            with suppress(StoreError):
-                self._give(None)
-            self._thread.join()
-
-    def _give(self, body: Bytes | None) -> None:
-        """Wait for room. An upload that has failed makes none."""
-        while True:
-            if self._thread is not None and not self._thread.is_alive() and self._error is not None:
-                raise self._error
-            with suppress(Full):
-                self._pieces.put(body, timeout=_LOOK_SECONDS)
-                return
-
-    def _send(self) -> None:
-        try:
-            self._put_parts(self._taken())
-        except BaseException as error:
-            self._error = error
-
-    def _taken(self) -> Iterator[Bytes]:
-        while (piece := self._pieces.get()) is not None:
-            yield piece
-        if self._discarded:
-            raise _DiscardedError
 
 
 def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:
