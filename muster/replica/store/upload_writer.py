@@ -35,6 +35,7 @@ class UploadWriter(ObjectWriter):
         self._discarded = False
 
     def write(self, body: Bytes) -> None:
+        """See `ObjectWriter`."""
         if self._thread is None:
             self._small += body
             if len(self._small) < self._parts_from:
@@ -45,6 +46,7 @@ class UploadWriter(ObjectWriter):
         self._give(body)
 
     def close(self) -> None:
+        """See `ObjectWriter`."""
         if self._thread is None:
             self._put(bytes(self._small))
             return
@@ -54,6 +56,7 @@ class UploadWriter(ObjectWriter):
             raise self._error
 
     def discard(self) -> None:
+        """See `ObjectWriter`."""
         if self._thread is not None and self._thread.is_alive():
             self._discarded = True
             with suppress(StoreError):
