@@ -141,10 +141,10 @@ def _rates(rounds: RoundsView) -> Iterator[Fact]:
 
 def model_text(model: ModelResult) -> str:
     """`adapter after round 80 in 3 files, loss 0.25`: what a run leaves, and what was measured on it."""
-    files = "1 file" if model.files == 1 else f"{model.files:,} files"
+    files = "" if model.files == 1 else f" in {model.files:,} files"
     kind = "" if model.kind is ModelKind.MODEL else f"{model.kind} "
     measured = [f"{name} {value:.4g}" for name, value in sorted(model.evaluation.items())]
-    return ", ".join([f"{kind}after round {model.round} in {files}", *measured])
+    return ", ".join([f"{kind}after round {model.round}{files}", *measured])
 
 
 def bytes_text(count: int) -> str:
