@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Member
+from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
@@ -20,6 +22,7 @@ from muster.report.rounds import RoundTable
 _START = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
 _LAUNCH_SECONDS = 150.0
 _PLACE = Place(bucket="muster-sample", role_arn="arn:aws:iam::123456789012:role/Replica", job_prefix="muster")
+_MODEL = "s3://muster-sample/output/sample/model/"
 _EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:Runs:sample"
 # One replica in so many loses its instance, and one in so many waits for quota.
 _LOSSES, _WAITS = 9, 23
@@ -58,7 +61,19 @@ def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reaso
         table.add(_commit(number, at, [rank for rank in range(replicas) if rank not in away], chance, rounds))
     views = [_replica(rank, end, lost.get(rank), reason, rounds) for rank in range(replicas)]
     count = f"{replicas} of {replicas} replicas succeeded"
-    return PageInput(plan, "succeeded", count, _iso(end + 5), _iso(end), views, table.view(), parameters_identical=True)
+    model = ModelResult(
+        uri=_MODEL,
+        kind=ModelKind.MODEL,
+        round=rounds,
+        bytes=13_476_839_424,
+        files=5,
+        checksum="ab" * 32,
+        manifest=f"s3://muster-sample/output/sample/model-{rounds:08d}.json",
+        manifest_sha256="cd" * 32,
+        evaluation={"loss": 0.402},
+    )
+    made = PageInput(plan, "succeeded", count, _iso(end + 5), _iso(end), views, table.view())
+    return replace(made, parameters_identical=True, model=model)
 
 
 def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rounds: int) -> Commit:
@@ -108,7 +123,7 @@ def _replica(rank: int, end: float, lost: float | None, reason: str, rounds: int
         attempts=tuple(attempts),
         round=rounds,
         metrics={"loss": 0.41, "accuracy": 0.86},
-        checkpoint_uri=f"s3://muster-sample/checkpoints/sample/r{rank}/parameters.npz",
+        checkpoint_uri=_MODEL,
         artifacts=f"s3://muster-sample/output/sample/muster-sample-r{rank}-a{len(attempts)}/output/model.tar.gz",
     )
 

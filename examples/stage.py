@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from examples.parameters import hold_the_same_bytes
+from examples.parameters import stored_parameters
 from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
 from infra.deploy.deployment import deploy
@@ -97,9 +97,19 @@ class Stage:
         (self.folder / "report.html").write_bytes(run.report())
         return result
 
-    def same_checkpoints(self, result: Result) -> bool:
-        """Whether the replicas' final checkpoints in S3 hold the same bytes."""
-        return hold_the_same_bytes(self.cloud.client("s3"), (replica.checkpoint_uri for replica in result.replicas))
+    def fetch_model(self, result: Result) -> bool:
+        """Fetch the run's model; whether it holds the parameters that the replicas reported.
+
+        Raises:
+            MusterError: it cannot be fetched.
+        """
+        folder = self.folder / "model"
+        shutil.rmtree(folder, ignore_errors=True)
+        if result.model is None:
+            return False
+        Muster().run(result.run).model_download(folder).fetch()
+        stored = stored_parameters(folder / "model.safetensors")
+        return {replica.checksum for replica in result.replicas} == {stored}
 
     def save_logs(self) -> None:
         """Save the cloud's logs, for debugging."""

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from muster.client.errors import BusyError as BusyError
     from muster.client.errors import ClientError as ClientError
     from muster.client.errors import CredentialsError as CredentialsError
+    from muster.client.errors import DamagedModelError as DamagedModelError
     from muster.client.errors import DeniedError as DeniedError
     from muster.client.errors import ForeignStackError as ForeignStackError
     from muster.client.errors import InputError as InputError
+    from muster.client.errors import ModelFileError as ModelFileError
+    from muster.client.errors import ModelFolderError as ModelFolderError
+    from muster.client.errors import ModelPendingError as ModelPendingError
+    from muster.client.errors import NoModelError as NoModelError
     from muster.client.errors import NoPlanError as NoPlanError
     from muster.client.errors import NoResultError as NoResultError
     from muster.client.errors import OptionError as OptionError
@@ -56,6 +61,8 @@ if TYPE_CHECKING:
     from muster.client.runs.event_log import EventKind as EventKind
     from muster.client.runs.event_log import EventLogEntry as EventLogEntry
     from muster.client.runs.live_page import PageSource as PageSource
+    from muster.client.runs.model_download import FetchedModel as FetchedModel
+    from muster.client.runs.model_download import ModelDownload as ModelDownload
     from muster.client.runs.run_list import RunSummary as RunSummary
     from muster.client.runs.run_status import ReplicaState as ReplicaState
     from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
@@ -73,6 +80,8 @@ if TYPE_CHECKING:
     from muster.contract.errors import SpecError as SpecError
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
+    from muster.contract.run.model import ModelKind as ModelKind
+    from muster.contract.run.model import ModelResult as ModelResult
     from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
     from muster.contract.run.result import ReplicaResult as ReplicaResult
     from muster.contract.run.result import Result as Result
@@ -87,8 +96,10 @@ if TYPE_CHECKING:
     from muster.replica.errors import RendezvousError as RendezvousError
     from muster.replica.errors import RunEndedError as RunEndedError
     from muster.replica.errors import StoppedError as StoppedError
+    from muster.replica.errors import TrainerError as TrainerError
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
     from muster.replica.metrics import Metrics as Metrics
+    from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.rounds.exchange import Outcome as Outcome
     from muster.report.page_model import Page as Page
 
@@ -97,9 +108,14 @@ _MODULES = {
         "BusyError",
         "ClientError",
         "CredentialsError",
+        "DamagedModelError",
         "DeniedError",
         "ForeignStackError",
         "InputError",
+        "ModelFileError",
+        "ModelFolderError",
+        "ModelPendingError",
+        "NoModelError",
         "NoPlanError",
         "NoResultError",
         "OptionError",
@@ -125,6 +141,7 @@ _MODULES = {
     "muster.client.runs.doctor": ("Diagnosis",),
     "muster.client.runs.event_log": ("EventKind", "EventLogEntry"),
     "muster.client.runs.live_page": ("PageSource",),
+    "muster.client.runs.model_download": ("FetchedModel", "ModelDownload"),
     "muster.client.runs.run_list": ("RunSummary",),
     "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunState", "RunStatus"),
     "muster.client.sdk": ("Muster", "Run"),
@@ -139,6 +156,7 @@ _MODULES = {
         "SpecError",
     ),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
+    "muster.contract.run.model": ("ModelKind", "ModelResult"),
     "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
     "muster.contract.spec.spec": ("Spec",),
     "muster.replica.algorithms.algorithm": ("Algorithm",),
@@ -151,9 +169,11 @@ _MODULES = {
         "RendezvousError",
         "RunEndedError",
         "StoppedError",
+        "TrainerError",
     ),
     "muster.replica.frontends.array_diloco": ("DiLoCo",),
     "muster.replica.metrics": ("Metrics",),
+    "muster.replica.model.final_model": ("FinalModel",),
     "muster.replica.rounds.exchange": ("Outcome",),
     "muster.report.page_model": ("Page",),
 }
@@ -171,6 +191,7 @@ __all__ = [
     "Context",
     "Cost",
     "CredentialsError",
+    "DamagedModelError",
     "DeadLetter",
     "DeadLetters",
     "DeniedError",
@@ -184,14 +205,23 @@ __all__ = [
     "EventLogEntry",
     "FailureClass",
     "FencedError",
+    "FetchedModel",
+    "FinalModel",
     "ForeignStackError",
     "GivenUpBy",
     "InputError",
     "LogLine",
     "Metrics",
+    "ModelDownload",
+    "ModelFileError",
+    "ModelFolderError",
+    "ModelKind",
+    "ModelPendingError",
+    "ModelResult",
     "Muster",
     "MusterError",
     "NewerDocumentError",
+    "NoModelError",
     "NoPlanError",
     "NoResultError",
     "OptionError",
@@ -227,6 +257,7 @@ __all__ = [
     "SpecError",
     "StackNotFoundError",
     "StoppedError",
+    "TrainerError",
     "Transition",
     "UnfinishedRunError",
     "UnknownDeadLetterError",

@@ -60,7 +60,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     with _pool() as (pool, stop), stage.open():
         baselines = [pool.submit(train, settings, spec.replicas, every, stop) for train in (alone, data_parallel)]
         result = stage.play(spec, RUN_TIMEOUT_SECONDS, losses)
-        same = stage.same_checkpoints(result)
+        same = stage.fetch_model(result)
         with stage.watch.phase("baselines"):
             by_one, in_every_step = (baseline.result() for baseline in baselines)
         final = [replica.metrics["heldout"] for replica in result.replicas if "heldout" in replica.metrics]

@@ -20,7 +20,7 @@ class Report:
     """The demo's outcome. Losses are nats per held-out character; `wall_seconds` count to the verdict."""
 
     result: Result
-    same_checkpoints: bool
+    same_model: bool
     together: Curve
     alone: Curve
     data_parallel: Curve
@@ -37,8 +37,8 @@ class Report:
 
     @property
     def parameters_identical(self) -> bool:
-        """By the checksums that the replicas reported, and by their checkpoints."""
-        return self.result.parameters_identical is True and self.same_checkpoints
+        """By the checksums that the replicas reported, and by the run's model."""
+        return self.result.parameters_identical is True and self.same_model
 
     @property
     def problems(self) -> list[str]:
@@ -100,5 +100,6 @@ def verdict_lines(report: Report, sync_every: int) -> Iterator[str]:
     yield f"  parameters          {'all replicas hold the same bytes' if report.parameters_identical else 'DIFFERENT'}"
     yield f"  utilisation         {report.utilisation:>7.1%}   of a replica's time went into its own training"
     yield f"  result in S3        {RunLayout(result.run).result}"
+    yield from ([] if result.model is None else [f"  model in S3         {RunLayout(result.run).model}"])
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phase_seconds.items())
     yield f"  time                {report.wall_seconds:>5.1f} s   {phases}"

@@ -6,7 +6,7 @@ import torch
 
 from examples.char_gpt.dataset import load, shard
 from examples.char_gpt.learning import SYNC_EVERY, Learner, Settings
-from muster.torch import Algorithm, Context, DiLoCo
+from muster.torch import Algorithm, Context, DiLoCo, FinalModel
 
 
 def train(
@@ -52,6 +52,7 @@ def train(
         algorithm,
         trainer_state={"data": learner.data, "schedule": learner.schedule},
         checkpoint_dir=context.checkpoint_dir,
+        final_model=FinalModel(evaluate=lambda: {"heldout": learner.held_out_loss()}),
     )
     rounds = chosen.steps * fragments // sync_every
     context.metrics.log(round=outer.round, heldout=learner.held_out_loss())

@@ -78,7 +78,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
                 spec = spec.model_copy(update={"reruns": {FailureClass.QUOTA: _QUOTA_BUDGET}})
                 stage.cloud.faults.add(QuotaError(job=f"*-r{_QUOTA_VICTIM}-*", count=_QUOTA_REFUSALS))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Saboteur(stage, spec))
-            same = stage.same_checkpoints(result)
+            same = stage.fetch_model(result)
             report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds)
             if report.problems:
                 stage.save_logs()

@@ -17,12 +17,12 @@ TOLERANCE = 0.01  # of accuracy: one percentage point
 class Report:
     """The demo's outcome.
 
-    `same_checkpoints` says whether the replicas' final checkpoints were read and found to be equal, byte for byte.
+    `same_model` says whether the run's model was fetched and holds the parameters that the replicas reported.
     Accuracies are shares of the held-out examples; `wall_seconds` count to the verdict.
     """
 
     result: Result
-    same_checkpoints: bool
+    same_model: bool
     baseline_accuracy: float
     wall_seconds: float
     phase_seconds: dict[str, float]
@@ -34,8 +34,8 @@ class Report:
 
     @property
     def parameters_identical(self) -> bool:
-        """By the checksums that the replicas reported, and by their checkpoints."""
-        return self.result.parameters_identical is True and self.same_checkpoints
+        """By the checksums that the replicas reported, and by the run's model."""
+        return self.result.parameters_identical is True and self.same_model
 
     @property
     def rounds(self) -> int | None:
@@ -95,6 +95,7 @@ def verdict_lines(report: Report) -> Iterator[str]:
     yield f"  attempts by rank    {attempts:>7}   {_reruns(result)}"
     yield f"  parameters          {'all replicas hold the same bytes' if report.parameters_identical else 'DIFFERENT'}"
     yield f"  result in S3        {RunLayout(result.run).result}"
+    yield from ([] if result.model is None else [f"  model in S3         {RunLayout(result.run).model}"])
     yield f"  time                {report.wall_seconds:>5.1f} s   {_phases(report)}"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from examples.digits.dataset import load, shard
 from examples.digits.model import AdamW, Classifier
-from muster import Algorithm, Context, DiLoCo
+from muster import Algorithm, Context, DiLoCo, FinalModel
 
 
 def train(
@@ -44,6 +44,7 @@ def train(
         Algorithm(learning_rate=outer_learning_rate, momentum=outer_momentum),
         trainer_state={"inner": inner},
         checkpoint_dir=context.checkpoint_dir,
+        final_model=FinalModel(evaluate=lambda: {"accuracy": model.accuracy(held_out)}),
     )
     context.metrics.log(round=outer.round, accuracy=model.accuracy(held_out))
     while outer.round < rounds and not context.stop.is_set():
@@ -62,3 +63,4 @@ def train(
             loss=float(np.mean(losses)),
             accuracy=model.accuracy(held_out),
         )
+    outer.finish()

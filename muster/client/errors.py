@@ -71,6 +71,49 @@ class NoResultError(ClientError):
         super().__init__(f"The run {run} ended without a result: {reason}")
 
 
+class ModelPendingError(InputError):
+    """The run has not ended, so its model is not written yet."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            f"The run {run} has not ended: its model is written when the last replicas finish. "
+            f"Watch it with `muster status {run} --watch`."
+        )
+
+
+class NoModelError(ClientError):
+    """The run has ended without a model."""
+
+    def __init__(self, run: str, reason: str) -> None:
+        super().__init__(f"The run {run} has no model: {reason.rstrip('.')}.")
+
+
+class DamagedModelError(ClientError):
+    """The model in the bucket is not the one of the run's result."""
+
+    def __init__(self, run: str, detail: str) -> None:
+        super().__init__(f"The model of the run {run} has changed in the bucket or is damaged: {detail}.")
+
+
+class ModelFolderError(InputError):
+    """The folder for a model cannot be used."""
+
+    def __init__(self, folder: str, detail: str) -> None:
+        super().__init__(
+            f"The model cannot be written to {folder}: {detail}. Name another folder with --out, or remove what is "
+            "there. Nothing was fetched."
+        )
+
+
+class ModelFileError(ClientError):
+    """A file of a model cannot be written."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            f"{path} cannot be written: {detail}. What was fetched stays: repeat the command once this is mended."
+        )
+
+
 class NoPlanError(ClientError):
     """The run has no plan, so it has no page."""
 

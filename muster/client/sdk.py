@@ -19,6 +19,8 @@ from muster.client.aws.connection import open_session
 from muster.client.aws.reported import Execution, read_input
 from muster.client.errors import (
     OUTAGE_SECONDS,
+    ModelPendingError,
+    NoModelError,
     NoResultError,
     OutageError,
     PickledSessionError,
@@ -38,6 +40,7 @@ from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay, drop, 
 from muster.client.runs.doctor import Diagnosis, examine
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.live_page import PageSource, read_page
+from muster.client.runs.model_download import ModelDownload
 from muster.client.runs.notebook import run_html, runs_html
 from muster.client.runs.observer import Observer, own_result, read_result
 from muster.client.runs.run_list import LIST_MAX, RunSummary, list_runs
@@ -45,8 +48,9 @@ from muster.client.runs.run_status import RunState, RunStatus
 from muster.contract.errors import RunNameTakenError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.execution_input import execution_input
+from muster.contract.run.model import ModelResult
 from muster.contract.run.orphans import YOUNG_SECONDS
-from muster.contract.run.result import Result
+from muster.contract.run.result import Result, Verdict
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.report.links import console_links
@@ -436,6 +440,52 @@ class Run:
         if not status.state.is_terminal:
             raise UnfinishedRunError(self.name)
         raise NoResultError(self.name, status.reason or f"the execution {status.state}")
+
+    def model(self) -> ModelResult:
+        """The model that the run leaves; if it did not succeed or has none, that of the run which continues it.
+
+        Raises:
+            ModelPendingError: the run, or the one that continues it, has not ended.
+            NoModelError: it left none.
+            NoResultError: it ended without a settlement.
+            UnknownRunError: there is no such run.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        return self._with_model()[1]
+
+    def model_download(self, folder: Path | str) -> ModelDownload:
+        """The download of the run's model into `folder`: `fetch()` fetches what is not there yet, and verifies it.
+
+        Raises:
+            DamagedModelError: the bucket has another model than the result says.
+            ModelFolderError: the folder has other files of these names, or its disk is too small.
+            ModelPendingError, NoModelError, NoResultError, UnknownRunError, ClientError: as `model`.
+        """
+        name, model = self._with_model()
+        return ModelDownload(self._cloud, name, model, Path(folder))
+
+    def _with_model(self) -> tuple[str, ModelResult]:
+        """The newest run that has a model: this one, or a continuation if it did not succeed or has none."""
+        ended: list[Result] = []
+        run: Run | None = self
+        while run is not None:
+            try:
+                ended.append(run.result())
+            except UnfinishedRunError:
+                raise ModelPendingError(run.name) from None
+            has_come_to_its_end = ended[-1].verdict is Verdict.SUCCEEDED and ended[-1].model is not None
+            following = None if has_come_to_its_end else run._observer.continuation()
+            run = None if following is None else Run(self.muster, following)
+        for result in reversed(ended):
+            if result.model is not None:
+                return result.run, result.model
+        last = ended[-1]
+        if last.model_problem is not None:
+            raise NoModelError(last.run, last.model_problem)
+        if last.verdict is Verdict.SUCCEEDED:
+            raise NoModelError(last.run, "its trainer leaves none")
+        how = "it failed" if last.verdict is Verdict.FAILED else "it was stopped"
+        raise NoModelError(last.run, f"{how}: {last.reason.rstrip('.')}. `muster rerun {last.run}` continues it")
 
 
 def _last_line_at(execution: Execution, until: datetime | None) -> datetime:

@@ -6,7 +6,8 @@
 | `queue/` | control plane | control plane, clients |
 | `runs/` | control plane, once | replicas |
 | `rendezvous/` | replicas | replicas; control plane and clients for progress |
-| `checkpoints/`, `output/` | SageMaker with the replica role | control plane, clients |
+| `checkpoints/` | SageMaker with the replica role | replicas; clients by name |
+| `output/` | SageMaker with the replica role; replicas the run's model | control plane; of the model clients |
 """
 
 from __future__ import annotations
@@ -18,6 +19,20 @@ STACK_FOLDERS = (
     *("control", "queue", "runs", "rendezvous", "checkpoints", "output"),
     *("inbox", "source", "packages"),
 )
+
+
+# Below a run's output.
+MODEL_FOLDER = "model/"
+
+
+def model_manifest_name(round_: int) -> str:
+    """The name of a model's manifest below the run's output."""
+    return f"model-{round_:08d}.json"
+
+
+def model_evaluation_name(round_: int) -> str:
+    """The name of a model's evaluation below the run's output."""
+    return f"model-{round_:08d}-evaluation.json"
 
 
 def s3_uri(bucket: str, key: str) -> str:
@@ -138,5 +153,18 @@ class RunLayout:
 
     @property
     def output(self) -> str:
-        """Prefix under which SageMaker makes one folder per job."""
+        """Prefix under which SageMaker makes one folder per job, and the replicas write the run's model."""
         return f"output/{self.run}/"
+
+    @property
+    def model(self) -> str:
+        """Prefix of the files of the run's model. No job is named so: a job's name ends with its attempt."""
+        return f"{self.output}{MODEL_FOLDER}"
+
+    def model_manifest(self, round_: int) -> str:
+        """The list of the files of the model that was written after a round: written once, after the files."""
+        return f"{self.output}{model_manifest_name(round_)}"
+
+    def model_evaluation(self, round_: int) -> str:
+        """What was measured on that model: written once."""
+        return f"{self.output}{model_evaluation_name(round_)}"

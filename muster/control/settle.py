@@ -16,6 +16,7 @@ from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.early_finish import finished_before, with_early_finish_note, with_early_finishes
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
+from muster.control.model_result import find_model
 from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
@@ -56,6 +57,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     rounds = committed_rounds(run.documents.store, run.plan.shared_layout)
     replicas = with_early_finishes(replicas, finished_before(run, rounds))
     verdict, reason = weigh(run.plan.spec, replicas, fence)
+    found = find_model(run, replicas, rounds)
     result = Result(
         run=run.plan.run,
         verdict=verdict,
@@ -65,6 +67,8 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
         committed_rounds=rounds,
         parameters_identical=_identical(replicas),
+        model=found.model,
+        model_problem=found.problem,
     )
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
         return result

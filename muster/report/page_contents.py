@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import usd_so_far
 from muster.contract.spec.private_values import without_values
@@ -36,6 +37,8 @@ class PageInput:
     rounds: RoundsView
     parameters_identical: bool | None = None
     continued_by: str | None = None
+    model: ModelResult | None = None
+    model_problem: str | None = None
 
 
 def make_page(run: PageInput) -> Page:
@@ -59,6 +62,8 @@ def make_page(run: PageInput) -> Page:
                     ceiling_usd=plan.spec.cost_ceiling_usd,
                     parent=plan.lineage.parent if plan.lineage else None,
                     continued_by=run.continued_by,
+                    model=run.model,
+                    model_problem=run.model_problem,
                 ),
             )
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 
 from muster import DeadLetter, Muster, RunState
 from muster.client.errors import DeniedError
+from muster.client.runs.model_download import ModelDownload
+from muster.contract.layout import RunLayout
+from muster.contract.run.model import ModelFile, ModelKind, ModelManifest, ModelResult
 from muster.local.faults import CallError
 from tests.support.deployed import Deployed
 from tests.support.waiting import wait_until
@@ -23,6 +27,7 @@ READ = (
     "source/*",
     "control/*/rollup/*",
     *(f"control/*/{name}.json" for name in ("result", "lineage", "continued_by")),
+    *("output/*/model/*", "output/*/model-*.json"),
 )
 PAGES = ("control/*/plan.json", "control/*/report.html")
 
@@ -135,6 +140,22 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     continued_by.cancel()
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
     assert muster.doctor(young_seconds=0).orphans == ()
+    # As a replica leaves it: the runs here end without a model.
+    layout, files = RunLayout(run.name), [ModelFile(name="a/b.txt", bytes=1, sha256=hashlib.sha256(b"x").hexdigest())]
+    model = ModelManifest(run=run.name, round=1, kind=ModelKind.MODEL, checksum="", rank=0, files=tuple(files))
+    stack.s3.put_object(Bucket=stack.bucket, Key=f"{layout.model}a/b.txt", Body=b"x")
+    stack.s3.put_object(Bucket=stack.bucket, Key=layout.model_manifest(1), Body=model.to_json())
+    described = ModelResult(
+        uri=f"s3://{stack.bucket}/{layout.model}",
+        kind=model.kind,
+        round=1,
+        bytes=1,
+        files=1,
+        checksum="",
+        manifest=f"s3://{stack.bucket}/{layout.model_manifest(1)}",
+        manifest_sha256=hashlib.sha256(model.to_json()).hexdigest(),
+    )
+    assert ModelDownload(muster._cloud, run.name, described, tmp_path / "model").fetch().fetched_bytes == 1
     # The records hold task tokens.
     with pytest.raises(DeniedError, match="not allowed to call GetObject"):
         muster._cloud.objects.read(f"control/{run.name}/replicas/0.json")

@@ -72,6 +72,7 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
     for result in results:
         assert result["error"] is None
         assert result["result"].startswith("s3://")
+        assert result["result"].endswith("/model/")
         assert result["training_job_name"].endswith(f"-r{result['rank']}-a1")
         assert result["round"] == 2
     assert elsewhere(turned, handles, "[executor.poll(handle) for handle in handles]") == ["succeeded"] * 2

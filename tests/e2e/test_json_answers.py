@@ -67,6 +67,9 @@ def test_the_commands_of_a_stack(
     assert (watched[-1]["state"], watched[-1]["replicas"][1]["status"]) == ("succeeded", "Completed")
     assert ask("status", "told") == watched[-1:]
     assert ask("result", "told")[0]["verdict"] == "succeeded"
+    # Its program is no trainer of Muster's.
+    [refused] = ask("model", "told", code=3, fails=True)
+    assert refused["error"]["message"] == "The run told has no model: its trainer leaves none."
     assert "told" in {run["run"] for run in ask("list", "--state", "succeeded")[0]["runs"]}
     assert {line["message"] for line in ask("logs", "told")} == {"waiting for told"}
     assert ask("events", "told")[0]["events"][0]["kind"] == "run-started"

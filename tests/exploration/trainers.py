@@ -109,10 +109,10 @@ class _Steps:
     def __init__(self, process: Process, rendezvous: Rendezvous, outer: DiLoCo) -> None:
         self.items: list[int] = []
         self._process, self._rendezvous = process, rendezvous
-        self._exchange, self._leave = rendezvous.exchange, rendezvous.leave
+        self._exchange, self._give = rendezvous.exchange, rendezvous.give
         self._epochs: dict[int, int] = {}
         rendezvous.exchange = self._witnessed  # type: ignore[method-assign]
-        rendezvous.leave = self._left  # type: ignore[method-assign]
+        rendezvous.give = self._given  # type: ignore[method-assign]
         self._synchronizer = synchronizer = outer._synchronizer
         start_over = synchronizer._start_over
 
@@ -132,10 +132,10 @@ class _Steps:
         self._note(round_, update)
         return self._exchange(round_, update)
 
-    def _left(self, round_: int, update: LocalUpdate) -> None:
+    def _given(self, round_: int, update: LocalUpdate) -> None:
         self._note(round_, update)
         self._process.world.seen["a phase is given by a process that ends"] += 1
-        self._leave(round_, update)
+        self._give(round_, update)
 
     def _note(self, round_: int, update: LocalUpdate) -> None:
         given = int(update.weight)

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from botocore.response import StreamingBody
+from urllib3.exceptions import ProtocolError
 
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
 from tests.memory.clock import VirtualClock
@@ -33,6 +34,20 @@ class StoredObject:
     content_type: str
 
 
+class _Interrupted(io.BytesIO):
+    """A body whose connection breaks, as botocore meets it."""
+
+    def __init__(self, body: bytes, after: int) -> None:
+        super().__init__(body[:after])
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if not found:
+            message = "Connection broken"
+            raise ProtocolError(message)
+        return found
+
+
 class S3:
     """Buckets. Every operation is atomic, whatever threads call it."""
 
@@ -41,6 +56,8 @@ class S3:
         self._account = account
         self._lock = threading.Lock()
         self._buckets: dict[str, dict[str, StoredObject]] = {}
+        self.interruptions: list[int] = []
+        """The next transfers break, one each, after so many bytes."""
         bucket = {"Bucket", "ExpectedBucketOwner"}
         read = {*bucket, "Key", "Range", "IfMatch"}
         write = {*bucket, "Key", "Body", "IfMatch", "IfNoneMatch", "ContentType"}
@@ -73,7 +90,8 @@ class S3:
         if (span := _span(request.get("Range"), len(body))) is not None:
             answer["ContentRange"] = f"bytes {span.start}-{span.stop - 1}/{len(body)}"
             body = body[span.start : span.stop]
-        return {**answer, "ContentLength": len(body), "Body": StreamingBody(io.BytesIO(body), len(body))}
+        sent = _Interrupted(body, self.interruptions.pop(0)) if self.interruptions else io.BytesIO(body)
+        return {**answer, "ContentLength": len(body), "Body": StreamingBody(sent, len(body))}
 
     def _head(self, request: Parameters) -> dict[str, Any]:
         try:

@@ -25,7 +25,7 @@ from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.local_store import LocalStore
-from muster.replica.store.transport import Bytes, Part, Store
+from muster.replica.store.transport import Bytes, ObjectWriter, Part, Store
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from tests.support.rendezvous_keys import is_like
@@ -82,6 +82,10 @@ class FaultyStore(Store):
         self._faults.before_create(key)
         self._inner.create(key, self._faults.rewrite(key, bytes(body)))
         self._faults.after_create(key)
+
+    def writer(self, key: str) -> ObjectWriter:
+        self._faults.before_create(key)
+        return self._inner.writer(key)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         self._faults.before_read(key)

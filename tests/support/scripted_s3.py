@@ -68,7 +68,7 @@ def scripted(*answers: Answer) -> Iterator[Script]:
                 self.wfile.write(answer.body[: len(answer.body) // 2] if answer.drop else answer.body)
             self.close_connection = answer.drop
 
-        do_GET = do_PUT = do_HEAD = handle_any  # noqa: N815 - the base class's names
+        do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any  # noqa: N815 - the base class's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             return

@@ -33,6 +33,7 @@ from muster.client.verify.workflow_checks import Function, Machine, judge_functi
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import PriceTable
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.timestamps import Timestamp
 
@@ -138,6 +139,16 @@ RESULT = Result(
     ),
     reruns=1,
     parameters_identical=True,
+    model=ModelResult(
+        uri="s3://b/output/v/model/",
+        kind=ModelKind.MODEL,
+        round=ROUNDS,
+        bytes=100,
+        files=1,
+        checksum="ab" * 32,
+        manifest=f"s3://b/output/v/model-{ROUNDS:08d}.json",
+        manifest_sha256="cd" * 32,
+    ),
 )
 
 
@@ -311,7 +322,8 @@ BREAKAGES = (
     _run("result", "same parameters", result=_result(parameters_identical=False)),
     _run("result", "rank 0 did not end in round 4", result=_result(replicas=_SHORT)),
     _run("artifacts", "does not exist", outputs=replace(RUN.outputs, artifacts={"s3://b/x": False})),
-    _run("artifacts", "neither", outputs=replace(RUN.outputs, artifacts={})),
+    _run("artifacts", "names no artifacts", outputs=replace(RUN.outputs, artifacts={})),
+    _run("artifacts", "names no model", result=_result(model=None)),
     _run(
         "archive-members", "no manifest.json at its root", outputs=replace(RUN.outputs, archive=("data/manifest.json",))
     ),

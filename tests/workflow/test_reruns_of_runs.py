@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from datetime import timedelta
 
 import pytest
+from safetensors.numpy import load_file
 
 from muster import Muster
 from muster.contract.run.result import Verdict
@@ -48,7 +50,7 @@ def executions(stack: Deployed, beginning: str) -> list[str]:
     return sorted(name for name in names if name.startswith(beginning))
 
 
-def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, listener, monkeypatch):
+def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, listener, monkeypatch, tmp_path):
     spec = {
         "replicas": 2,
         "trainer": TRAINER,
@@ -81,10 +83,15 @@ def test_a_failed_run_goes_on_from_its_last_committed_round_and_succeeds(stack, 
     for rank in (0, 1):
         replica = continued_by.result().replicas[rank]
         assert (replica.round, replica.metrics["first"]) == (6, last + 1)
-        assert f"/checkpoints/resumed/r{rank}/" in str(replica.checkpoint_uri)
+        assert replica.checkpoint_uri == f"s3://{stack.bucket}/output/resumed-x2/model/"
     assert continued_by.result().parameters_identical
     # Each knows the other.
     turn_to(monkeypatch, stack.cloud)
+    # The model of the lineage is that of the run that came to the end.
+    fetched = Muster().run("resumed").model_download(tmp_path / "model").fetch()
+    assert (fetched.run, fetched.round, fetched.files) == ("resumed-x2", 6, ("model.safetensors",))
+    weights = load_file(tmp_path / "model" / "model.safetensors")["weights"]
+    assert continued_by.result().replicas[0].checksum == hashlib.sha256(weights.tobytes()).hexdigest()
     parent, child = Muster().run("resumed").status(), Muster().run("resumed-x2").status()
     assert (parent.continued_by, child.parent, child.round) == ("resumed-x2", "resumed", 6)
     assert listener.wait("Run Rerun", run="resumed")["continued_by"] == "resumed-x2"

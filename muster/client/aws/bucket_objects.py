@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from botocore.exceptions import ClientError as AwsError
+from botocore.exceptions import HTTPClientError, IncompleteReadError
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
 from muster.contract.aws.ranged_reads import first_bytes, whole_body
+from muster.contract.errors import MissingDocumentError
 from muster.contract.layout import s3_uri
 from muster.contract.run.source_delivery import REFRESH_DAYS
 
 if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+
     from muster.client.launch.source_archive import PackedSource
+
+
+# Of one transfer in a row, without a byte in between: botocore has tried each of them three times.
+_BREAKS_MAX = 4
 
 
 class _Condition(TypedDict, total=False):
@@ -85,6 +94,37 @@ class BucketObjects:
                     raise
                 return None
             return whole_body(answer, s3_uri(bucket, key), most)
+
+    def read_range(self, key: str, start: int, stop: int, piece_bytes: int) -> Iterator[bytes]:
+        """The bytes from `start` up to `stop` of an object, while they arrive; a broken transfer is continued.
+
+        Raises:
+            MissingDocumentError: there is no such object, or it is shorter.
+        """
+        position, breaks = start, 0
+        while position < stop:
+            before = position
+            with translated():
+                try:
+                    for piece in self._open(key, position, stop).iter_chunks(piece_bytes):
+                        yield piece
+                        position += len(piece)
+                except AwsError as error:
+                    if error_code(error) not in {"NoSuchKey", "InvalidRange"}:
+                        raise
+                    raise MissingDocumentError(s3_uri(self._connection.stack.bucket, key)) from None
+                except (HTTPClientError, IncompleteReadError):
+                    breaks = 0 if position > before else breaks + 1
+                    if breaks == _BREAKS_MAX:
+                        raise
+                    time.sleep(breaks)
+                    continue
+            if position == before:
+                raise MissingDocumentError(s3_uri(self._connection.stack.bucket, key))
+
+    def _open(self, key: str, start: int, stop: int) -> StreamingBody:
+        bucket = self._connection.stack.bucket
+        return self._connection.s3.get_object(Bucket=bucket, Key=key, Range=f"bytes={start}-{stop - 1}")["Body"]
 
     def find(self, key: str) -> str | None:
         """The URI of the object at `key`, or None when there is none."""

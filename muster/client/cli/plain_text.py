@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from muster.client.runs.status_text import elapsed, metrics_text
+from muster.client.runs.status_text import elapsed, metrics_text, model_line
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
@@ -74,6 +74,11 @@ def result_lines(result: Result) -> Iterator[str]:
     yield f"{result.run}: {result.verdict}{f': {result.reason}' if result.reason else ''}"
     if result.parameters_identical is not None:
         yield f"parameters of the replicas: {'identical' if result.parameters_identical else 'DIFFERENT'}"
+    if result.model is not None:
+        yield model_line(result.run, result.model)
+        yield f"    {result.model.uri}"
+    elif result.model_problem is not None:
+        yield f"no model: {result.model_problem}"
     for replica in result.replicas:
         yield _replica_line(replica)
         for attempt in replica.attempts:
@@ -84,7 +89,7 @@ def result_lines(result: Result) -> Iterator[str]:
             yield f"    {replica.problem}"
         if replica.finished_early:
             yield f"    {replica.finished_early}"
-        if replica.checkpoint_uri:
+        if replica.checkpoint_uri and (result.model is None or replica.checkpoint_uri != result.model.uri):
             yield f"    {replica.checkpoint_uri}"
 
 

@@ -45,6 +45,10 @@ class Commands(LazyGroup):
         "cancel": Row(f"{_LAUNCH}:cancel", "Stop a run and its jobs, or the run that continues it."),
         "rerun": Row(f"{_LAUNCH}:rerun", "Continue a run that has ended, as a new run from its last committed round."),
         "result": Row(f"{_INSPECT}:result", "Show the result of a run that has ended."),
+        "model": Row(
+            "muster.client.cli.model_command:model",
+            "Fetch the model that a run leaves, and verify it. What is there already is not fetched again.",
+        ),
         "report": Row(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
         "ui": Row(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
         "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),

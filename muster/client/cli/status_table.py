@@ -9,7 +9,7 @@ from rich.text import Text
 
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.client.runs.status_text import Row, headline, select
+from muster.client.runs.status_text import Row, headline, model_line, select
 from muster.contract.text import shortened
 
 HEADINGS = Row("rank", "attempt", "status", "round", "metrics", "note", alert=False)
@@ -32,6 +32,8 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
         parts.append(_line(others, "dim"))
     if status.reason:
         parts.append(Text(visible(status.reason)))
+    if status.model is not None:
+        parts.append(Text(visible(model_line(status.run, status.model))))
     parts += [Text(visible(remark), style="yellow") for remark in status.remarks]
     return Group(*parts)
 

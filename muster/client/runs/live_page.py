@@ -74,6 +74,8 @@ class PageSource:
                 rounds=table.view(self._observer.unreadable_commits),
                 parameters_identical=result.parameters_identical if result else None,
                 continued_by=status.continued_by,
+                model=result.model if result else None,
+                model_problem=result.model_problem if result else None,
             )
         )
 

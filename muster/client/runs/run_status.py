@@ -17,6 +17,7 @@ from muster.contract.document import Document
 from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Finish
+from muster.contract.run.model import ModelResult
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
@@ -128,6 +129,7 @@ class RunStatus(Document):
         default=False, description="whether the rerun policy is about to start a continuation"
     )
     page: str | None = Field(default=None, description="the URI of the settled run's page, s3://…")
+    model: ModelResult | None = Field(default=None, description="the model that the settled run leaves")
     remarks: tuple[str, ...] = Field(
         default=(), description="what replicas wrote and cannot be read, and what is missing for that reason, in words"
     )
@@ -206,6 +208,7 @@ def run_status(seen: Observation) -> RunStatus:
         continued_by=seen.continued_by,
         awaits_continuation=seen.awaits_continuation,
         page=seen.page,
+        model=seen.result.model if seen.result else None,
         remarks=tuple(_remarks(seen)),
         replicas=replicas,
     )
@@ -220,6 +223,8 @@ def _remarks(seen: Observation) -> Iterator[str]:
     if ranks:
         of = f"of replica {ranks[0]}" if len(ranks) == 1 else f"of {len(ranks):,} replicas"
         yield f"What the manifest {of} says is not known, or not all of it: `muster result {seen.run}` says why."
+    if seen.result is not None and seen.result.model is None and seen.result.model_problem is not None:
+        yield f"The run has no model: {seen.result.model_problem}."
 
 
 def known_attempts(entries: Mapping[int, ReplicaEntry], result: Result | None) -> dict[int, tuple[Attempt, ...]]:

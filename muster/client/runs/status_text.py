@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 from muster.contract import timestamps
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.run.model import ModelResult
+from muster.report.words import bytes_text, model_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
 _SPOT_PAUSES = {"Interrupted", "Restarting"}
@@ -94,6 +96,11 @@ def headline(status: RunStatus) -> str:
     return ", ".join(words)
 
 
+def model_line(run: str, model: ModelResult) -> str:
+    """The model that a run leaves, and how to get it."""
+    return f"model: {bytes_text(model.bytes)} {model_text(model)}; `muster model {run}` fetches it"
+
+
 def elapsed(started_at: str, ended_at: str | None) -> str:
     """Minutes and seconds since the start, or until the end."""
     end = timestamps.parse(ended_at) if ended_at else datetime.now(UTC)
@@ -142,6 +149,8 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
     if before is None or before.state is not after.state:
         reason = f": {after.reason}" if after.reason else ""
         yield f"run {after.run} {after.state}{reason}"
+    if after.model is not None and (before is None or before.model is None):
+        yield model_line(after.run, after.model)
     if after.continued_by is not None and (before is None or before.continued_by is None):
         yield f"run {after.run} is continued by {after.continued_by}"
 

@@ -178,9 +178,11 @@ def _artifacts(facts: RunFacts) -> Check:
     missing = [uri for uri, there in facts.outputs.artifacts.items() if not there]
     problems = [f"the result names {uri}, which does not exist" for uri in missing]
     if not facts.outputs.artifacts:
-        problems.append("the result names neither artifacts nor a checkpoint")
+        problems.append("the result names no artifacts")
+    if facts.result is not None and facts.result.model is None:
+        problems.append(f"the result names no model ({facts.result.model_problem})")
     seen = f"all {len(facts.outputs.artifacts)} objects that the result names are there."
-    return judged("artifacts", problems, seen, "See s3:PutObject of the replicas' role under output/ and checkpoints/.")
+    return judged("artifacts", problems, seen, "See s3:PutObject of the replicas' role under output/.")
 
 
 def _archive(facts: RunFacts) -> Check:

@@ -158,7 +158,9 @@ def _checkpoints(account: Account, run: str) -> tuple[str, ...]:
 
 def _outputs(account: Account, run: Run, result: Result, watching: Watching) -> OutputFacts:
     page = _until(lambda: run.status().page, lambda found: found is not None, watching)
-    uris = [uri for replica in result.replicas for uri in (replica.artifacts, replica.checkpoint_uri) if uri]
+    uris = [replica.artifacts for replica in result.replicas if replica.artifacts]
+    if result.model is not None:
+        uris += [result.model.manifest, f"{result.model.uri}model.safetensors"]
     artifacts = {uri: account.cloud.objects.find(split_s3_uri(uri)[1]) is not None for uri in uris}
     found = OutputFacts(page, len(run.report()), artifacts)
     try:

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from muster.contract.document import StoredDocument, StoredPart, known_member
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.model import ModelResult
 from muster.contract.timestamps import Timestamp
 
 
@@ -36,7 +37,9 @@ class ReplicaResult(StoredPart):
     outcome: ReplicaOutcome
     attempts: tuple[Attempt, ...] = ()
     artifacts: str | None = None
-    checkpoint_uri: str | None = None
+    checkpoint_uri: str | None = Field(
+        default=None, description="what the replica's manifest names: the folder of the run's model"
+    )
     round: int | None = None
     checksum: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -68,3 +71,7 @@ class Result(StoredDocument):
         description="whether all replicas that succeeded, but for those that finished early, hold the same bytes; "
         "none when fewer than two report it",
     )
+    model: ModelResult | None = Field(
+        default=None, description="the model that the run leaves; none where no replica wrote one"
+    )
+    model_problem: str | None = Field(default=None, description="why a model that should be there is missing")

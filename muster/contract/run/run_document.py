@@ -43,6 +43,9 @@ class RunDocument(StoredDocument):
         description="the first run of the lineage; none for a run that continues no other",
     )
     rounds_before: int = Field(default=0, ge=0, description="rounds that the runs before have committed")
+    output_uri: str | None = Field(
+        default=None, description="below this the run's model is written; none for a place in the rendezvous"
+    )
 
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
@@ -62,6 +65,7 @@ class RunDocument(StoredDocument):
             on_early_finish=plan.spec.on_early_finish,
             root=plan.lineage.root if plan.lineage else None,
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
+            output_uri=s3_uri(plan.place.bucket, plan.layout.output),
         )
 
     @property
@@ -69,11 +73,17 @@ class RunDocument(StoredDocument):
         """The run under whose name rendezvous and checkpoints are stored."""
         return self.root or self.run
 
+    @property
+    def results_uri(self) -> str:
+        """Below this the run's model is written."""
+        return self.output_uri or f"{self.rendezvous_uri}output/"
+
 
 class Manifest(StoredDocument):
     """What a replica writes to `output/data/manifest.json`; SageMaker packs it into output.tar.gz.
 
-    `checkpoint_s3_bucket` is the name by which existing resolvers find the checkpoint's URI.
+    `checkpoint_s3_bucket` is the name by which existing resolvers find the checkpoint's URI: the folder of the run's
+    model, which one replica writes for all.
     """
 
     checkpoint_s3_bucket: str

@@ -34,6 +34,8 @@ def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput
         replicas=in_parallel(lambda replica: _replica(run, replica), result.replicas),
         rounds=_rounds(run, budget),
         parameters_identical=result.parameters_identical,
+        model=result.model,
+        model_problem=result.model_problem,
     )
 
 

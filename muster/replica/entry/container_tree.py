@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.contract.layout import RunLayout, s3_uri, split_s3_uri
 from muster.contract.run.exits import failure_text
 from muster.contract.run.run_document import Manifest
 from muster.replica.rounds.result import Result
@@ -51,35 +49,11 @@ class Tree:
         failure.parent.mkdir(exist_ok=True)
         failure.write_text(failure_text(reason))
 
-    def save_result(self, result: Result) -> Path:
-        """Keep the global parameters at the end of training as named arrays (.npz) among the checkpoints."""
-        return self._keep(result, f"parameters-{result.round:08d}.npz")
-
-    def save_stopped(self, result: Result) -> Path:
-        """Keep the global parameters where training was stopped, in place of those of an earlier stop.
-
-        An attempt can be interrupted often, and every file would be restored with every restart.
-        """
-        return self._keep(result, "parameters-stopped.npz")
-
-    def _keep(self, result: Result, name: str) -> Path:
-        path = self.checkpoints / name
-        os.replace(result.path, path)  # noqa: PTH105
-        return path
-
     def write_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, which SageMaker packs into output.tar.gz."""
         (self.output_data / "manifest.json").write_bytes(manifest.to_json())
 
 
 def manifest_of(uri: str, result: Result, metrics: dict[str, float]) -> Manifest:
-    """The manifest of a finished replica; its checksum is over the parameters' raw bytes, the same on all replicas."""
+    """The manifest of a finished replica; `uri` is the folder of the run's model."""
     return Manifest(checkpoint_s3_bucket=uri, round=result.round, checksum=result.checksum, metrics=metrics)
-
-
-def checkpoint_uri(rendezvous_uri: str, run: str, rank: int, path: Path) -> str:
-    """Where SageMaker syncs the checkpoint `path` to; the file's own URI if the rendezvous is a directory."""
-    if rendezvous_uri.startswith("file:"):
-        return path.absolute().as_uri()
-    bucket, _ = split_s3_uri(rendezvous_uri)
-    return s3_uri(bucket, RunLayout(run).checkpoints(rank) + path.name)

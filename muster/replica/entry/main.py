@@ -16,12 +16,13 @@ from pathlib import Path
 from threading import Event
 
 from muster.contract.errors import MusterError
+from muster.contract.layout import MODEL_FOLDER
 from muster.contract.run.exits import ReplicaExit, with_exit_word
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
-from muster.replica.entry.container_tree import Tree, checkpoint_uri, manifest_of
+from muster.replica.entry.container_tree import Tree, manifest_of
 from muster.replica.entry.trainer import call_trainer, load_trainer
 from muster.replica.errors import (
     FencedError,
@@ -128,30 +129,19 @@ def _run(environment: Environment, document: RunDocument, stops: Stops, member: 
             # A running exchange is stopped as well; until it ends it may be changing the state.
             with suppress(MusterError):
                 training.exchanges.wait()
-            # In a group each process may have been stopped elsewhere: no call can count on the others any more.
-            if member.group.size == 1 and (stopped := context.rendezvous.collect_result()) is not None:
-                path = tree.save_stopped(stopped)
-                log.info("event=stopped saved=%s", path.name)
         member.wait_for_stops()
         raise
-    training = context.rendezvous.training
-    if training is not None:
-        # A trainer that does not call `finish()` leaves its last exchange running; its result belongs to the state.
-        training.exchanges.wait()
-    result = context.rendezvous.collect_result()
+    result = context.rendezvous.returned(how)
     member.wait_for_returns()
     if not member.group.is_first:
         return
     if result is None:
         message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
-    # Before anything else: the others may be waiting. If the rest fails, a rerun claims the rank again.
-    context.rendezvous.finish(how)
-    path = tree.save_result(result)
-    uri = checkpoint_uri(document.rendezvous_uri, document.rendezvous_name, environment.rank, path)
+    uri = open_store(document.results_uri).uri(MODEL_FOLDER)
     manifest = manifest_of(uri, result, context.metrics.latest())
     tree.write_manifest(manifest)
-    log.info("event=done round=%d checksum=%s checkpoint=%s", manifest.round, manifest.checksum[:12], uri)
+    log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
 
 
 def _context(environment: Environment, document: RunDocument, tree: Tree, stops: Stops, member: Member) -> Context:
@@ -172,7 +162,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         stops_at_steps=stops.at_steps,
         group=member.group,
         board=member.board,
-        result_dir=tree.checkpoints,
+        results=open_store(document.results_uri),
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(

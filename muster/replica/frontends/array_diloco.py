@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.frontends.array_packing import ArrayPacking, Parameters
+from muster.replica.errors import ParametersError
+from muster.replica.frontends.array_packing import ArrayPacking, Parameters, StoredArrays
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_first_process, check_rendezvous
 from muster.replica.frontends.plain_state import StateDict, Stateful, is_finite, pack_plain, unpack_plain
+from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rounds.rendezvous import Rendezvous
 
 _DILOCO = Algorithm()
@@ -41,6 +43,7 @@ class DiLoCo(DiLoCoFrontEnd):
         *,
         trainer_state: Mapping[str, Stateful] | None = None,
         checkpoint_dir: Path | None = None,
+        final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run: overwrites `parameters` with the run's.
 
@@ -51,6 +54,7 @@ class DiLoCo(DiLoCoFrontEnd):
             trainer_state: objects to restore when the replica restarts (inner optimizer, data position, random
                 numbers), by name. Their states are dicts and lists of numbers, strings and arrays.
             checkpoint_dir: where to save them, and the residual of the codec (the context's); None: not saved.
+            final_model: what lies beside the weights of the run's model, and how it is evaluated; see `FinalModel`.
 
         Raises:
             ParametersError: an argument that cannot be used, or another model than the run's.
@@ -59,7 +63,21 @@ class DiLoCo(DiLoCoFrontEnd):
         """
         check_rendezvous(rendezvous)
         check_first_process(rendezvous, "DiLoCo for arrays")
-        super().__init__(rendezvous, ArrayPacking(parameters), algorithm, trainer_state, checkpoint_dir)
+        self._arrays = ArrayPacking(parameters)
+        super().__init__(
+            rendezvous,
+            self._arrays,
+            algorithm,
+            trainer_state=trainer_state,
+            checkpoint_dir=checkpoint_dir,
+            final_model=final_model,
+        )
+
+    def _stored(self, final_model: FinalModel) -> StoredArrays:
+        if final_model.adapter is not None:
+            message = "FinalModel.adapter is for PyTorch models; allowed for arrays: None."
+            raise ParametersError(message)
+        return self._arrays.stored()
 
     def _own_state(self) -> StateDict:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Protocol, cast
 
@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.replica.errors import ParametersError
+from muster.replica.model.tensor_source import Raw
+from muster.replica.model.weight_files import Tensor
+from muster.replica.parts.local_shard import LocalShard
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 
@@ -73,6 +76,10 @@ class ArrayPacking(Packing):
             except ParametersError as error:
                 problems.append(str(error))
         super().__init__({name: array.view().shape for name, array in self._arrays.items()}, problems)
+
+    def stored(self) -> StoredArrays:
+        """The arrays as they are now, as they are stored at the end of a run."""
+        return StoredArrays(self._arrays)
 
     def read(self, part: slice = WHOLE) -> Floats:
         """A flat copy."""
@@ -168,3 +175,22 @@ def _shared(array: object) -> NDArray[np.generic] | None:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError):
         return None
+
+
+class StoredArrays:
+    """The arrays as they are now, as they are stored at the end of a run."""
+
+    made_for = "np"
+
+    def __init__(self, arrays: Mapping[str, HeldArray]) -> None:
+        self._arrays = [array.view() for array in arrays.values()]
+        self.tensors = [Tensor(name, "F32", array.view().shape) for name, array in arrays.items()]
+
+    def shards(self) -> Sequence[LocalShard]:
+        """See `TensorSource`: this process holds all."""
+        return [LocalShard.whole(array.shape) for array in self._arrays]
+
+    def read(self, number: int, local: slice) -> Raw:
+        """See `TensorSource`."""
+        # Little-endian whatever the machine: the format's order.
+        return np.ascontiguousarray(self._arrays[number].reshape(-1)[local], "<f4").view(np.uint8)

@@ -13,6 +13,9 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.frontends.saved_state import SavedState
+from muster.replica.model.final_model import FinalModel
+from muster.replica.model.model_folder import Wishes
+from muster.replica.model.tensor_source import TensorSource
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
@@ -65,6 +68,17 @@ class Part:
     place: tuple[str, ...]
 
 
+def check_final_model(rendezvous: Rendezvous, found: object) -> None:
+    """Return if `found` can be used: its files are there in the replica's first process, which writes them.
+
+    Raises:
+        ParametersError: it cannot.
+    """
+    check_type("final_model", found, FinalModel, "a FinalModel, such as FinalModel([model.config, tokenizer])")
+    if isinstance(found, FinalModel) and rendezvous.context.group.is_first:
+        found.check_paths()
+
+
 class FrontEnd(ABC):
     """Progress of a replica's training."""
 
@@ -95,12 +109,14 @@ class DiLoCoFrontEnd(FrontEnd):
         rendezvous: Rendezvous,
         packing: Packing,
         algorithm: Algorithm,
+        *,
         trainer_state: Mapping[str, Stateful] | None,
         checkpoint_dir: Path | None,
+        final_model: FinalModel,
     ) -> None:
         """Join the run: overwrite the parameters with the run's, and restore the replica's own state.
 
-        A subclass sets what `_own_state` and `_load_own_state` need before it calls this.
+        A subclass sets what `_own_state`, `_load_own_state` and `_stored` need before it calls this.
 
         Raises:
             ParametersError: an argument of a wrong type, or another model than the run's.
@@ -113,10 +129,14 @@ class DiLoCoFrontEnd(FrontEnd):
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"
             check_type(f"trainer_state[{name!r}]", item, Stateful, allowed)
+        check_final_model(rendezvous, final_model)
+        # Now, not at the end: what cannot be stored is an error before anything is trained.
+        self._stored(final_model)
         self._saved = SavedState(rendezvous.context, checkpoint_dir, packing.link, (self._pack, self._unpack))
         own = OwnState(self._keep, self._heal)
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)
+        rendezvous.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)
         # What to restore if a phase diverges before any state is saved.
         self._first = None if self._restore() else self._pack(self.state_dict())
 
@@ -145,11 +165,14 @@ class DiLoCoFrontEnd(FrontEnd):
     def finish(self) -> Outcome | None:
         """Call this after the last step: waits for a running exchange; the parameters are then the global ones.
 
+        It ends this replica's part in the run. The last replica that calls it writes the run's model.
+
         Returns:
             The outcome of the round that was still running; None if there was none.
 
         Raises:
             FencedError, StoppedError, RendezvousError, DivergedError
+            ParametersError, TrainerError: what `final_model` names fails.
         """
         return self._synchronizer.finish()
 
@@ -181,6 +204,14 @@ class DiLoCoFrontEnd(FrontEnd):
         for name, item in self._trainer_state.items():
             item.load_state_dict(stored[name])
         self._load_own_state(state_dict)
+
+    @abstractmethod
+    def _stored(self, final_model: FinalModel) -> TensorSource:
+        """The tensors of the model as they are now, as they are stored at the end of a run.
+
+        Raises:
+            ParametersError: some cannot be stored.
+        """
 
     @abstractmethod
     def _own_state(self) -> StateDict:

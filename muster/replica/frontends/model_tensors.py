@@ -34,9 +34,14 @@ def buffers_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {_name(name): tensor for name, tensor in unwrapped(model).named_buffers()}
 
 
+def saved_names(model: torch.nn.Module) -> set[str]:
+    """The names of parameters and persistent buffers."""
+    return {_name(name) for name in unwrapped(model).state_dict(keep_vars=True)}
+
+
 def statistics_of(model: torch.nn.Module) -> list[str]:
     """The names of persistent buffers of a floating type whose values are finite (a mask of -inf is not one)."""
-    saved = {_name(name) for name in unwrapped(model).state_dict(keep_vars=True)}
+    saved = saved_names(model)
     return [name for name, buffer in buffers_of(model).items() if name in saved and _is_statistic(buffer)]
 
 

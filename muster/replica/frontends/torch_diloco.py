@@ -12,9 +12,11 @@ from muster.replica.frontends.front_end import DiLoCoFrontEnd, Part, check_rende
 from muster.replica.frontends.model_tensors import buffers_of
 from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.frontends.sharded_state import local_state, sharded_state
+from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_link import connected
 from muster.replica.frontends.torch_state import is_finite, pack_torch, random_state, set_random_state, unpack_torch
+from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rounds.rendezvous import Rendezvous
 
 
@@ -42,6 +44,7 @@ class DiLoCo(DiLoCoFrontEnd):
         *,
         trainer_state: Mapping[str, Stateful] | None = None,
         checkpoint_dir: Path | None = None,
+        final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run: overwrites the model's parameters and statistics with the run's.
 
@@ -53,6 +56,7 @@ class DiLoCo(DiLoCoFrontEnd):
             trainer_state: further objects to restore when the replica restarts (data position, scheduler), by name.
             checkpoint_dir: where to save them with the inner optimizer's state, the random numbers' and the residual
                 of the codec (the context's); None: not saved.
+            final_model: what lies beside the weights of the run's model, and how it is evaluated; see `FinalModel`.
 
         Raises:
             ParametersError: an argument that cannot be used, or another model than the run's.
@@ -64,10 +68,21 @@ class DiLoCo(DiLoCoFrontEnd):
         check_type("inner_optimizer", inner_optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
         self._inner = inner_optimizer
         self._model = model
+        self._is_first = rendezvous.context.group.is_first
         for_exchange, for_training = connected(rendezvous.context.group)
         rendezvous.connect(for_exchange)
         packing = TensorPacking(model, inner_optimizer, for_training)
-        super().__init__(rendezvous, packing, algorithm, trainer_state, checkpoint_dir)
+        super().__init__(
+            rendezvous,
+            packing,
+            algorithm,
+            trainer_state=trainer_state,
+            checkpoint_dir=checkpoint_dir,
+            final_model=final_model,
+        )
+
+    def _stored(self, final_model: FinalModel) -> StoredTensors:
+        return StoredTensors(self._model, self._is_first, final_model.adapter)
 
     def _own_state(self) -> StateDict:
         return {
@@ -118,6 +133,7 @@ class LocalSGD(DiLoCo):
         *,
         trainer_state: Mapping[str, Stateful] | None = None,
         checkpoint_dir: Path | None = None,
+        final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run; see `DiLoCo`."""
         super().__init__(
@@ -127,4 +143,5 @@ class LocalSGD(DiLoCo):
             Algorithm(sync_every, learning_rate=1.0, momentum=0.0),
             trainer_state=trainer_state,
             checkpoint_dir=checkpoint_dir,
+            final_model=final_model,
         )

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from muster.replica.errors import GroupError, ParametersError
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
-from muster.replica.wire.binary_format import Floats
 
 T = TypeVar("T")
+N = TypeVar("N", bound=np.generic)
 
 # The first process waits for other replicas while the others wait for it: its time-outs end a wait, not this one. A
 # process that ends is noticed at once, because its connections close.
@@ -36,14 +37,13 @@ class TorchLink:
         self._call(lambda: dist.all_gather_object(values, value, group=self._group))
         return values
 
-    def swap(self, sends: Sequence[Floats], counts: Sequence[int]) -> list[Floats]:
+    def swap(self, sends: Sequence[NDArray[N]], counts: Sequence[int]) -> list[NDArray[N]]:
         """See `Link`."""
         # What stays in this process is not copied.
         sizes = [0 if rank == self.rank else send.size for rank, send in enumerate(sends)]
         expected = [0 if rank == self.rank else count for rank, count in enumerate(counts)]
-        joined = [send for send, size in zip(sends, sizes, strict=True) if size]
-        given = torch.from_numpy(np.concatenate(joined)) if joined else torch.empty(0)
-        received = torch.empty(sum(expected))
+        given = torch.from_numpy(np.concatenate([send[:size] for send, size in zip(sends, sizes, strict=True)]))
+        received = torch.empty(sum(expected), dtype=given.dtype)
         self._call(lambda: dist.all_to_all_single(received, given, expected, sizes, group=self._group))
         found = np.split(received.numpy(), np.cumsum(expected)[:-1])
         found[self.rank] = sends[self.rank]

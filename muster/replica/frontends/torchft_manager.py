@@ -30,14 +30,23 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import AlgorithmError, RoundGoneError
-from muster.replica.frontends.front_end import FrontEnd, check_first_process, check_rendezvous, check_type
+from muster.replica.frontends.front_end import (
+    FrontEnd,
+    check_final_model,
+    check_first_process,
+    check_rendezvous,
+    check_type,
+)
 from muster.replica.frontends.plain_state import StateDict
+from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_state import pack_torch
 from muster.replica.frontends.torchft_exchange import SyncExchange, Work
 from muster.replica.frontends.torchft_replay import Load, Save, SyncedFragment, fragment_key, fragment_of
 from muster.replica.frontends.torchft_states import TorchftStates, load_state
 from muster.replica.frontends.torchft_weights import FragmentWeights
+from muster.replica.model.final_model import NO_WISHES, FinalModel
+from muster.replica.model.model_folder import Wishes
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.rounds.retention import Keeper
@@ -58,6 +67,7 @@ class Manager(FrontEnd):
         *,
         codec: str = "fp32",
         checkpoint_dir: Path | None = None,
+        final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run: overwrites `model` with the run's. Create the torchft algorithm afterwards.
 
@@ -70,6 +80,7 @@ class Manager(FrontEnd):
             fragments: the list that torchft's DiLoCo is given, if it is not `[model]`.
             codec: how values are encoded, as in `Algorithm`.
             checkpoint_dir: where to save the residual of the codec (the context's); None: not saved.
+            final_model: what lies beside the weights of the run's model, and how it is evaluated; see `FinalModel`.
 
         Raises:
             AlgorithmError: an unknown codec, or other settings than the run's.
@@ -79,7 +90,9 @@ class Manager(FrontEnd):
         check_rendezvous(rendezvous)
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
+        check_final_model(rendezvous, final_model)
         super().__init__(Stopwatch(rendezvous.metrics))
+        StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
         self._fragments = list(fragments or [model])
         self._codec = _codec(codec)
@@ -101,6 +114,8 @@ class Manager(FrontEnd):
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
         rendezvous.enter(self._trained)
+        stored = partial(StoredTensors, model, is_first=True, adapter=final_model.adapter)
+        rendezvous.leave_with(Wishes(final_model, stored), self.shutdown)
         rendezvous.ready()
 
     @property
@@ -202,9 +217,10 @@ class Manager(FrontEnd):
         return took_part
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - torchft's signature
-        """After the last sync: leave the model as the replica's result."""
+        """After the last sync: leave the run. The last replica that calls this writes the run's model."""
         self._capture()
         self._trained.state.parameters[...] = self._trained.packing.read()
+        self._rendezvous.leave()
 
     def _start_exchange(self) -> None:
         """Start the exchange of the collected tensors."""

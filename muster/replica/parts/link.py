@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from muster.contract.errors import MusterError
-from muster.replica.codecs.base import Floats
 from muster.replica.errors import GroupError, RoundGoneError
 from muster.replica.store.transport import ObjectMissingError
 
 T = TypeVar("T")
+N = TypeVar("N", bound=np.generic)
 
 
 class Link(Protocol):
@@ -25,8 +28,11 @@ class Link(Protocol):
     def gather(self, value: object) -> list[Any]:
         """The small `value` of each process, by rank."""
 
-    def swap(self, sends: Sequence[Floats], counts: Sequence[int]) -> list[Floats]:
-        """Send `sends[r]` to process r; returns what each process has sent to this one: `counts[r]` values of r."""
+    def swap(self, sends: Sequence[NDArray[N]], counts: Sequence[int]) -> list[NDArray[N]]:
+        """Send `sends[r]` to process r; returns what each process has sent to this one: `counts[r]` values of r.
+
+        All values are of one type: float32 or bytes.
+        """
 
 
 class Alone:
@@ -39,7 +45,7 @@ class Alone:
         """Its own value."""
         return [value]
 
-    def swap(self, sends: Sequence[Floats], counts: Sequence[int]) -> list[Floats]:  # noqa: ARG002 - the same number
+    def swap(self, sends: Sequence[NDArray[N]], counts: Sequence[int]) -> list[NDArray[N]]:  # noqa: ARG002 - the same
         """Its own values."""
         return list(sends)
 

@@ -89,13 +89,16 @@ def renew_claim(store: Store, run: str, claim: Claim) -> Claim:
     return _succeed(store, run, claim, None)
 
 
-def give_up_claim(store: Store, run: str, claim: Claim, finish: Finish) -> None:
+def give_up_claim(store: Store, run: str, claim: Claim, finish: Finish) -> Claim:
     """Give the rank up, because this process has finished: the others no longer wait for it.
+
+    Returns:
+        The claim with which it does so.
 
     Raises:
         FencedError: another process has claimed the rank since.
     """
-    _succeed(store, run, claim, finish)
+    return _succeed(store, run, claim, finish)
 
 
 def _succeed(store: Store, run: str, claim: Claim, finish: Finish | None) -> Claim:

@@ -15,6 +15,7 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import is_usable
 from muster.replica.errors import HistoryGoneError, OtherStateError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
+from muster.replica.model.model_folder import ModelFolder, Wishes
 from muster.replica.parts.link import Link, by_first, each, jointly
 from muster.replica.rounds.agreement import Recent, agree
 from muster.replica.rounds.background import Background
@@ -24,7 +25,7 @@ from muster.replica.rounds.contribution import Contribution, contribute, make_co
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.grace import ROUNDS_SEEN
 from muster.replica.rounds.reduction import reduced_mean
-from muster.replica.rounds.result import Result, write_result
+from muster.replica.rounds.result import Result, result_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
@@ -32,8 +33,6 @@ from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
-
-UNFINISHED_RESULT = "parameters.tmp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +62,10 @@ class Rendezvous:
         self._seen_at = context.clock.monotonic()
         self._training: Trained | None = None
         self._last: Commit | None = None
+        self._wishes: Wishes | None = None
+        self._end: Callable[[], object] = lambda: None
+        self._how = "its trainer has finished"
+        self._given_up: Claim | None = None
         self._result: Result | None = None
 
     @classmethod
@@ -142,34 +145,62 @@ class Rendezvous:
         """Whether `check_not_ended` raises."""
         return self._last is not None
 
-    def collect_result(self) -> Result | None:
-        """Write the global parameters as they are now to the run's result file; None if nothing is trained or saved.
+    def leave_with(self, wishes: Wishes, end: Callable[[], object]) -> None:
+        """What this process leaves, and the front end's call that ends its training and then calls `leave`."""
+        self._wishes, self._end = wishes, end
 
-        All processes of the replica call this, while they are connected. What was collected for this round stays.
+    def leave(self) -> None:
+        """End this replica's part in the run, once its model holds the global parameters: later calls do nothing.
+
+        All processes of the replica call this, while they are connected. Gives the rank up, and writes the run's model
+        if the other replicas have finished as well.
+
+        Raises:
+            FencedError: another process holds the rank.
+            ParametersError, TrainerError: what the trainer wants of the model fails.
+            RendezvousError, StoreDeniedError, StoreUnavailableError
         """
-        training, folder = self._training, self._context.result_dir
-        if training is None or folder is None:
-            return None
-        if self._result is None or self._result.round != training.state.round:
-            self._result = write_result(
-                training.packing, training.state, self._context.link, folder / UNFINISHED_RESULT
-            )
+        context, training, wishes = self._context, self._training, self._wishes
+        if self._result is not None or context.results is None or training is None or wishes is None:
+            return
+        how = f"the run ended with round {self._last.round}" if self._last is not None else self._how
+        # Before anything else: the others may be waiting. If the rest fails, a rerun claims the rank again.
+        self._by_first(lambda: self.finish(how))
+        result = result_of(training.packing.cut, training.state, context.link)
+        folder = ModelFolder(context, context.results, self._given_up or self._claim, result.round, result.checksum)
+        folder.leave(wishes)
+        self._result = result
+
+    def returned(self, how: str) -> Result | None:
+        """The trainer has returned: leave, if the front end has not. `how`: in words, for the others.
+
+        Returns:
+            None if the trainer has created no front end.
+        """
+        if self._result is None:
+            self._how = how
+            self._end()
         return self._result
 
     def finish(self, how: str) -> None:
-        """Report that the replica's trainer has returned, and give the rank up. `how`: in words, for the others.
+        """Report that the replica's trainer has finished, and give the rank up. `how`: in words, for the others.
 
-        The first process of a group calls this, for all of them.
+        The first process of a group calls this, for all of them; later calls do nothing.
 
         Raises:
             FencedError: another process holds the rank.
         """
         context, training = self._context, self._training
-        if context.on_early_finish is None or training is None:
+        if context.on_early_finish is None or training is None or self._given_up is not None:
             return
         finish = Finish(rank=self.rank, run=context.trained_by, round=training.state.round, how=how)
         # An exchange that may still be running keeps the old claim, and so is fenced.
-        give_up_claim(context.store, context.run, self._claim, finish)
+        self._given_up = give_up_claim(context.store, context.run, self._claim, finish)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this replica's part in the run has ended."""
+        return self._result is not None
 
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
@@ -238,7 +269,7 @@ class Rendezvous:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         return self._exchanged(commit, mine)
 
-    def leave(self, round_: int, update: LocalUpdate) -> None:
+    def give(self, round_: int, update: LocalUpdate) -> None:
         """Contribute to `round_` as `exchange`, but do not wait for its commit: this process ends.
 
         Raises:

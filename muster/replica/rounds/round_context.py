@@ -77,7 +77,7 @@ class RoundContext:
             processes of the replica.
         group: this process's place among the processes of its replica.
         board: small values that these processes share.
-        result_dir: where the parameters at the end of training are written; None: nowhere.
+        results: where the run's model is written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
     """
@@ -100,7 +100,7 @@ class RoundContext:
     stops_at_steps: Event = field(default_factory=Event)
     group: InnerGroup = field(default_factory=InnerGroup)
     board: Board = field(default_factory=LocalBoard)
-    result_dir: Path | None = None
+    results: Store | None = None
     link: Link = field(default_factory=Alone)
     outlier_factor: float = 0.0
 

@@ -14,7 +14,7 @@ from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimat
 from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
-from muster.replica.errors import StoppedError
+from muster.replica.errors import ParametersError, StoppedError
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
 from muster.replica.rounds.lookout import Lookout
 from muster.replica.rounds.phase import Phase, StoredPhase
@@ -104,13 +104,16 @@ class Synchronizer:
         """After an inner step: start or merge an exchange if one is due. Returns the outcome of a merged round.
 
         Raises:
-            ParametersError: samples is negative, infinite or NaN.
+            ParametersError: samples is negative, infinite or NaN; or `finish` was called.
             FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
         if self._rendezvous.has_ended:
             self.finish()
             self._rendezvous.check_not_ended()
+        if self._rendezvous.has_left:
+            message = "finish() has ended this replica's part in the run: step() cannot follow it."
+            raise ParametersError(message)
         counted = checked_samples(samples)
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
@@ -134,21 +137,22 @@ class Synchronizer:
         return outcome
 
     def finish(self) -> Outcome | None:
-        """Wait for a running exchange. Afterwards the arrays hold the global parameters, as on all replicas.
+        """Wait for a running exchange, and leave the run. Afterwards the arrays hold the global parameters.
 
-        If the replica was asked to stop, it saves and gives what it has instead.
+        If the replica was asked to stop, it saves and gives what it has instead, and stays in the run: a rerun follows.
         """
         exchange = None
         with self.stopwatch.blocked():
-            if self._pulse.ends():
+            is_stopped = self._pulse.ends()
+            if is_stopped:
                 self._leave()
             else:
                 exchange = self._training.exchanges.wait()
             self._start_over()
             self._lookout.end()
-            if self._rendezvous.context.link.size > 1:
-                # While the processes are connected: the trainer may disconnect them before it returns.
-                self._rendezvous.collect_result()
+        if not is_stopped:
+            # While the processes are connected: the trainer may disconnect them before it returns.
+            self._rendezvous.leave()
         return None if exchange is None else exchange.outcome
 
     def _performed(self, action: Action) -> Outcome | None:
@@ -205,7 +209,7 @@ class Synchronizer:
             part = self._training.outer.part(given, self._packing.count)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
-            self._rendezvous.leave(given, self._update(start - local[held], float(samples[fragment]), part, save))
+            self._rendezvous.give(given, self._update(start - local[held], float(samples[fragment]), part, save))
         else:
             save(self._is_sound)
         log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)

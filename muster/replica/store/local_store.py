@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from muster.replica.store.transport import (
     Bytes,
     ObjectExistsError,
     ObjectMissingError,
+    ObjectWriter,
     Part,
     Store,
     StoreDeniedError,
@@ -42,6 +44,10 @@ class LocalStore(Store):
             raise StoreDeniedError(self.uri(key), str(error)) from None
         except OSError as error:
             raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
+
+    def writer(self, key: str) -> ObjectWriter:
+        """A temporary file, which replaces the object when it is closed."""
+        return _FileWriter(self._root / key, self.uri(key))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """Seek and read."""
@@ -80,3 +86,38 @@ class LocalStore(Store):
     def uri(self, key: str) -> str:
         """`file:///…`."""
         return (self._root / key).absolute().as_uri()
+
+
+class _FileWriter(ObjectWriter):
+    def __init__(self, path: Path, uri: str) -> None:
+        self._path, self._uri = path, uri
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        except OSError as error:
+            raise self._failed(error) from None
+        self._unfinished, self._file = Path(name), os.fdopen(descriptor, "wb")
+
+    def write(self, body: Bytes) -> None:
+        try:
+            self._file.write(body)
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+            os.replace(self._unfinished, self._path)  # noqa: PTH105
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._unfinished.unlink(missing_ok=True)
+
+    def _failed(self, error: OSError) -> StoreDeniedError | StoreUnavailableError:
+        if isinstance(error, PermissionError):
+            return StoreDeniedError(self._uri, str(error))
+        return StoreUnavailableError(self._uri, 1, str(error))

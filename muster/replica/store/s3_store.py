@@ -27,11 +27,13 @@ from muster.replica.store.transport import (
     Bytes,
     ObjectExistsError,
     ObjectMissingError,
+    ObjectWriter,
     Part,
     Store,
     StoreDeniedError,
     StoreUnavailableError,
 )
+from muster.replica.store.upload_writer import UploadWriter
 
 DEFAULT_REGION = "us-east-1"  # for a process outside of SageMaker that names no region
 TRIES = 8
@@ -50,10 +52,20 @@ CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-    from obstore.store import ClientConfig
+    from obstore.store import ClientConfig, RetryConfig
     from typing_extensions import Buffer
 
 T = TypeVar("T")
+
+# `_call` alone retries.
+_NO_RETRIES: RetryConfig = {"max_retries": 0}
+_PART_RETRIES: RetryConfig = {
+    "max_retries": TRIES - 1,
+    "backoff": {
+        "init_backoff": timedelta(seconds=BACKOFF_FIRST_SECONDS),
+        "max_backoff": timedelta(seconds=BACKOFF_MAX_SECONDS),
+    },
+}
 
 
 class S3ObjectStore(Store):
@@ -80,6 +92,28 @@ class S3ObjectStore(Store):
             return
         put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
         self._call(key, lambda: put(chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE))
+
+    def writer(self, key: str) -> ObjectWriter:
+        """A multipart upload, whose parts are sent while further bytes are written; a small object is one PUT.
+
+        What a process leaves that dies meanwhile is deleted by the bucket's lifecycle rule.
+        """
+        path = self._prefix + key
+
+        def put(body: bytes) -> None:
+            self._call(key, lambda: obstore.put(self.client, path, body, use_multipart=False))
+
+        def put_parts(pieces: Iterator[Bytes]) -> None:
+            # A part that was written cannot be written again by the caller: here the client retries each request.
+            client = _client(self._bucket, _PART_RETRIES)
+            try:
+                obstore.put(client, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+            except (PermissionDeniedError, UnauthenticatedError) as error:
+                raise StoreDeniedError(self.uri(key), _first_line(error)) from None
+            except BaseError as error:
+                raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
+
+        return UploadWriter(put, put_parts, MULTIPART_BYTES)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless the whole object is requested."""
@@ -204,7 +238,7 @@ def _ends_before(meta: ObjectMeta, start: int) -> bool:
     return meta["size"] <= start
 
 
-def _client(bucket: str) -> S3Store:
+def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:
     region = region_of(os.environ)
     set_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     endpoint = set_endpoint or s3_endpoint(region or DEFAULT_REGION)
@@ -221,8 +255,7 @@ def _client(bucket: str) -> S3Store:
         region=region or DEFAULT_REGION,
         endpoint=endpoint,
         client_options=options,
-        # `_call` alone retries.
-        retry_config={"max_retries": 0},
+        retry_config=retries,
         # Blocks have checksums of their own, and TLS protects the transfer.
         unsigned_payload=True,
     )

@@ -1,8 +1,8 @@
 """The object store that connects the replicas: what every implementation guarantees.
 
-- Objects are written once and never changed; they may be deleted. `create` is atomic and exclusive: of any number of
-  concurrent calls for one key exactly one returns, all others raise ObjectExistsError; a reader sees the whole object
-  or nothing.
+- Objects are written once and never changed, but for those of `writer`; they may be deleted. `create` is atomic and
+  exclusive: of any number of concurrent calls for one key exactly one returns, all others raise ObjectExistsError; a
+  reader sees the whole object or nothing.
 - Reads are strongly consistent: once `create` has returned or raised ObjectExistsError, every reader finds the object.
   One exception: if the answer to a successful `create` is lost, its retry raises ObjectExistsError. Callers therefore
   read the object instead of assuming that another process wrote it.
@@ -69,6 +69,27 @@ class Part:
     created_at: float
 
 
+class ObjectWriter(ABC):
+    """An object that is being written piece by piece. It exists, whole, once it is closed. For one thread."""
+
+    @abstractmethod
+    def write(self, body: Bytes) -> None:
+        """Append bytes; they may be sent later. Raises as `close`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete the object.
+
+        Raises:
+            StoreUnavailableError: unavailable.
+            StoreDeniedError: denied.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Give up: the object stays as it was before. Never raises."""
+
+
 class Store(ABC):
     """Objects below one prefix; the module's docstring lists the guarantees."""
 
@@ -85,6 +106,10 @@ class Store(ABC):
     def upload(self, key: str, body: Bytes) -> None:
         """Write an object of any size that no other process writes: as `create`, but not exclusive if it is large."""
         self.create(key, body)
+
+    @abstractmethod
+    def writer(self, key: str) -> ObjectWriter:
+        """Write an object of any size without holding it in memory; an existing one is replaced."""
 
     @abstractmethod
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:

@@ -74,6 +74,15 @@ class InitialStateSource(StoredDocument):
     epoch: int = Field(ge=1)
 
 
+class ModelWriter(StoredDocument):
+    """The process that writes the model of a run after a round."""
+
+    run: str
+    round: Round
+    rank: int = Field(ge=0)
+    epoch: int = Field(ge=1)
+
+
 class SnapshotHeader(StoredDocument):
     """A shard of the global state after a round: of the parameters followed by the outer momentum."""
 

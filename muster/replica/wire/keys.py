@@ -73,6 +73,11 @@ def manifest(round_: int) -> str:
     return f"manifests/{round_:08d}.json"
 
 
+def model_writer(number: int) -> str:
+    """One of the processes that write the model of a run, in order; the last one does."""
+    return f"model-writers/{number:06d}.json"
+
+
 def torchft_states_of(shard: int) -> str:
     """One shard of the states of torchft's algorithms, of all rounds."""
     return f"{TORCHFT}{shard:05d}/"

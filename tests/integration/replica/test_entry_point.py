@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import Manifest, RunDocument
@@ -78,6 +80,10 @@ class Containers:
         self.processes.append(process)
         return process
 
+    def weights(self) -> NDArray[np.float32]:
+        """Those of the run's model."""
+        return load_file(self.meeting_place / "output" / "model" / "model.safetensors")["weights"]
+
     def failure(self, rank: int = 0, attempt: int = 1) -> str:
         return (self.base(rank, attempt) / "output" / "failure").read_text()
 
@@ -100,7 +106,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[ReplicaExit, str, str]:
     return ReplicaExit(process.returncode), out, error
 
 
-def test_a_finished_replica_leaves_its_checkpoint_and_a_manifest(containers: Containers) -> None:
+def test_a_finished_replica_leaves_the_runs_model_and_a_manifest(containers: Containers) -> None:
     containers.write_document()
     code, out, _ = ended(containers.start())
     assert code is ReplicaExit.DONE
@@ -108,8 +114,7 @@ def test_a_finished_replica_leaves_its_checkpoint_and_a_manifest(containers: Con
     assert logged == ["round=1 loss=1", "round=2 loss=0.5", "round=3 loss=0.333333"]
     assert [line.partition("=")[0] for line in measured] == ["utilisation"] * 3
     manifest = containers.manifest()
-    path = containers.base(0) / "checkpoints" / "parameters-00000003.npz"
-    assert manifest.checkpoint_s3_bucket == path.as_uri()
+    assert manifest.checkpoint_s3_bucket == (containers.meeting_place / "output" / "model").as_uri()
     assert manifest.round == 3
     last = float(measured[-1].partition("=")[2])
     assert manifest.metrics == {
@@ -117,7 +122,7 @@ def test_a_finished_replica_leaves_its_checkpoint_and_a_manifest(containers: Con
         "loss": pytest.approx(1 / 3),
         "utilisation": pytest.approx(last, rel=1e-4),
     }
-    weights = np.load(path)["weights"]
+    weights = containers.weights()
     assert manifest.checksum == hashlib.sha256(weights.tobytes()).hexdigest()
     assert weights.tobytes() == Run(containers.root, replicas=1, rounds=3).replayed_by_hand()
     assert not (containers.base(0) / "output" / "failure").exists()
@@ -144,9 +149,11 @@ def test_a_replica_with_less_data_ends_alone_and_the_others_as_the_run_says(
     asked = f"asked_to_return={1 if rule is OnEarlyFinish.STOP else 0}"
     assert ended_by_rule is (rule is OnEarlyFinish.STOP)
     assert longer[1].splitlines()[-1] == asked
-    path = containers.base(0) / "checkpoints" / f"parameters-{last:08d}.npz"
     alone = Run(containers.root, replicas=2, rounds=last).replayed_by_hand(lambda r: [0, 1] if r < 3 else [0])
-    assert np.load(path)["weights"].tobytes() == alone
+    assert containers.weights().tobytes() == alone
+    # The one that finished early leaves the model to the other.
+    written = sorted(path.name for path in (containers.meeting_place / "output").glob("*.json"))
+    assert written == [f"model-{last:08d}.json"]
 
 
 def test_a_replica_that_is_killed_comes_back_as_another_process_and_all_hold_the_same_bits(
@@ -252,7 +259,7 @@ def test_the_trainer_gets_its_place_in_the_run(containers: Containers) -> None:
         assert (base / folder / "touched").exists()
 
 
-def test_a_stopped_replica_saves_what_it_has(containers: Containers) -> None:
+def test_a_stopped_replica_leaves_the_model_to_its_rerun(containers: Containers) -> None:
     containers.write_document("wait_to_be_stopped", kwargs={"rounds": 2})
     process = containers.start()
     assert process.stdout is not None
@@ -260,7 +267,7 @@ def test_a_stopped_replica_saves_what_it_has(containers: Containers) -> None:
     process.send_signal(signal.SIGTERM)
     code, _, _ = ended(process)
     assert code is ReplicaExit.STOPPED
-    assert (containers.base(0) / "checkpoints" / "parameters-stopped.npz").exists()
+    assert not (containers.meeting_place / "output").exists()
     assert not (containers.base(0) / "output" / "data" / "manifest.json").exists()
 
 

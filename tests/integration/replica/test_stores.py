@@ -151,3 +151,27 @@ def test_what_is_small_is_uploaded_as_it_is_created(store: Store) -> None:
     store.upload("small", b"once")
     with pytest.raises(ObjectExistsError):
         store.upload("small", b"twice")
+
+
+@pytest.mark.parametrize("megabytes", [0, 1, 13])
+def test_an_object_of_any_size_is_written_piece_by_piece_and_may_replace_another(
+    store: Store, megabytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Parts as small as S3 allows.
+    monkeypatch.setattr(s3_store, "PART_BYTES", 5 * 2**20)
+    monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 6 * 2**20)
+    rng = np.random.default_rng(megabytes)
+    for _ in range(2):
+        pieces = [rng.bytes(2**20) for _ in range(megabytes)]
+        writer = store.writer("large/one")
+        for piece in pieces:
+            writer.write(piece)
+        writer.close()
+        found = store.read("large/one")
+        assert found.size == megabytes * 2**20
+        assert bytes(found.body) == b"".join(pieces)
+    discarded = store.writer("large/two")
+    for _ in range(megabytes):
+        discarded.write(b"x" * 2**20)
+    discarded.discard()
+    assert not store.exists("large/two")

@@ -13,6 +13,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
+from muster.replica.model.final_model import FinalModel
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire.binary_format import Floats
 from tests.support.peers import Run
@@ -41,7 +42,7 @@ def zeros() -> Floats:
 
 def test_arguments_come_in_one_order() -> None:
     assert list(inspect.signature(DiLoCo).parameters) == [
-        "rendezvous", "parameters", "algorithm", "trainer_state", "checkpoint_dir"
+        "rendezvous", "parameters", "algorithm", "trainer_state", "checkpoint_dir", "final_model"
     ]  # fmt: skip
 
 
@@ -65,6 +66,10 @@ def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Pa
         ParametersError, match=r"trainer_state\['data'\] is of type int; allowed: an object with state_dict"
     ):
         DiLoCo(alone(tmp_path), zeros(), trainer_state={"data": 3})  # type: ignore[dict-item]
+    with pytest.raises(ParametersError, match=r"final_model is of type list; allowed: a FinalModel, such as"):
+        DiLoCo(alone(tmp_path), zeros(), final_model=["config.json"])  # type: ignore[arg-type]
+    with pytest.raises(ParametersError, match=r"FinalModel.adapter is for PyTorch models; allowed for arrays: None"):
+        DiLoCo(alone(tmp_path), zeros(), final_model=FinalModel(adapter="default"))
 
 
 def begin(root: Path, attempt: int, **trainer_state: Position) -> DiLoCo:

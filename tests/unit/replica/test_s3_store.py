@@ -216,3 +216,96 @@ def test_looking_for_what_is_not_there_is_one_request(monkeypatch: pytest.Monkey
         with pytest.raises(ObjectMissingError):
             list(store.stream("key", 0, 10))
     assert [method for method, _, _ in script.requests] == ["GET", "GET"]
+
+
+@pytest.mark.parametrize("trouble", [SLOW_DOWN, Answer(500), Answer(drop=True)], ids=["503", "500", "reset"])
+def test_an_object_that_is_written_piece_by_piece_survives_passing_trouble(
+    trouble: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted(trouble, trouble, Answer(headers={"ETag": '"x"'})) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        writer.write(b"one")
+        writer.write(memoryview(b"two"))
+        writer.close()
+    assert [(method, path) for method, path, _ in script.requests] == [("PUT", "/bucket/prefix/key")] * 3
+    assert script.requests[-1][2]["content-length"] == "6"
+
+
+def test_an_object_that_cannot_be_written_piece_by_piece_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(Answer(403, b"<Error><Code>AccessDenied</Code></Error>")) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        writer.write(b"one")
+        with pytest.raises(StoreDeniedError):
+            writer.close()
+    with scripted(SLOW_DOWN) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        writer.write(b"one")
+        with pytest.raises(StoreUnavailableError):
+            writer.close()
+        writer.discard()
+        writer.discard()
+
+
+# The answers to both ends of a multipart upload: a client reads of each what it needs.
+MULTIPART = Answer(
+    body=b"<Result><Bucket>bucket</Bucket><Key>key</Key><UploadId>7</UploadId><ETag>x</ETag><Location>l</Location></Result>"
+)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts as small as S3 allows."""
+    monkeypatch.setattr(s3_store, "PART_BYTES", 5 * 2**20)
+    monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 6 * 2**20)
+
+
+def multipart(script: Script) -> list[str]:
+    """The requests of a multipart upload in words; its parts are sent side by side."""
+    words = []
+    for method, path, headers in script.requests:
+        number = path.partition("partNumber=")[2].partition("&")[0]
+        words.append(f"part {number} of {headers['content-length']} bytes" if number else method)
+    return words
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_large_object_is_written_in_parts_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(MULTIPART) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        for _ in range(12):
+            writer.write(memoryview(b"x" * 2**20))
+        wait_until("the first part", lambda: len(script.requests) > 1)
+        writer.close()
+    create, *parts, complete = multipart(script)
+    assert (create, complete) == ("POST", "POST")
+    assert sorted(parts) == [f"part {n} of {size * 2**20} bytes" for n, size in ((1, 5), (2, 5), (3, 2))]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_large_object_that_is_given_up_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(MULTIPART) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+        for _ in range(12):
+            writer.write(b"x" * 2**20)
+        writer.discard()
+    assert multipart(script).count("POST") == 1
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize(("status", "error"), [(403, StoreDeniedError), (503, StoreUnavailableError)])
+def test_a_large_object_that_cannot_be_written_ends_while_it_is_made(
+    status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(s3_store._PART_RETRIES, "backoff", {"init_backoff": timedelta(milliseconds=1)})
+    monkeypatch.setitem(s3_store._PART_RETRIES, "max_retries", 2)
+    refusal = Answer(status, b"<Error><Code>Refused</Code></Error>")
+    with scripted(MULTIPART, refusal) as script:
+        writer = scripted_store(script, monkeypatch).writer("key")
+
+        def write() -> None:
+            for _ in range(100):
+                writer.write(b"x" * 2**20)
+
+        with pytest.raises(error):
+            write()
+        writer.discard()

@@ -18,7 +18,7 @@ from muster.report.links import console_links
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import data_block, page_json, render
 from muster.report.page_model import ReplicaView
-from muster.report.words import duration
+from muster.report.words import bytes_text, duration
 
 ROOT = Path(__file__).parents[3]
 PRICES = {"ml.g5.xlarge": 3.6}
@@ -243,3 +243,21 @@ def test_an_attempt_whose_type_is_not_known_yet_costs_at_most_the_dearest_prefer
     (cost,) = (fact for fact in page.facts if fact.label == "Cost so far")
     assert cost.value == "≤ $10.78"
     assert "; 1 at the dearest of its types, until SageMaker names the chosen one" in cost.note
+
+
+def test_the_summary_names_the_model_or_why_there_is_none(small: PageInput) -> None:
+    def shown(run: PageInput) -> list[tuple[str, str]]:
+        return [(fact.value, fact.note) for fact in make_page(run).facts if fact.label == "Model"]
+
+    where = "s3://muster-sample/output/sample/model/"
+    assert shown(small) == [("13.5 GB", f"after round 20 in 5 files, loss 0.402; {where}")]
+    assert shown(replace(small, model=None, model_problem="it went wrong")) == [("none", "it went wrong")]
+    assert shown(replace(small, model=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (999_999, "1 MB"), (13_476_839_424, "13.5 GB")],
+)
+def test_sizes_have_three_digits(count: int, text: str) -> None:
+    assert bytes_text(count) == text

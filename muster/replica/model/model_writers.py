@@ -1,0 +1,76 @@
+"""Which replica writes the model of a run, and when.
+
+The last replicas to finish: while a member of the last round trains on, there may be another round. Each replica gives
+its rank up before it looks, so the last one to do so sees that all others have. If several see that, the first entry in
+the list of writers decides. A writer that dies is followed by the process that claims its rank next, or by another
+replica that finishes later. Members that are gone for good are not waited for: they took no part in the last round.
+"""
+
+from __future__ import annotations
+
+from muster.contract.errors import DocumentError
+from muster.contract.run.commit import Commit
+from muster.replica.errors import FencedError, RendezvousError
+from muster.replica.rounds.claims import Claim, is_superseded, newer_holder
+from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
+from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.wire import keys
+from muster.replica.wire.headers import ModelWriter
+
+
+def others_train_on(context: RoundContext, rank: int, commit: Commit | None) -> bool:
+    """Whether a replica that took part in the last round, of which `commit` is, has not finished yet."""
+    if context.on_early_finish is None:
+        return False  # replicas do not report it: the first one writes
+
+    def trains(other: int) -> bool:
+        holder = newer_holder(context.store, other, commit.epochs[other] if commit else 0)
+        # A continuation calls the trainers again.
+        return holder is None or holder.finish is None or holder.finish.run != context.trained_by
+
+    members = range(context.quorum.replicas) if commit is None else [member.rank for member in commit.members]
+    others = [other for other in members if other != rank]
+    # Those of a large run usually find one at once: only the last replicas ask for all.
+    batches = (others[first : first + CONNECTIONS] for first in range(0, len(others), CONNECTIONS))
+    return any(any(context.side_by_side(trains, batch)) for batch in batches)
+
+
+def become_writer(context: RoundContext, claim: Claim, round_: int) -> int | None:
+    """Enter the list of writers: this process's number there, or None if another replica writes this model or a later.
+
+    Raises:
+        RendezvousError: an entry is damaged.
+    """
+    me = ModelWriter(run=context.trained_by, round=round_, rank=claim.rank, epoch=claim.epoch)
+    number, last = 0, None
+    while True:
+        while (entry := _entry(context, number + 1)) is not None:
+            number, last = number + 1, entry
+        others = last is not None and last.run == me.run and last.round >= round_ and last.rank != claim.rank
+        if others and last is not None and not is_superseded(context.store, last.rank, last.epoch):
+            return None
+        try:
+            context.store.create(keys.model_writer(number + 1), me.to_json())
+        except ObjectExistsError:
+            continue
+        return number + 1
+
+
+def check_writer(context: RoundContext, claim: Claim, number: int) -> None:
+    """Return if no process has become the writer after this one.
+
+    Raises:
+        FencedError: one has.
+    """
+    if context.store.exists(keys.model_writer(number + 1)):
+        raise FencedError(claim.rank, claim.attempt, claim.incarnation)
+
+
+def _entry(context: RoundContext, number: int) -> ModelWriter | None:
+    key = keys.model_writer(number)
+    try:
+        return ModelWriter.from_json(bytes(context.store.read(key).body), context.store.uri(key))
+    except ObjectMissingError:
+        return None
+    except DocumentError as error:
+        raise RendezvousError(str(error)) from None
