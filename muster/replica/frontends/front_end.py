@@ -127,6 +127,19 @@ class DiLoCoFrontEnd(FrontEnd):
         """
         return self._synchronizer.step(samples)
 
+    def end_round(self) -> Outcome | None:
+        """Exchange the steps since the last round now, although they are fewer than `sync_every`.
+
+        For a training whose number of steps is no multiple of `sync_every`. All replicas call it after the same step.
+
+        Returns:
+            The outcome of the round; None if no step has been trained since the last one.
+
+        Raises:
+            As `step`.
+        """
+        return self._synchronizer.end_round()
+
     def finish(self) -> Outcome | None:
         """Call this after the last step: waits for a running exchange; the parameters are then the global ones.
 

@@ -1,0 +1,209 @@
+"""Hugging Face's Trainer: adapters alone travel, a rerun goes on from the run's step, and what cannot work is refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="make test installs it")
+
+import torch
+from peft import PeftModel
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from examples.frameworks import huggingface_lora
+from muster.huggingface import Algorithm, Context, DiLoCoCallback
+from muster.replica.errors import ParametersError
+from muster.replica.metrics import Metrics
+from muster.replica.rounds import agreement
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.torch import DiLoCo
+from tests.support.contexts import context_of
+from tests.support.peers import Killed, Run, run_all
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+class Scaled(torch.nn.Module):
+    """Learns one number; remembers which examples it has seen."""
+
+    main_input_name = "example"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+        self.seen: list[int] = []
+
+    def forward(self, example: Any) -> Any:
+        self.seen += example.tolist()
+        return {"loss": (self.weight * example.float()).mean() / 100}
+
+
+class Watch(TrainerCallback):
+    """Notes the step and the learning rate of every step; ends the process before `die_at`."""
+
+    def __init__(self, die_at: int = 0) -> None:
+        self.rates: dict[int, float] = {}
+        self.die_at = die_at
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
+        if state.global_step + 1 == self.die_at:
+            raise Killed
+        self.rates[state.global_step + 1] = trainer["lr_scheduler"].get_last_lr()[0]
+
+
+def arguments(folder: Path, **settings: Any) -> TrainingArguments:
+    settings = {"num_train_epochs": 3, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2, **settings}
+    return TrainingArguments(
+        str(folder), use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True, **settings
+    )
+
+
+def trainer_of(context: Context, watch: Watch, sync_every: int = 4, **settings: Any) -> tuple[Any, DiLoCoCallback]:
+    """A trainer on 22 examples: eleven batches, so that an epoch has five steps of two batches and one of one."""
+    outer = DiLoCoCallback(context, Algorithm(sync_every=sync_every))
+    trainer = Trainer(
+        Scaled(),
+        arguments(context.output_dir, **settings),
+        train_dataset=[{"example": number} for number in range(22)],
+        callbacks=[watch, outer],
+    )
+    return trainer, outer
+
+
+def test_adapters_are_trained_together_and_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path / "run", replicas=2, min_participants=2)
+    contexts = [context_of(run, rank) for rank in range(2)]
+    errors: list[BaseException] = []
+
+    def train(context: Context) -> None:
+        try:
+            huggingface_lora.train(context, max_steps=45, sync_every=10)
+        except BaseException as error:
+            errors.append(error)
+
+    run_all([threading.Thread(target=train, args=(context,)) for context in contexts])
+    assert not errors, errors
+    one, other = (context.rendezvous.training for context in contexts)
+    assert one is not None
+    assert other is not None
+    # Forty-five steps are four rounds of ten, and one of five.
+    assert one.state.round == 5
+    assert one.state.parameters.tobytes() == other.state.parameters.tobytes()
+    assert all("lora_" in name for name in one.packing.shapes)
+    losses = [float(line.split()[0][5:]) for line in capsys.readouterr().out.splitlines() if line.startswith("loss=")]
+    assert sum(losses[-2:]) < sum(losses[:2])
+    latest = contexts[0].metrics.latest()
+    assert {"loss", "learning_rate", "tokens"} <= latest.keys()
+    assert latest["tokens"] == 45 * 2 * 4 * 16
+    loaded = PeftModel.from_pretrained(huggingface_lora._small(), str(contexts[1].model_dir))
+    stored = {name.replace(".default", ""): value for name, value in loaded.named_parameters() if "lora_" in name}
+    for name in one.packing.shapes:
+        span = one.packing.span(name)
+        expected = torch.from_numpy(one.state.parameters[span])
+        assert torch.equal(stored[name.replace(".default", "")].detach().reshape(-1), expected)
+
+
+def test_a_rerun_goes_on_from_the_runs_step(tmp_path: Path) -> None:
+    alone, undisturbed = Run(tmp_path / "alone", replicas=1, min_participants=1), Watch()
+    whole, _ = trainer_of(context_of(alone), undisturbed, weight_decay=0.1)
+    whole.train()
+    assert whole.state.global_step == 18
+
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+    first, _ = trainer_of(context_of(run), Watch(die_at=11), weight_decay=0.1)
+    with pytest.raises(Killed):
+        first.train()
+    watch = Watch()
+    again, outer = trainer_of(context_of(run, attempt=2), watch, weight_decay=0.1)
+    again.train()
+    # The second round was the last one: steps 9 and 10 are trained again.
+    assert list(watch.rates) == list(range(9, 19))
+    assert again.state.global_step == 18
+    assert outer.round == 5
+    assert watch.rates == pytest.approx({step: undisturbed.rates[step] for step in watch.rates})
+    # Epoch 0 has 22 examples; of epoch 1, four batches of two were trained in steps 7 and 8. This pass ends with the
+    # last complete step, and the next one is epoch 2.
+    assert again.model.seen[:12] == whole.model.seen[30:42]
+    assert again.model.seen[12:34] == whole.model.seen[44:66]
+    # Adam's moments were restored: steps 9 to 11 have moved the parameters as before.
+    assert whole.optimizer.state_dict()["state"][0]["step"] == again.optimizer.state_dict()["state"][0]["step"]
+
+
+def test_a_replica_that_was_left_out_is_as_far_as_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "grace_window", lambda *_: 0.0)
+    run = Run(tmp_path / "run", replicas=2, min_participants=1)
+    watch = Watch()
+    slow, outer = trainer_of(context_of(run, 0), watch, sync_every=2, max_steps=10)
+
+    class Ahead(TrainerCallback):
+        """The other replica makes three rounds while this one makes its first step."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
+            if state.global_step == 0:
+                model = Scaled()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                rendezvous = Rendezvous.open(run.context(), 1, 1, Metrics())
+                quick = DiLoCo(rendezvous, model, optimizer, Algorithm(sync_every=2))
+                while quick.round < 3:
+                    quick.step()
+
+    slow.add_callback(Ahead())
+    slow.train()
+    assert outer.round == 5
+    assert list(watch.rates) == [1, 2, 7, 8, 9, 10]
+    assert watch.rates[7] == pytest.approx(5e-5 * 4 / 10)
+
+
+def test_a_replica_that_joins_after_the_last_step_trains_nothing(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+    trainer, _ = trainer_of(context_of(run), Watch(), max_steps=4)
+    trainer.train()
+    again, outer = trainer_of(context_of(run, attempt=2), Watch(), max_steps=4)
+    again.train()
+    assert outer.round == 1
+    assert torch.equal(again.model.weight, trainer.model.weight)
+
+
+def test_the_training_ends_when_the_replica_is_to_stop(tmp_path: Path) -> None:
+    context = context_of(Run(tmp_path / "run", replicas=1, min_participants=1))
+    watch = Watch()
+    trainer, outer = trainer_of(context, watch)
+    before = trainer.model.weight.detach().clone()
+    context.stop.set()
+    trainer.train()
+    assert list(watch.rates) == [1]
+    assert outer.round == 0
+    assert torch.equal(trainer.model.weight, before)  # the global parameters
+
+
+def test_a_replica_weighs_the_examples_where_no_tokens_are_counted(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+    trainer, _ = trainer_of(context_of(run), Watch(), max_steps=4)
+    trainer.train()
+    (member,) = run.commit(1).members
+    assert member.weight == 4 * 2 * 2
+
+
+def test_settings_that_an_exchange_cannot_work_with_are_all_named(tmp_path: Path) -> None:
+    context = context_of(Run(tmp_path / "run", replicas=1, min_participants=1))
+    trainer, outer = trainer_of(context, Watch(), auto_find_batch_size=True)
+    trainer.args.deepspeed = {"zero_optimization": {"stage": 3}}
+    trainer.args.load_best_model_at_end = True
+    trainer.state.global_step = 7
+    with pytest.raises(ParametersError) as caught:
+        outer.on_train_begin(
+            trainer.args, trainer.state, trainer.control, model=trainer.model, optimizer=None, lr_scheduler=None
+        )
+    for name in ("deepspeed", "auto_find_batch_size", "load_best_model_at_end", "resume_from_checkpoint"):
+        assert name in str(caught.value)
+    with pytest.raises(ParametersError, match="context is of type str; allowed: the trainer's context"):
+        DiLoCoCallback("run", Algorithm())  # type: ignore[arg-type]
+    with pytest.raises(ParametersError, match="The training has not begun"):
+        assert outer.round
