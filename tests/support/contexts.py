@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from muster.replica.context import Context
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
-from tests.support.peers import RUN, Run
+from muster.replica.rounds.rendezvous import Rendezvous, Trained
+from tests.support.peers import RUN, Run, run_all
 
 
 def context_of(run: Run, rank: int = 0, attempt: int = 1, metrics: Metrics | None = None) -> Context:
@@ -34,3 +35,20 @@ def context_of(run: Run, rank: int = 0, attempt: int = 1, metrics: Metrics | Non
         output_dir=folders / "output",
         model_dir=folders / "model",
     )
+
+
+def trained(train: Callable[[Context], None], contexts: Sequence[Context]) -> list[Trained]:
+    """What the replicas have trained after `train` has returned in all of them, each in a thread."""
+    errors: list[BaseException] = []
+
+    def work(context: Context) -> None:
+        try:
+            train(context)
+        except BaseException as error:
+            errors.append(error)
+
+    run_all([threading.Thread(target=work, args=(context,), daemon=True) for context in contexts])
+    assert not errors, errors
+    found = [context.rendezvous.training for context in contexts]
+    assert None not in found
+    return [training for training in found if training is not None]

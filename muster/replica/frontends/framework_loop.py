@@ -1,8 +1,8 @@
 """DiLoCo beside the training loop of a framework, which counts its steps itself.
 
-The run's clock is the round: `steps` is the number of inner steps that belong to the rounds so far. A replica that joins
-later, or was left out of rounds, is ahead of what it has trained itself; its framework goes on from the run's number,
-so that schedules and the last step are the same on all replicas.
+The run's clock is the round: `steps` is the number of inner steps that belong to the rounds so far. For a replica that
+joins later, or was left out of rounds, it is more than the replica has trained itself. Its framework continues with
+this number, so that schedules and the last step are the same on all replicas.
 """
 
 from __future__ import annotations

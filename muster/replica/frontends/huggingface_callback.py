@@ -1,6 +1,6 @@
 """DiLoCo as a callback of Hugging Face's `Trainer`.
 
-The trainer keeps its loop: accumulation, schedule, evaluation, logs. The callback exchanges after optimizer steps, and
+The trainer keeps its loop: accumulation, schedule, evaluation, logs. The callback exchanges after optimizer steps. It
 lets a replica that joins a running run begin at the run's step, with the schedule and the data that belong to it.
 """
 
@@ -34,9 +34,9 @@ class DiLoCoCallback(TrainerCallback):
         trainer.train()             # ends with a round, so that the model has the global parameters
         trainer.save_model(...)
 
-    With adapters (PEFT) only the adapters are exchanged. A restarted replica goes on from the run's step: the optimizer,
-    the schedule and the random numbers are restored from the context's `checkpoint_dir`; the trainer's own checkpoints
-    are not needed.
+    With adapters (PEFT) only the adapters are exchanged. A restarted replica continues at the run's step: the
+    optimizer, the schedule and the random numbers are restored from the context's `checkpoint_dir`. The trainer's own
+    checkpoints are not needed.
     """
 
     def __init__(self, context: Context, algorithm: Algorithm) -> None:
@@ -62,7 +62,7 @@ class DiLoCoCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trainer: Any
     ) -> None:
-        """Join the run: overwrite the model's parameters with the run's, and go on from the run's step.
+        """Join the run: overwrite the model's parameters with the run's, and continue at the run's step.
 
         Raises:
             ParametersError: settings of the trainer that an exchange cannot work with; lists all of them.
@@ -165,7 +165,7 @@ class _Counters:
 def _problems(args: TrainingArguments, state: TrainerState, model: torch.nn.Module) -> list[str]:
     checks = {
         "deepspeed is set, whose ZeRO trains copies of the parameters that no exchange reaches; allowed: none. "
-        'For a model that does not fit on one GPU, set fsdp=True (version 2)': _uses_deepspeed(args),
+        "For a model that does not fit on one GPU, set fsdp=True (version 2)": _uses_deepspeed(args),
         "fsdp has version 1; allowed: fsdp_config with version 2": any(
             isinstance(module, FullyShardedDataParallel) for module in model.modules()
         ),

@@ -35,8 +35,8 @@ class DiLoCoCallback(lightning.Callback):
         trainer = lightning.Trainer(max_steps=10_000, callbacks=[outer])
         trainer.fit(module, data)   # ends with a round, so that the module has the global parameters
 
-    A restarted replica goes on from the run's step: the optimizer, the schedules and the random numbers are restored from
-    the context's `checkpoint_dir`; Lightning's own checkpoints are not needed.
+    A restarted replica continues at the run's step: the optimizer, the schedules and the random numbers are restored
+    from the context's `checkpoint_dir`. Lightning's own checkpoints are not needed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class DiLoCoCallback(lightning.Callback):
         return self._loop.diloco.round
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Join the run: overwrite the module's parameters with the run's, and go on from the run's step.
+        """Join the run: overwrite the module's parameters with the run's, and continue at the run's step.
 
         Raises:
             ParametersError: settings of the trainer that an exchange cannot work with; lists all of them.
@@ -169,14 +169,14 @@ def _begin_within(trainer: Any, batches: int) -> None:
 def _problems(trainer: Any, module: Any) -> list[str]:
     strategy = type(trainer.strategy).__name__
     checks = {
-        f"strategy is {strategy}; allowed: one device, DDPStrategy, or ModelParallelStrategy with fully_shard (FSDP2)": (
-            isinstance(trainer.strategy, DeepSpeedStrategy | FSDPStrategy)
+        f"strategy is {strategy}; allowed: DDPStrategy, or ModelParallelStrategy with fully_shard (FSDP2)": isinstance(
+            trainer.strategy, DeepSpeedStrategy | FSDPStrategy
         ),
         "automatic_optimization is False; allowed: True, or muster.torch.DiLoCo in the training step itself": (
             not module.automatic_optimization
         ),
         f"configure_optimizers returns {len(trainer.optimizers)} optimizers; allowed: 1": len(trainer.optimizers) != 1,
-        f"ckpt_path has set the trainer to step {trainer.global_step}; allowed: none, because the run's step is restored "
-        "from its rendezvous": trainer.global_step > 0,
+        f"ckpt_path has set the trainer to step {trainer.global_step}; allowed: none, because the run's step is "
+        "restored from its rendezvous": trainer.global_step > 0,
     }
     return [problem for problem, found in checks.items() if found]

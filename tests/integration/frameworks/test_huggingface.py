@@ -1,8 +1,7 @@
-"""Hugging Face's Trainer: adapters alone travel, a rerun goes on from the run's step, and what cannot work is refused."""
+"""Hugging Face's Trainer: adapters alone travel, a rerun continues at the run's step, what cannot work is refused."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ import torch
 from peft import PeftModel
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from examples.frameworks import huggingface_lora
+from examples.frameworks import accelerate_loop, huggingface_lora
 from muster.huggingface import Algorithm, Context, DiLoCoCallback
 from muster.replica.errors import ParametersError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds import agreement
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.torch import DiLoCo
-from tests.support.contexts import context_of
-from tests.support.peers import Killed, Run, run_all
+from tests.support.contexts import context_of, trained
+from tests.support.peers import Killed, Run
 
 
 @pytest.fixture(autouse=True)
@@ -80,19 +79,7 @@ def trainer_of(context: Context, watch: Watch, sync_every: int = 4, **settings: 
 def test_adapters_are_trained_together_and_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(tmp_path / "run", replicas=2, min_participants=2)
     contexts = [context_of(run, rank) for rank in range(2)]
-    errors: list[BaseException] = []
-
-    def train(context: Context) -> None:
-        try:
-            huggingface_lora.train(context, max_steps=45, sync_every=10)
-        except BaseException as error:
-            errors.append(error)
-
-    run_all([threading.Thread(target=train, args=(context,)) for context in contexts])
-    assert not errors, errors
-    one, other = (context.rendezvous.training for context in contexts)
-    assert one is not None
-    assert other is not None
+    one, other = trained(lambda context: huggingface_lora.train(context, max_steps=45, sync_every=10), contexts)
     # Forty-five steps are four rounds of ten, and one of five.
     assert one.state.round == 5
     assert one.state.parameters.tobytes() == other.state.parameters.tobytes()
@@ -110,7 +97,7 @@ def test_adapters_are_trained_together_and_load(tmp_path: Path, capsys: pytest.C
         assert torch.equal(stored[name.replace(".default", "")].detach().reshape(-1), expected)
 
 
-def test_a_rerun_goes_on_from_the_runs_step(tmp_path: Path) -> None:
+def test_a_rerun_continues_at_the_runs_step(tmp_path: Path) -> None:
     alone, undisturbed = Run(tmp_path / "alone", replicas=1, min_participants=1), Watch()
     whole, _ = trainer_of(context_of(alone), undisturbed, weight_decay=0.1)
     whole.train()
@@ -207,3 +194,14 @@ def test_settings_that_an_exchange_cannot_work_with_are_all_named(tmp_path: Path
         DiLoCoCallback("run", Algorithm())  # type: ignore[arg-type]
     with pytest.raises(ParametersError, match="The training has not begun"):
         assert outer.round
+
+
+def test_a_loop_of_accelerate_takes_part(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=2, min_participants=2)
+    contexts = [context_of(run, rank) for rank in range(2)]
+    one, other = trained(accelerate_loop.train, contexts)
+    assert one.state.round == other.state.round == 8
+    assert one.state.parameters.tobytes() == other.state.parameters.tobytes()
+    assert contexts[0].metrics.latest()["loss"] < 3.0
+    # Five steps of two batches with eight sequences of sixteen tokens.
+    assert [member.weight for member in run.commit(8).members] == [5 * 2 * 8 * 16] * 2

@@ -1,8 +1,7 @@
-"""Lightning's Trainer: a rerun goes on from the run's step, and what cannot work is refused."""
+"""Lightning's Trainer: a rerun continues at the run's step, and what cannot work is refused."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from torch.utils.data import DataLoader
 from examples.frameworks import lightning_module
 from muster.lightning import Algorithm, Context, DiLoCoCallback
 from muster.replica.errors import ParametersError
-from tests.support.contexts import context_of
-from tests.support.peers import Killed, Run, run_all
+from tests.support.contexts import context_of, trained
+from tests.support.peers import Killed, Run
 
 
 @pytest.fixture(autouse=True)
@@ -91,19 +90,7 @@ def fit(context: Context, module: Scaled, **settings: Any) -> DiLoCoCallback:
 def test_replicas_train_together(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", replicas=2, min_participants=2)
     contexts = [context_of(run, rank) for rank in range(2)]
-    errors: list[BaseException] = []
-
-    def train(context: Context) -> None:
-        try:
-            lightning_module.train(context, max_steps=45, sync_every=10)
-        except BaseException as error:
-            errors.append(error)
-
-    run_all([threading.Thread(target=train, args=(context,)) for context in contexts])
-    assert not errors, errors
-    one, other = (context.rendezvous.training for context in contexts)
-    assert one is not None
-    assert other is not None
+    one, other = trained(lambda context: lightning_module.train(context, max_steps=45, sync_every=10), contexts)
     assert one.state.round == 5
     assert one.state.parameters.tobytes() == other.state.parameters.tobytes()
     latest = contexts[0].metrics.latest()
@@ -111,7 +98,7 @@ def test_replicas_train_together(tmp_path: Path) -> None:
     assert latest["loss"] < 2.0
 
 
-def test_a_rerun_goes_on_from_the_runs_step(tmp_path: Path) -> None:
+def test_a_rerun_continues_at_the_runs_step(tmp_path: Path) -> None:
     whole = Scaled()
     fit(context_of(Run(tmp_path / "alone", replicas=1, min_participants=1)), whole)
     assert list(whole.rates) == list(range(1, 19))
