@@ -18,7 +18,7 @@ from muster.torch import Algorithm, Context, DiLoCo
 
 
 def train(
-    context: Context, *, steps: int = 40, sync_every: int = 5, accumulate: int = 2, width: int = 32, layers: int = 2
+    context: Context, *, steps: int = 20, sync_every: int = 5, accumulate: int = 2, width: int = 32, layers: int = 2
 ) -> None:
     """Train a GPT whose layers are sharded over the processes of a replica.
 

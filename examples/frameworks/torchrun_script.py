@@ -14,7 +14,7 @@ from examples.char_gpt.model import GPT
 from examples.frameworks.sequences import LENGTH, sequences
 from muster.torch import Algorithm, Context, DiLoCo  # Muster: added
 
-STEPS, SYNC_EVERY = 40, 5
+STEPS, SYNC_EVERY = 20, 5
 
 
 def train(context: Context) -> None:  # Muster: was `def main() -> None:`

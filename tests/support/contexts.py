@@ -1,36 +1,36 @@
-"""What a trainer receives, for replicas that are threads over a local directory."""
+"""What a trainer receives, for replicas over a local directory that are threads, or processes of a test."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from muster.replica.context import Context
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from tests.support.peers import RUN, Run, run_all
 
 
-def context_of(run: Run, rank: int = 0, attempt: int = 1, metrics: Metrics | None = None) -> Context:
-    """The context of one replica; its folders are below the run's directory, beside the rendezvous."""
+def context_of(run: Run, rank: int = 0, attempt: int = 1, member: Member | None = None) -> Context:
+    """The context of a replica, or of a `member` of one; its folders are beside the run's directory."""
     folders = run.root.parent / f"{run.root.name}-replica-{rank}"
     for name in ("checkpoints", "output", "model"):
         (folders / name).mkdir(parents=True, exist_ok=True)
-    metrics, stop = metrics or Metrics(), threading.Event()
-    round_context = run.context(stop=stop)
+    metrics, stop, member = Metrics(), threading.Event(), member or Member()
+    round_context = replace(run.context(stop=stop), group=member.group, board=member.board)
     return Context(
         run=RUN,
         rank=rank,
         world_size=run.replicas,
         attempt=attempt,
         incarnation=1,
-        group=InnerGroup(),
+        group=member.group,
         rendezvous=Rendezvous.open(round_context, rank, attempt, metrics),
         metrics=metrics,
         stop=stop,
-        input_dir=Path(folders / "input"),
+        input_dir=folders / "input",
         checkpoint_dir=folders / "checkpoints",
         output_dir=folders / "output",
         model_dir=folders / "model",

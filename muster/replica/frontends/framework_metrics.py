@@ -27,6 +27,6 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return None
     try:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     except (TypeError, ValueError, RuntimeError):
         return None

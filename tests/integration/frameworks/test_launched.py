@@ -1,76 +1,72 @@
-"""Examples that Muster's launcher starts as processes: a script for torchrun, and a loop with FSDP2, in one run."""
+"""A script for torchrun and a loop with FSDP2 train one model: in one process, and in two processes of a replica."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="make test installs it")
 
-from muster.contract.run.run_document import Manifest, RunDocument
-from tests.support.waiting import wait_until
+import torch
 
-ROOT = Path(__file__).resolve().parents[3]
+from examples.frameworks import fsdp2, torchrun_script
+from muster.replica.context import Context
+from muster.replica.group.board import LocalBoard
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.launcher import free_port
+from muster.replica.group.member import Member
+from muster.replica.group.network_board import BoardServer, NetworkBoard
+from muster.replica.group.spawning import Crew, group_variables
+from tests.support.contexts import context_of
+from tests.support.peers import PATIENT_SECONDS, Run
 
-
-def started(root: Path, rank: int, trainer: str, processes: int) -> subprocess.Popen[str]:
-    """A replica of a run of two."""
-    document = RunDocument(
-        run="test",
-        plan_digest="0",
-        replicas=2,
-        trainer=f"examples.frameworks.{trainer}:train",
-        rendezvous_uri=f"{(root / 'rendezvous').as_uri()}/",
-        min_participants=2,
-        grace_seconds=60.0,
-        timeout_seconds=120.0,
-    )
-    config = root / str(rank) / "input" / "config"
-    config.mkdir(parents=True)
-    listed = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
-    (config / "resourceconfig.json").write_text(json.dumps(listed))
-    (config / "document.json").write_bytes(document.to_json())
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "MUSTER_DOCUMENT": (config / "document.json").as_uri(),
-        "MUSTER_RUN": "test",
-        "MUSTER_RANK": str(rank),
-        "MUSTER_ATTEMPT": "1",
-        "MUSTER_PROCESSES": str(processes),
-        "TRAINING_JOB_NAME": f"job-{rank}",
-        "SAGEMAKER_BASE_DIR": str(root / str(rank)),
-    }
-    command = [sys.executable, "-m", "tests.support.jobs.impatient_launcher"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+Train = Callable[[Context], None]
 
 
-def test_a_torchrun_script_and_an_fsdp2_loop_train_one_model(tmp_path: Path) -> None:
-    jobs = [started(tmp_path, 0, "torchrun_script", 1), started(tmp_path, 1, "fsdp2", 2)]
+def process(run: Run, rank: int, member: Member, train: Train, port: int) -> None:
+    """One process of replica `rank`, with the variables that Muster's launcher sets."""
+    group = member.group
+    crew = Crew((), group.size, 0, 1, ("127.0.0.1", port), f"replica-{rank}")
+    os.environ.update(group_variables(crew, group.rank), CUDA_VISIBLE_DEVICES="")
+    torch.set_num_threads(1)
+    train(context_of(run, rank, member=member))
+
+
+def test_a_torchrun_script_and_an_fsdp2_loop_train_one_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path / "run", replicas=2, min_participants=2)
+    torch.optim.AdamW([torch.zeros(1)])  # imports what the processes would import each
+    server = BoardServer(LocalBoard(), ("127.0.0.1", 0))
+    board, port = NetworkBoard("127.0.0.1", server.port), free_port()
+    members = [(0, Member(), torchrun_script.train, free_port())]
+    members += [(1, Member(InnerGroup(index, 2, index), board), fsdp2.train, port) for index in range(2)]
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=process, args=(run, *member), daemon=True) for member in members]
     try:
-        # A job that fails ends this wait: the other would wait for it.
-        wait_until("the jobs' ends", lambda: all(job.poll() == 0 for job in jobs) or any(job.poll() for job in jobs))
-        failed = next((job for job in jobs if job.poll()), None)
-        assert failed is None, failed.communicate()[0]
+        for started in processes:
+            started.start()
+        for started in processes:
+            started.join(PATIENT_SECONDS)
+        assert [ended.exitcode for ended in processes] == [0, 0, 0]
     finally:
-        for job in jobs:
-            job.kill()
-            job.wait()
-    manifests = [
-        Manifest.from_json((tmp_path / str(rank) / "output" / "data" / "manifest.json").read_bytes(), str(rank))
-        for rank in range(2)
+        for started in processes:
+            started.kill()
+        server.close()
+    # Both processes of the second replica have contributed; each replica trained on its own 4 rounds of 5 steps.
+    commit = run.commit(4)
+    assert [(member.rank, member.parts, member.weight) for member in commit.members] == [
+        (0, None, 5 * 8 * 16),
+        (1, 2, 5 * 2 * 2 * 8 * 16),
     ]
-    assert [manifest.round for manifest in manifests] == [8, 8]
-    assert manifests[0].checksum == manifests[1].checksum
-    assert manifests[1].metrics["loss"] < 3.2
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("loss=")]
+    losses = [float(line.split()[0][5:]) for line in lines]
+    assert len(losses) == 4
+    assert losses[-1] < losses[0] / 5
 
 
 def test_the_script_differs_in_seven_lines() -> None:
-    lines = (ROOT / "examples" / "frameworks" / "torchrun_script.py").read_text(encoding="utf-8").splitlines()
-    assert sum("# Muster:" in line for line in lines) == 7
+    source = Path(torchrun_script.__file__).read_text(encoding="utf-8")
+    assert sum("# Muster:" in line for line in source.splitlines()) == 7
