@@ -122,10 +122,12 @@ class RunQueue:
         for _ in self._store.attempts(self._store.uri(QUEUE_KEY)):
             before, etag = self._read()
             after = change(before)
-            body = after.to_json()
-            if after == before or (
-                self._store.create(QUEUE_KEY, body) if etag is None else self._store.replace(QUEUE_KEY, body, etag)
-            ):
+            if after == before:
+                return after
+            # S3's ETags follow from the bytes. Without a number, a write that takes effect late would find the ETag
+            # that it expects if the same runs are in the queue again.
+            body = after.model_copy(update={"revision": before.revision + 1}).to_json()
+            if self._store.create(QUEUE_KEY, body) if etag is None else self._store.replace(QUEUE_KEY, body, etag):
                 return after
         raise AssertionError  # attempts() ends by raising
 

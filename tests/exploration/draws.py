@@ -15,7 +15,7 @@ from tests.exploration.world import FOR_EVER, Choices, Setting, World
 STEPS = (30, 80, 160)
 # How often a rank is started again after a failure: more than any schedule needs that ends well, and the least, for
 # schedules that may not.
-RERUNS_MAX, RERUNS_MIN = 40, 6
+RERUNS_MAX, RERUNS_MIN = 40, 15
 
 
 @dataclass(frozen=True)

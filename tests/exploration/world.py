@@ -37,6 +37,10 @@ RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
 LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect comes
 
+# Longer than any grace. SageMaker takes minutes to start a job, so the reruns of one replica are not used up before the
+# others have noticed anything.
+RERUN_SECONDS = 4.0
+
 # A front end's loop in one process: trains to the last round.
 Trainer = Callable[["Process", RoundContext], None]
 
@@ -299,7 +303,7 @@ class World:
         tries = sum(other.rank == process.rank for other in self.processes)
         if alone and tries <= self.setting.reruns and process.error is not None and not process.killed:
             self.seen["rerun after a failure"] += 1
-            self.timers.append((self.seconds, process.rank))
+            self.timers.append((self.seconds + RERUN_SECONDS, process.rank))
 
     def happen(self) -> None:
         """What is due by now: starts, and the effects of late requests."""

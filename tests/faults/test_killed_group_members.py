@@ -38,8 +38,10 @@ def written(run: Run, rank: int) -> list[str]:
 def test_a_replica_that_loses_a_process_or_an_instance_is_rerun_as_a_whole(stack: Deployed) -> None:
     run = stack.start(SPEC)
     for rank in range(2):
-        lines = {f"[{rank}.{process}] process {process} of 2 works" for process in range(2)}
-        wait_until(f"both processes of replica {rank}", lambda rank=rank, lines=lines: lines <= set(written(run, rank)))
+        lines = {f"[{rank}.{process}] process {process} of 2 is in the second round" for process in range(2)}
+        wait_until(
+            f"the second round of replica {rank}", lambda rank=rank, lines=lines: lines <= set(written(run, rank))
+        )
     assert kill(of_job(stack.cloud, run.job(0), "\0RANK=1\0")) == 1
     # The first process of a container: its launcher.
     assert kill(of_job(stack.cloud, run.job(1), "/algo-2/ml")[:1]) == 1

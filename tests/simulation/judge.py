@@ -131,13 +131,22 @@ class Judge:
 
     def _check_told(self) -> None:
         """An hour after a run has left the queue, no run that was admitted in its place still waits."""
+        untold = self._untold()
+        if untold:
+            # A function may just be about to tell it.
+            self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_still_untold(untold))
+
+    def _check_still_untold(self, before: set[str]) -> None:
+        for run in sorted(before & self._untold()):
+            self._world.violate("queue", f"{run} was admitted and is not told")
+
+    def _untold(self) -> set[str]:
+        """The runs that are admitted and wait."""
         world, body = self._world, self._object(QUEUE_KEY)
         if body is None or world.faults.storms or self._injured or world.were_dead_letters or world.lost_events:
-            return
+            return set()
         waiting = {name for name, one in world.executions.items() if one.ended is None and one.is_waiting}
-        for queued in Queue.from_json(body, QUEUE_KEY).runs:
-            if queued.admitted and queued.run in waiting:
-                world.violate("queue", f"{queued.run} was admitted and is not told")
+        return {queued.run for queued in Queue.from_json(body, QUEUE_KEY).runs if queued.admitted} & waiting
 
     def _check_dead(self, execution: Execution) -> None:
         world, name = self._world, execution.name

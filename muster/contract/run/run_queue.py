@@ -37,6 +37,7 @@ class Queue(StoredDocument):
     """All runs that are admitted or wait, in the order in which they joined."""
 
     runs: tuple[QueuedRun, ...] = ()
+    revision: int = Field(default=0, ge=0, description="how often it was changed: no two versions have the same bytes")
 
     def asked(self, queued: QueuedRun, cap: int) -> Queue:
         """The queue with one more run at the end, unless the run joined before."""

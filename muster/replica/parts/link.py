@@ -50,12 +50,10 @@ class _Failure:
     def __init__(self, rank: int, error: Exception) -> None:
         self.rank = rank
         self.is_gone = isinstance(error, RoundGoneError | ObjectMissingError)
-        kind: type[Exception] = type(error)
-        if not isinstance(error, MusterError):
-            kind = GroupError
-        self._kind = kind
-        words = str(error) if kind is type(error) else f"process {rank} of this replica failed: {error!r}"
-        self._words, self._fields = words, vars(error) if kind is type(error) else {}
+        is_known = isinstance(error, MusterError)
+        self._kind: type[Exception] = type(error) if is_known else GroupError
+        self._words = str(error) if is_known else f"process {rank} of this replica failed: {error!r}"
+        self._fields = vars(error) if is_known else {}
 
     def error(self) -> Exception:
         """The error, to be raised by this process."""

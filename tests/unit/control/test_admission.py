@@ -232,6 +232,19 @@ def test_a_redriven_execution_of_an_older_definition_waits_with_its_own_token(ha
     assert harness.output(tokens[1]) == {}
 
 
+def test_a_write_that_takes_effect_late_finds_another_queue_although_the_same_runs_are_in_it(
+    harness: ControlHarness, queue: RunQueue
+) -> None:
+    """S3's ETags follow from the bytes: a document that looks as before has the ETag of before."""
+    join(queue, "a", 3, harness.cloud.workflow.token())
+    before = harness.plane.store.get(QUEUE_KEY)
+    join(queue, "b", 2, harness.cloud.workflow.token())
+    queue.leave("arn:b")
+    assert in_queue(harness) == ["a"]
+    assert before is not None
+    assert not harness.plane.store.replace(QUEUE_KEY, Queue().to_json(), before.etag)
+
+
 def test_a_stack_without_a_cap_admits_every_run_at_once() -> None:
     with ControlHarness().installed() as harness:
         harness.plan()
