@@ -15,7 +15,7 @@ from muster.huggingface import Algorithm, Context, DiLoCoCallback
 def train(
     context: Context, *, base: str = "", max_steps: int = 60, sync_every: int = 10, per_device_batch: int = 4
 ) -> None:
-    """Fine-tune `base`, a model's name or folder; by default a small one that nobody has trained.
+    """Fine-tune `base`, a model's name or folder; by default a small untrained one.
 
     Args:
         context: given by Muster.
