@@ -39,7 +39,7 @@ def train(
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if device_type == "cuda" else MixedPrecisionPolicy()
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    sharded = fully_shard(model, mesh=mesh, mp_policy=policy)
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)  # after sharding: it trains the shards
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / 5, 1 - step / steps / 2))
@@ -58,10 +58,10 @@ def train(
         optimizer.zero_grad()
         seen, losses = 0, []
         for number in range(accumulate):
-            model.set_requires_gradient_sync(number == accumulate - 1)
+            sharded.set_requires_gradient_sync(number == accumulate - 1)
             batch = data[torch.randint(len(data), (8,))].to(device)
             loss = model.loss(batch[:, :-1], batch[:, 1:]) / accumulate
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
             seen += batch.numel()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -71,9 +71,12 @@ def train(
         if outer.step(samples=seen) is not None:
             mean = torch.stack(losses).sum()
             dist.all_reduce(mean, dist.ReduceOp.SUM)
-            loss_of_all, total_norm = mean.item() / context.group.size, norm.full_tensor().item()
+            total_norm = norm.full_tensor()  # type: ignore[attr-defined] # a DTensor, like the gradients
             if context.group.is_first:
                 rate = tokens / (time.monotonic() - began)
-                context.metrics.log(loss=loss_of_all, grad_norm=total_norm, tokens=tokens, tokens_per_second=rate)
+                loss_of_all = mean.item() / context.group.size
+                context.metrics.log(
+                    loss=loss_of_all, grad_norm=total_norm.item(), tokens=tokens, tokens_per_second=rate
+                )
     outer.finish()
     dist.destroy_process_group()

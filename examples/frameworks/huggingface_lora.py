@@ -13,19 +13,26 @@ from muster.huggingface import Algorithm, Context, DiLoCoCallback
 
 
 def train(
-    context: Context, *, base: str = "", max_steps: int = 60, sync_every: int = 10, per_device_batch: int = 4
+    context: Context,
+    *,
+    base: str = "",
+    revision: str = "main",
+    max_steps: int = 60,
+    sync_every: int = 10,
+    per_device_batch: int = 4,
 ) -> None:
     """Fine-tune `base`, a model's name or folder; by default a small untrained one.
 
     Args:
         context: given by Muster.
+        revision: of the base. Name a commit: all replicas must load the same weights, reruns included.
         max_steps: optimizer steps of each replica, as in TrainingArguments.
         sync_every: optimizer steps between two exchanges.
         per_device_batch: examples of a batch, as in TrainingArguments.
     """
     set_seed(0)  # frozen weights are not exchanged: all replicas must begin with the same ones
     model = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(base) if base else _small(),
+        AutoModelForCausalLM.from_pretrained(base, revision=revision) if base else _small(),
         LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=32, target_modules="all-linear"),
     )
     arguments = TrainingArguments(

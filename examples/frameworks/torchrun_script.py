@@ -34,7 +34,7 @@ def train(context: Context) -> None:  # Muster: was `def main() -> None:`
         scores = model(batch[:, :-1])
         loss = torch.nn.functional.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         outer.step(samples=batch.numel())  # Muster: added
     outer.finish()  # Muster: added

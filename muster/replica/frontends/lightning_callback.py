@@ -84,7 +84,7 @@ class DiLoCoCallback(lightning.Callback):
             self._begin_at(trainer, steps)
             log.info("event=resumed step=%d of=%s", steps, self._total)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """After a batch: exchange if it ended a step that ends a round. Raises as `muster.torch.DiLoCo.step`."""
         self._weight += self._count(batch)
         if trainer.global_step == self._loop.steps:
