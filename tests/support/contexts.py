@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from muster.replica.context import Context
 from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
-from tests.support.peers import RUN, Run, run_all
+from muster.replica.wire.binary_format import Floats
+from tests.support.peers import PATIENT_SECONDS, RUN, Run, run_all
 
 
 def context_of(run: Run, rank: int = 0, attempt: int = 1, member: Member | None = None) -> Context:
@@ -52,3 +56,32 @@ def trained(train: Callable[[Context], None], contexts: Sequence[Context]) -> li
     found = [context.rendezvous.training for context in contexts]
     assert None not in found
     return [training for training in found if training is not None]
+
+
+def trained_apart(train: Callable[[Context], None], run: Run) -> tuple[Context, list[Floats]]:
+    """The context of replica 0, which trains here, and the final parameters of the others, each in a forked process.
+
+    For what keeps the state of a training in global variables, which threads would share.
+    """
+
+    def work(rank: int) -> None:
+        context = context_of(run, rank)
+        train(context)
+        assert context.rendezvous.training is not None
+        np.save(context.output_dir / "final.npy", context.rendezvous.training.state.parameters)
+
+    others = range(1, run.replicas)
+    processes = [multiprocessing.get_context("fork").Process(target=work, args=(rank,), daemon=True) for rank in others]
+    try:
+        for process in processes:
+            process.start()
+        context = context_of(run, 0)
+        train(context)
+        for process in processes:
+            process.join(PATIENT_SECONDS)
+        assert [process.exitcode for process in processes] == [0] * len(processes)
+    finally:
+        for process in processes:
+            process.kill()
+    folders = [run.root.parent / f"{run.root.name}-replica-{rank}" for rank in others]
+    return context, [np.load(folder / "output" / "final.npy") for folder in folders]

@@ -20,7 +20,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds import agreement
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.torch import DiLoCo
-from tests.support.contexts import context_of, trained
+from tests.support.contexts import context_of, trained_apart
 from tests.support.peers import Killed, Run
 
 
@@ -78,22 +78,23 @@ def trainer_of(context: Context, watch: Watch, sync_every: int = 4, **settings: 
 
 def test_adapters_are_trained_together_and_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(tmp_path / "run", replicas=2, min_participants=2)
-    contexts = [context_of(run, rank) for rank in range(2)]
-    one, other = trained(lambda context: huggingface_lora.train(context, max_steps=45, sync_every=10), contexts)
+    context, others = trained_apart(lambda context: huggingface_lora.train(context, max_steps=45, sync_every=10), run)
+    training = context.rendezvous.training
+    assert training is not None
     # Forty-five steps are four rounds of ten, and one of five.
-    assert one.state.round == 5
-    assert one.state.parameters.tobytes() == other.state.parameters.tobytes()
-    assert all("lora_" in name for name in one.packing.shapes)
+    assert training.state.round == 5
+    assert [other.tobytes() for other in others] == [training.state.parameters.tobytes()]
+    assert all("lora_" in name for name in training.packing.shapes)
     losses = [float(line.split()[0][5:]) for line in capsys.readouterr().out.splitlines() if line.startswith("loss=")]
-    assert sum(losses[-2:]) < sum(losses[:2])
-    latest = contexts[0].metrics.latest()
+    assert losses[-1] < losses[0]
+    latest = context.metrics.latest()
     assert {"loss", "learning_rate", "tokens"} <= latest.keys()
     assert latest["tokens"] == 45 * 2 * 4 * 16
-    loaded = PeftModel.from_pretrained(huggingface_lora._small(), str(contexts[1].model_dir))
+    loaded = PeftModel.from_pretrained(huggingface_lora._small(), str(context.model_dir))
     stored = {name.replace(".default", ""): value for name, value in loaded.named_parameters() if "lora_" in name}
-    for name in one.packing.shapes:
-        span = one.packing.span(name)
-        expected = torch.from_numpy(one.state.parameters[span])
+    for name in training.packing.shapes:
+        span = training.packing.span(name)
+        expected = torch.from_numpy(training.state.parameters[span])
         assert torch.equal(stored[name.replace(".default", "")].detach().reshape(-1), expected)
 
 
@@ -198,10 +199,11 @@ def test_settings_that_an_exchange_cannot_work_with_are_all_named(tmp_path: Path
 
 def test_a_loop_of_accelerate_takes_part(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", replicas=2, min_participants=2)
-    contexts = [context_of(run, rank) for rank in range(2)]
-    one, other = trained(accelerate_loop.train, contexts)
-    assert one.state.round == other.state.round == 8
-    assert one.state.parameters.tobytes() == other.state.parameters.tobytes()
-    assert contexts[0].metrics.latest()["loss"] < 3.0
+    context, others = trained_apart(accelerate_loop.train, run)
+    training = context.rendezvous.training
+    assert training is not None
+    assert training.state.round == 8
+    assert [other.tobytes() for other in others] == [training.state.parameters.tobytes()]
+    assert context.metrics.latest()["loss"] < 3.0
     # Five steps of two batches with eight sequences of sixteen tokens.
     assert [member.weight for member in run.commit(8).members] == [5 * 2 * 8 * 16] * 2
