@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from muster.replica.context import Context
+from muster.replica.group.board import LocalBoard
 from muster.replica.group.member import Member
+from muster.replica.group.network_board import BoardServer, NetworkBoard
+from muster.replica.group.spawning import Crew, group_variables
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.wire.binary_format import Floats
 from tests.support.peers import PATIENT_SECONDS, RUN, Run, run_all
+
+T = TypeVar("T")
 
 
 def context_of(run: Run, rank: int = 0, attempt: int = 1, member: Member | None = None) -> Context:
@@ -71,17 +80,46 @@ def trained_apart(train: Callable[[Context], None], run: Run) -> tuple[Context, 
         np.save(context.output_dir / "final.npy", context.rendezvous.training.state.parameters)
 
     others = range(1, run.replicas)
-    processes = [multiprocessing.get_context("fork").Process(target=work, args=(rank,), daemon=True) for rank in others]
+    context = all_succeed([partial(work, rank) for rank in others], lambda: _trained_here(train, run))
+    folders = [run.root.parent / f"{run.root.name}-replica-{rank}" for rank in others]
+    return context, [np.load(folder / "output" / "final.npy") for folder in folders]
+
+
+def _trained_here(train: Callable[[Context], None], run: Run) -> Context:
+    context = context_of(run, 0)
+    train(context)
+    return context
+
+
+def all_succeed(works: Sequence[Callable[[], None]], here: Callable[[], T] = lambda: None) -> T:  # type: ignore[assignment]
+    """Run each of `works` in a forked process, which has imported what this one has; what `here` returns meanwhile."""
+    processes = [multiprocessing.get_context("fork").Process(target=work, daemon=True) for work in works]
     try:
         for process in processes:
             process.start()
-        context = context_of(run, 0)
-        train(context)
+        result = here()
         for process in processes:
             process.join(PATIENT_SECONDS)
         assert [process.exitcode for process in processes] == [0] * len(processes)
     finally:
         for process in processes:
             process.kill()
-    folders = [run.root.parent / f"{run.root.name}-replica-{rank}" for rank in others]
-    return context, [np.load(folder / "output" / "final.npy") for folder in folders]
+    return result
+
+
+@contextmanager
+def board_of_a_group() -> Iterator[NetworkBoard]:
+    """A board for the processes of one replica."""
+    server = BoardServer(LocalBoard(), ("127.0.0.1", 0))
+    try:
+        yield NetworkBoard("127.0.0.1", server.port)
+    finally:
+        server.close()
+
+
+def launched(run: Run, rank: int, member: Member, train: Callable[[Context], None], port: int) -> None:
+    """A process of replica `rank` on the CPU, with the variables that Muster's launcher sets."""
+    group = member.group
+    crew = Crew((), group.size, 0, 1, ("127.0.0.1", port), f"replica-{rank}")
+    os.environ.update(group_variables(crew, group.rank), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    train(context_of(run, rank, member=member))

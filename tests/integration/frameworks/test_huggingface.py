@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from examples.frameworks import accelerate_loop, huggingface_lora
 from muster.huggingface import Algorithm, Context, DiLoCoCallback
 from muster.replica.errors import ParametersError
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.launcher import free_port
+from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
 from muster.replica.rounds import agreement
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.torch import DiLoCo
-from tests.support.contexts import context_of, trained_apart
+from tests.support.contexts import all_succeed, board_of_a_group, context_of, launched, trained_apart
 from tests.support.peers import Killed, Run
 
 
@@ -177,6 +181,22 @@ def test_a_replica_weighs_the_examples_where_no_tokens_are_counted(tmp_path: Pat
     trainer.train()
     (member,) = run.commit(1).members
     assert member.weight == 4 * 2 * 2
+
+
+def test_the_processes_of_a_replica_train_as_one(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+
+    def train(context: Context) -> None:
+        trainer, _ = trainer_of(context, Watch(), max_steps=4, include_num_input_tokens_seen="all")
+        trainer.train()
+
+    with board_of_a_group() as board:
+        members = [Member(InnerGroup(index, 2, index), board) for index in range(2)]
+        port = free_port()
+        all_succeed([partial(launched, run, 0, member, train, port) for member in members])
+    (member,) = run.commit(1).members
+    # Tokens are counted for both processes together: four steps of two batches with two examples in each process.
+    assert (member.parts, member.weight) == (2, 4 * 2 * 2 * 2)
 
 
 def test_settings_that_an_exchange_cannot_work_with_are_all_named(tmp_path: Path) -> None:
