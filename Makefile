@@ -12,6 +12,8 @@ BROWSER := build/.ready-browser
 TERMINAL := build/.ready-terminal
 # PyTorch is large: only the targets that need it install it.
 TORCH := $(VENV)/.ready-torch
+# So are the frameworks whose examples the tests run.
+FRAMEWORKS := $(VENV)/.ready-frameworks
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 # The static gate's checkers pin packages of their own.
 GATE := build/gate/.ready
@@ -61,6 +63,11 @@ $(TORCH): requirements-torch.txt $(VENV)/.ready $(VENV)/.ready-bytecode
 	@echo "Installing PyTorch and what goes with it into $(VENV) (once)"
 	@$(UV_PIP) install --quiet -r requirements-torch.txt
 	@$(call compile,aws_cdk|cfnlint|moto|playwright|tests)
+	@touch $@
+
+$(FRAMEWORKS): requirements-frameworks.txt $(TORCH)
+	@echo "Installing the frameworks of the examples into $(VENV) (once)"
+	@$(UV_PIP) install --quiet --no-deps -r requirements-frameworks.txt
 	@touch $@
 
 # TorchX pins an urllib3 of its own: each version has its own environment, with .venv's packages behind its own.
@@ -130,7 +137,7 @@ upgrade-test: setup ## Upgrade a stack under runs, and roll it back; BASE=REVISI
 soak: setup ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(TORCH) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(TORCH) $(FRAMEWORKS) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 explore-rendezvous: setup $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
@@ -159,7 +166,7 @@ deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SE
 # Without this machine's own builds (pip's find-links): every user must be able to install what is locked.
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
 
-lock: | $(BIN)/uv ## Resolve pyproject.toml into requirements.txt and requirements-torch.txt again
+lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	@$(LOCK) --extra client --extra replica --extra local \
 	  --group deploy --group functions --group examples --group dev -o requirements.txt
 	@mkdir -p build
@@ -167,6 +174,11 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into requirements.txt and requiremen
 	@$(LOCK) --extra replica --extra torch --group torch -c requirements.txt \
 	  | grep -v -E '^(nvidia-|cuda-|triton)' > build/requirements-torch.txt
 	@mv build/requirements-torch.txt requirements-torch.txt
+	@# Installed beside the others: what they pin is left out.
+	@$(LOCK) --group frameworks -c requirements.txt -c requirements-torch.txt \
+	  | grep -v -E '^(nvidia-|cuda-|triton|torch==)' | grep -v -x -F -f requirements.txt -f requirements-torch.txt \
+	  > build/requirements-frameworks.txt
+	@mv build/requirements-frameworks.txt requirements-frameworks.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group gate -o requirements-gate.txt
 

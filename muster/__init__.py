@@ -8,7 +8,7 @@
 
 This package is the public interface: every name in `__all__`. The names load on first use, so that `import muster` is
 quick and a container needs only the packages of what it uses. Trainers written for PyTorch use `muster.torch` and
-`muster.torchft`.
+`muster.torchft`, those of frameworks `muster.huggingface` and `muster.lightning`.
 """
 
 from __future__ import annotations

@@ -145,6 +145,11 @@ class DiLoCoFrontEnd(FrontEnd):
         """The last round to which this replica has contributed or whose result it has applied; 0 before the first."""
         return self._synchronizer.round
 
+    @property
+    def steps(self) -> int:
+        """Inner steps since the last merge: not 0 in a rerun that continues in the middle of a phase."""
+        return self._synchronizer.steps
+
     def step(self, samples: float = 1.0) -> Outcome | None:
         """Call this after every inner step; every `sync_every` of them the parameters are exchanged.
 
@@ -161,6 +166,19 @@ class DiLoCoFrontEnd(FrontEnd):
             RunEndedError: the run has ended (`on_early_finish: stop`), and the trainer was called on. Let it pass.
         """
         return self._synchronizer.step(samples)
+
+    def end_round(self) -> Outcome | None:
+        """Exchange the steps since the last round now, although they are fewer than `sync_every`.
+
+        For a training whose number of steps is no multiple of `sync_every`. All replicas call it after the same step.
+
+        Returns:
+            The outcome of the round; None if no step has been trained since the last one.
+
+        Raises:
+            As `step`.
+        """
+        return self._synchronizer.end_round()
 
     def finish(self) -> Outcome | None:
         """Call this after the last step: waits for a running exchange; the parameters are then the global ones.

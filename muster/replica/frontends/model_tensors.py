@@ -66,6 +66,13 @@ def problem_of(name: str, tensor: torch.Tensor) -> str | None:
     return None
 
 
+def problem_of_model(model: torch.nn.Module) -> str | None:
+    """Why no parameter of a model can be exchanged; None if they can. DeepSpeed is recognised by name: not imported."""
+    if any(kind.__name__ == "DeepSpeedEngine" for kind in type(model).__mro__):
+        return "the model is a DeepSpeedEngine, which trains copies of its parameters; allowed: fully_shard (FSDP2)"
+    return None
+
+
 def shard_of(tensor: torch.Tensor) -> LocalShard:
     """What this process holds of `tensor`: all of a plain tensor, of a DTensor what its placements say."""
     shard = LocalShard.whole(tuple(tensor.shape))

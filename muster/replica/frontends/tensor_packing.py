@@ -20,6 +20,7 @@ from muster.replica.frontends.model_tensors import (
     local_tensor,
     parameters_of,
     problem_of,
+    problem_of_model,
     shard_of,
     statistics_of,
 )
@@ -60,7 +61,9 @@ class TensorPacking(Packing):
         self._statistics = statistics_of(model)
         found = {name: tensor.detach() for name, tensor in self._named().items()}
         problems = [problem for name, tensor in found.items() if (problem := problem_of(name, tensor))]
-        if not self._trainable:
+        if (problem := problem_of_model(model)) is not None:
+            problems = [problem]
+        elif not self._trainable:
             problems.append("the model has no parameter that requires a gradient")
         own = {} if problems else {name: shard_of(tensor) for name, tensor in found.items()}
         # A process with problems takes part in this as well: all of them must end.

@@ -136,6 +136,13 @@ class Synchronizer:
         self._pulse.beat()
         return outcome
 
+    def end_round(self) -> Outcome | None:
+        """Complete the present phase with steps without samples; raises as `step`."""
+        outcome: Outcome | None = None
+        while self.steps:
+            outcome = self.step(0)
+        return outcome
+
     def finish(self) -> Outcome | None:
         """Wait for a running exchange, and leave the run. Afterwards the arrays hold the global parameters.
 

@@ -321,7 +321,7 @@ def test_a_trainer_without_memory_says_so_and_what_helps(containers: Containers,
 
 
 def test_starting_loads_no_cloud_sdk_and_no_data_science_stack() -> None:
-    heavy = ["boto3", "botocore", "pandas", "sklearn", "scipy", "torch", "obstore"]
+    heavy = ["boto3", "botocore", "pandas", "sklearn", "scipy", "torch", "obstore", "transformers", "lightning", "jax"]
     code = f"import sys, muster.replica.entry.main; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"

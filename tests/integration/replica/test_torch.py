@@ -167,6 +167,41 @@ def test_a_model_that_cannot_be_trained_is_refused(tmp_path: Path) -> None:
         DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), model, optimizer, Algorithm())
 
 
+def test_a_model_that_deepspeed_trains_is_refused_by_name(tmp_path: Path) -> None:
+    class DeepSpeedEngine(torch.nn.Module):
+        """What accelerate.prepare returns where DeepSpeed is set."""
+
+        def __init__(self, module: Any) -> None:
+            super().__init__()
+            self.module = module
+
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = DeepSpeedEngine(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    with pytest.raises(ParametersError, match="the model is a DeepSpeedEngine, which trains copies of its parameters"):
+        DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), model, optimizer, Algorithm())
+
+
+def test_a_last_round_may_have_fewer_steps(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    model = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    rendezvous = Rendezvous.open(run.context(), 0, 1, Metrics())
+    outer = LocalSGD(rendezvous, model, optimizer, sync_every=4)
+    assert outer.end_round() is None  # no step has been trained
+    for _ in range(6):
+        model.weight.data += 1
+        outer.step(10)
+    moved = model.weight.item()
+    outcome = outer.end_round()
+    assert outcome is not None
+    assert outcome.took_part
+    assert outer.round == 2
+    assert [run.commit(round_).members[0].weight for round_ in (1, 2)] == [40, 20]
+    outer.finish()
+    assert model.weight.item() == pytest.approx(moved)
+
+
 class Position:
     """Where a replica's data are."""
 

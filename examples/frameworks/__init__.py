@@ -1,0 +1,1 @@
+"""One trainer for each framework: small enough to read at once, and to run on a CPU."""

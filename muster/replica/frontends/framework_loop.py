@@ -1,0 +1,114 @@
+"""DiLoCo beside the training loop of a framework, which counts its steps itself.
+
+The run's clock is the round: `steps` is the number of inner steps that belong to the rounds so far. For a replica that
+joins later, or was left out of rounds, it is more than the replica has trained itself. Its framework continues with
+this number, so that schedules and the last step are the same on all replicas.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from inspect import signature
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.context import Context
+from muster.replica.errors import ParametersError
+from muster.replica.frontends.front_end import check_type
+from muster.replica.frontends.plain_state import Stateful
+from muster.replica.frontends.torch_diloco import DiLoCo
+from muster.replica.model.final_model import FinalModel
+
+
+class FrameworkLoop:
+    """The DiLoCo of one training by a framework."""
+
+    def __init__(self, context: Context, algorithm: Algorithm, final_model: FinalModel) -> None:
+        """Check the arguments; nothing is exchanged before `join`.
+
+        Raises:
+            ParametersError: an argument of a wrong type.
+        """
+        check_type("context", context, Context, "the trainer's context")
+        check_type("algorithm", algorithm, Algorithm, "an Algorithm, such as Algorithm(sync_every=500)")
+        self._context = context
+        self._algorithm = algorithm
+        self._final_model = final_model
+        self._diloco: DiLoCo | None = None
+        self.steps = 0
+        self.finished = False
+
+    @property
+    def diloco(self) -> DiLoCo:
+        """The front end below the framework's loop.
+
+        Raises:
+            ParametersError: the framework has not begun to train.
+        """
+        if self._diloco is None:
+            message = "The training has not begun: add this callback to the trainer before it trains."
+            raise ParametersError(message)
+        return self._diloco
+
+    def join(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        trainer_state: Mapping[str, Stateful],
+    ) -> int:
+        """Join the run; returns the number of steps that it has trained. Raises as `DiLoCo`.
+
+        They include those of a phase in which this replica was stopped, if it goes on in it.
+        """
+        self._diloco = DiLoCo(
+            self._context.rendezvous,
+            model,
+            optimizer,
+            self._algorithm,
+            trainer_state=trainer_state,
+            checkpoint_dir=self._context.checkpoint_dir,
+            final_model=self._final_model,
+        )
+        self.steps = self._diloco.round * self._algorithm.interval + self._diloco.steps
+        return self.steps
+
+    def step(self, samples: float) -> bool:
+        """After an inner step with `samples`; returns whether a round was merged into the parameters.
+
+        Raises as `DiLoCo.step`.
+        """
+        self.steps += 1
+        merged = self.diloco.step(samples) is not None
+        if merged:
+            self.steps = max(self.steps, self.diloco.round * self._algorithm.interval)
+        return merged
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the framework should return from training: see `Context.stop`."""
+        return self._context.stop.is_set()
+
+    def finish(self) -> None:
+        """After the last step: exchange the steps since the last round, too, unless the training ends earlier.
+
+        It ends this replica's part in the run. The parameters are the global ones then; a further call makes them so
+        again. Raises as `DiLoCo.step`.
+        """
+        if not (self.finished or self.should_stop):
+            self.diloco.end_round()
+        self.finished = True
+        self.diloco.finish()
+
+
+def catch_up(scheduler: object, steps: int) -> None:
+    """Step a learning-rate scheduler that counts steps until it has made `steps`."""
+    if not isinstance(scheduler, LRScheduler) or "metrics" in signature(scheduler.step).parameters:
+        return
+    with warnings.catch_warnings():
+        # PyTorch expects an optimizer's step before each of them: those were made before this process started.
+        warnings.simplefilter("ignore", UserWarning)
+        while scheduler.last_epoch < steps:
+            scheduler.step()
