@@ -217,10 +217,14 @@ class Manager(FrontEnd):
         return took_part
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - torchft's signature
-        """After the last sync: leave the run. The last replica that calls this writes the run's model."""
+        """After the last sync: leave the run. The last replica that calls this writes the run's model.
+
+        A replica that was asked to stop stays in the run: a rerun follows.
+        """
         self._capture()
         self._trained.state.parameters[...] = self._trained.packing.read()
-        self._rendezvous.leave()
+        if not self._rendezvous.context.stop.is_set():
+            self._rendezvous.leave()
 
     def _start_exchange(self) -> None:
         """Start the exchange of the collected tensors."""

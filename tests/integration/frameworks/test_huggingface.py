@@ -149,7 +149,8 @@ def test_a_replica_that_was_left_out_is_as_far_as_the_run(tmp_path: Path, monkey
     slow.add_callback(Ahead())
     slow.train()
     assert outer.round == 5
-    assert list(watch.rates) == [1, 2, 7, 8, 9, 10]
+    # After its first step it may already see that its round is committed: then it does not make the second one.
+    assert [step for step in watch.rates if step != 2] == [1, 7, 8, 9, 10]
     assert watch.rates[7] == pytest.approx(5e-5 * 4 / 10)
 
 

@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.errors import AlgorithmError, RunEndedError, StoppedError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys
 from muster.torch import Algorithm, DiLoCo, LocalSGD
 from muster.torchft import Manager
@@ -239,6 +241,22 @@ def test_a_replica_that_is_killed_comes_back_with_the_outer_optimizer_of_the_oth
     stop.set()
     assert [member.attempt for member in run.commit(4).members] == [2, 1]
     assert [state_of(model) for model in models] == [state_of(model) for model in undisturbed]
+
+
+def test_a_replica_that_is_told_to_stop_before_its_shutdown_stays_in_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1, on_early_finish=OnEarlyFinish.STOP)
+    stop, results = threading.Event(), tmp_path / "results"
+
+    def train(attempt: int, rounds: int, hook: Callable[[int], None]) -> None:
+        context = replace(run.context(stop=stop), results=LocalStore(results))
+        train_with_torchft(Rendezvous.open(context, 0, attempt, Metrics()), rounds, hook)
+
+    train(1, 2, lambda round_: stop.set() if round_ == 3 else None)
+    assert not run.store.exists(keys.claim(0, 2))  # the rank is not given up
+    assert not results.exists()
+    stop.clear()
+    train(2, 3, lambda _: None)
+    assert (results / "model-00000003.json").exists()
 
 
 def test_a_run_that_ends_by_its_rule_leaves_the_model_of_the_last_round(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.entry.main import Stops
 from muster.replica.errors import StoppedError
@@ -20,6 +21,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.store import checkpoints
+from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys
 from tests.support.groups import CopiedArray, Shared, ThreadLink
 from tests.support.peers import Faults, FaultyStore, Run
@@ -216,6 +218,18 @@ def test_any_algorithm_continues_after_a_stop(tmp_path: Path, algorithm: Algorit
     assert second.reader.position == steps
     second.train_to_the_end(5)
     assert set(np.flatnonzero(second.counts[0])) >= set(range(steps)), "the steps before the stop are lost"
+
+
+def test_a_stopped_replica_stays_in_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1, on_early_finish=OnEarlyFinish.STOP)
+    stop, results = threading.Event(), tmp_path / "results"
+    context = replace(run.context(stop=stop), results=LocalStore(results))
+    outer = DiLoCo(Rendezvous.open(context, 0, 1, Metrics()), np.zeros(4, np.float32), Algorithm(sync_every=STEPS))
+    outer.step()
+    stop.set()
+    outer.finish()
+    assert not run.store.exists(keys.claim(0, 2))  # the rank is not given up
+    assert not results.exists()
 
 
 def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
