@@ -61,7 +61,7 @@ class FrameworkLoop:
     ) -> int:
         """Join the run; returns the number of steps that it has trained. Raises as `DiLoCo`.
 
-        They include those of a phase in which this replica was stopped, if it goes on in it.
+        They include those of a phase in which this replica was stopped, if it continues in it.
         """
         self._diloco = DiLoCo(
             self._context.rendezvous,

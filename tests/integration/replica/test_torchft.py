@@ -243,7 +243,7 @@ def test_a_replica_that_is_killed_comes_back_with_the_outer_optimizer_of_the_oth
     assert [state_of(model) for model in models] == [state_of(model) for model in undisturbed]
 
 
-def test_a_replica_that_is_told_to_stop_before_its_shutdown_stays_in_the_run(tmp_path: Path) -> None:
+def test_a_replica_that_is_asked_to_stop_before_its_shutdown_stays_in_the_run(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", replicas=1, min_participants=1, on_early_finish=OnEarlyFinish.STOP)
     stop, results = threading.Event(), tmp_path / "results"
 
