@@ -22,11 +22,13 @@ from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError,
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.launched_group import Group
-from muster.replica.group.spawning import Crew, Ends, signal_process
+from muster.replica.group.spawning import END_SECONDS, Crew, Ends, signal_process
 
 LOOK_SECONDS = 0.1
 # A peer's failure is seen before its cause, where a signal has killed a process: what comes in this time counts too.
 _EVIDENCE_SECONDS = 0.5
+# If a process that the spawner has reaped had failed, the spawner would have ended the others by then.
+GONE_SECONDS = END_SECONDS + 5.0
 
 
 class Watch:
@@ -38,6 +40,7 @@ class Watch:
         self._folder = folder
         self._stop = stop
         self._ends: Ends = {}
+        self._gone: dict[int, float] = {}
         self._signalled: dict[int, float] = {}
         self._cause: Cause | None = None
         self._first_sign: float | None = None
@@ -89,13 +92,21 @@ class Watch:
     def _look(self) -> None:
         for local_rank in range(self._group.count):
             pid = self._folder.pid(local_rank)
-            if pid is not None and local_rank not in self._ends and (end := _end_of(pid)) is not None:
+            if pid is not None and local_rank not in self._ends and (end := self._end_of(local_rank, pid)) is not None:
                 self._ends[local_rank] = end
         self._judge(complete=False)
         if self._stop.is_set():
             self._end_all(self._group.patience.stop)
         elif self._cause is not None:
             self._end_all(self._group.patience.end)
+
+    def _end_of(self, local_rank: int, pid: int) -> End | None:
+        """How a process has ended; None while it runs, or if the spawner was quicker and may still know better."""
+        try:
+            return _end_of(pid)
+        except ChildProcessError:
+            gone = time.monotonic() - self._gone.setdefault(local_rank, time.monotonic())
+            return End(time.time(), 0) if gone > GONE_SECONDS else None
 
     def _judge(self, *, complete: bool) -> None:
         """Find the cause, once, and publish it to the other instances."""
@@ -166,13 +177,18 @@ class Watch:
 
 
 def _end_of(pid: int) -> End | None:
-    """How a child has ended, without reaping it; None while it runs, and where the spawner was quicker."""
-    if not hasattr(os, "waitid"):
-        return None  # macOS before Python 3.13: the spawner alone sees it
-    try:
-        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+    """How a child has ended, without reaping it; None while it runs.
+
+    Raises:
+        ChildProcessError: it has been reaped.
+    """
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            raise ChildProcessError from None
         return None
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if found is None:
         return None
     return End(time.time(), found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)

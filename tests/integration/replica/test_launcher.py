@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="make test installs it")
 
 from muster.contract.run.exits import ReplicaExit
+from muster.replica.group import spawning, watch
 from muster.replica.group.board import ENDED, Board, LocalBoard, has
 from muster.replica.group.cause import Cause
 from muster.replica.group.instances import ALONE, Instances
@@ -115,6 +116,17 @@ def test_a_process_that_ends_with_0_before_its_trainer_returned_is_an_error(
     cause = one.cause()
     assert cause is not None
     assert (cause.code, cause.text.startswith(reason)) == (ReplicaExit.USER_CODE, True)
+
+
+def test_a_process_that_the_spawner_reaps_before_the_launcher_looks_is_not_waited_for(
+    launched: list[Launched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.4)
+    monkeypatch.setattr(watch, "GONE_SECONDS", 0.5)
+    cause = launch(launched, 2, _0="returns", _1="leaves").cause()
+    assert cause is not None
+    assert cause.text.startswith("process 1 ended with exit code 0 before the trainer returned")
 
 
 def test_processes_whose_trainers_return_have_succeeded(launched: list[Launched]) -> None:
