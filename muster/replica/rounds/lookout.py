@@ -23,7 +23,7 @@ from muster.replica.wire import keys
 # A look notices a quorum late by at most so much of the phase, and by at most a second.
 LOOK_SHARE = 0.02
 LOOK_MAX_SECONDS = 1.0
-LOOK_MIN_SECONDS = 0.02
+LOOK_MIN_SECONDS = 0.1
 # What is left of the phase has to fit into this share of the grace window: the pace is an estimate.
 WINDOW_SHARE = 0.5
 

@@ -73,6 +73,8 @@ class Synchronizer:
         context = rendezvous.context
         self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
         self._has_left = False
+        claim = rendezvous.claim
+        self._is_first_phase_of_rerun = (claim.attempt, claim.incarnation) != (1, 1)
         self._pulse = Pulse(packing.link, context, self._is_late)
         self._lookout = Lookout(context, rendezvous.rank)
         residuals = checkpoints_of(context, checkpoint_dir, "residual")
@@ -241,6 +243,7 @@ class Synchronizer:
 
     def _begin(self, gradient: Floats, part: slice) -> None:
         self._lookout.end()
+        self._is_first_phase_of_rerun = False
         self.round += 1
         round_ = self.round
         fragment = self._fragment(round_)
@@ -336,7 +339,10 @@ class Synchronizer:
     def _begin_phase(self) -> None:
         self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
         self._pulse.begin()
-        if self._rendezvous.context.group.is_first and self._algorithm.given_after > 1:
+        # The round may still count what the process before has given. A rerun that made fewer steps then would come to
+        # the same data after it.
+        may_end_early = self._algorithm.given_after > 1 and not self._is_first_phase_of_rerun
+        if self._rendezvous.context.group.is_first and may_end_early:
             self._lookout.begin(self.round + 1, self._rendezvous.recent)
 
     def _is_late(self) -> bool:

@@ -43,9 +43,9 @@ def window_of(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float) -> N
 class Replica:
     """One replica in a thread; what it does to its parameters depends on its rank and step alone."""
 
-    def __init__(self, run: Run, rank: int, algorithm: Algorithm) -> None:
+    def __init__(self, run: Run, rank: int, algorithm: Algorithm, attempt: int = 1) -> None:
         self.stop = threading.Event()
-        self.rendezvous = Rendezvous.open(run.context(stop=self.stop), rank, 1, Metrics())
+        self.rendezvous = Rendezvous.open(run.context(stop=self.stop), rank, attempt, Metrics())
         self.parameters = np.zeros(run.count, np.float32)
         self.outer = DiLoCo(self.rendezvous, self.parameters, algorithm)
         self.steps = 0
@@ -75,9 +75,9 @@ def train_slowly(replica: Replica, rounds: int) -> list[Outcome]:
     return outcomes
 
 
-def trained(run: Run, algorithm: Algorithm, rounds: int) -> tuple[list[Replica], list[Outcome]]:
+def trained(run: Run, algorithm: Algorithm, rounds: int, attempt: int = 1) -> tuple[list[Replica], list[Outcome]]:
     """Two fast replicas and a slow one; the outcomes of the slow one's rounds."""
-    replicas = [Replica(run, rank, algorithm) for rank in range(3)]
+    replicas = [Replica(run, rank, algorithm, attempt) for rank in range(3)]
     errors: list[BaseException] = []
 
     def fast(replica: Replica) -> None:
@@ -136,6 +136,15 @@ def test_a_replica_that_ends_its_phase_within_the_grace_window_gives_all_its_ste
     run = Run(tmp_path, min_participants=2)
     trained(run, Algorithm(200), rounds=1)
     assert [member.weight for member in run.commit(1).members] == [200, 200, 200]
+
+
+def test_a_rerun_makes_all_steps_of_its_first_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The round may count its predecessor's contribution: with fewer steps it would come to the same data again.
+    window_of(monkeypatch, lookout, 0.0)
+    run = Run(tmp_path, min_participants=2)
+    trained(run, Algorithm(200), rounds=2, attempt=2)
+    assert [member.weight for member in run.commit(1).members] == [200, 200, 200]
+    assert run.commit(2).members[SLOW].weight < 200
 
 
 def test_a_replica_that_the_round_has_left_out_ends_its_phase_at_once(
