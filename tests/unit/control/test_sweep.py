@@ -196,7 +196,12 @@ def test_orphans_are_stopped_before_any_run_is_settled(harness: ControlHarness) 
     cut_off(harness)
     harness.cloud.clock.advance(YOUNG_SECONDS)
     settled: list[bool] = []
-    harness.cloud.calls.inject(Fault("StopTrainingJob", action=lambda: settled.append(harness.result() is not None)))
+    stopped = Fault(
+        "StopTrainingJob",
+        when=lambda call: call.parameters["TrainingJobName"] == name,
+        action=lambda: settled.append(harness.result() is not None),
+    )
+    harness.cloud.calls.inject(stopped)
     found = swept(harness)
     assert (set(found.stopped), found.settled) == ({name, harness.job()}, (RUN,))
     assert settled == [False]
