@@ -19,7 +19,6 @@ class Explored:
     schedules: int = 0
     calls: int = 0
     reached: Counter[str] = field(default_factory=Counter)
-    broken: Counter[str] = field(default_factory=Counter)
     found: list[tuple[int, str, str]] = field(default_factory=list)
     """The first violation of each schedule: its seed, the invariant, and what was found."""
 
@@ -28,7 +27,6 @@ class Explored:
         self.schedules += other.schedules
         self.calls += other.calls
         self.reached.update(other.reached)
-        self.broken.update(other.broken)
         self.found += other.found
 
 
@@ -41,7 +39,6 @@ def explore(seeds: range) -> Explored:
         found.calls += sum(world.cloud.counts.values())
         found.reached.update(world.reached)
         for invariant, what in world.violations[:1]:
-            found.broken[invariant] += 1
             found.found.append((seed, invariant, what))
     return found
 
