@@ -1,11 +1,13 @@
-"""Training: the GPT example by four processes over a local directory, against data parallel and torchft's DiLoCo.
+"""Training: the GPT example by four replicas over a local directory, against data parallel and torchft's DiLoCo.
 
 All with the same model, data, seeds, inner optimizer and number of tokens; DiLoCo and torchft's with the same outer
-settings. Processes are started as SageMaker starts them (`python -m muster.replica`), each with one thread.
+settings. Processes are started as SageMaker starts them (`python -m muster.replica`), each with one thread. Where a
+replica has several processes, they share its model (FSDP2) and divide its batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from threading import Event
@@ -40,12 +42,29 @@ def run() -> list[Row]:
     four_bit = _train(OURS, {"codec": "int4"})
     # The transfer and the wait for slower replicas overlap with three in ten of the inner steps.
     overlapped = _train(OURS, {"delay": 15, "alpha": 0.5})
+    sharded = _train(OURS, {}, processes=(2,) * REPLICAS)
+    rare = _train(OURS, {"sync_every": 100}, processes=(4, 4))
     torchft = _train(TORCHFT, {})
     synchronous = data_parallel(settings, REPLICAS, settings.steps, Event())[-1][1]
     tokens = settings.steps * settings.batch_size * settings.length * REPLICAS
     same = f"{REPLICAS} replicas, H = {SYNC_EVERY}, {tokens:,} characters"
     blocked = 1 - fmean(overlapped.utilisations)
     return [
+        Row(
+            "4 replicas of 2 FSDP2 processes, loss / data parallel's",
+            sharded.loss / synchronous,
+            "",
+            "<= 1.03",
+            fp32.loss / synchronous,
+            f"{same}; peer: of 1 process",
+        ),
+        Row(
+            "blocked / wall, replicas of 4 processes, H = 100",
+            1 - fmean(rare.utilisations),
+            "",
+            "<= 0.05",
+            note="2 replicas, not overlapped; waits for slower replicas included",
+        ),
         Row("DiLoCo's loss / torchft's DiLoCo's", fp32.loss / torchft.loss, "", "<= 1.02", note=same),
         Row("4-bit loss / fp32 loss", four_bit.loss / fp32.loss, "", "<= 1.01", note="int4 with error feedback"),
         Row("held-out loss, DiLoCo fp32", fp32.loss, "nats", peer=torchft.loss, note="peer: torchft's DiLoCo"),
@@ -62,8 +81,8 @@ def run() -> list[Row]:
     ]
 
 
-def _train(trainer: str, settings: dict[str, Any]) -> Outcome:
-    training = Training(trainer, {**SETTINGS, **OUTER, **settings}, [1] * REPLICAS)
+def _train(trainer: str, settings: dict[str, Any], processes: Sequence[int] = (1,) * REPLICAS) -> Outcome:
+    training = Training(trainer, {**SETTINGS, **OUTER, **settings}, processes)
     lines = metrics_of(training.printed())
     losses = {float(line["heldout"]) for line in lines if line.get("final") == "1"}
     if len(losses) != 1:

@@ -23,7 +23,7 @@ from muster.contract.run.run_document import (
 )
 from muster.contract.run.source_delivery import ENV_BASE_DIR
 
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 600
 
 _METRIC = re.compile(r"(\w+)=(\S+)")
 

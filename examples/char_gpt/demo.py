@@ -28,7 +28,7 @@ from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import RunStatus, Spec
 
 SPEC = Path(__file__).with_name("run.yaml")
-RUN_TIMEOUT_SECONDS = 480.0
+RUN_TIMEOUT_SECONDS = 480.0  # for replicas of one process; several share the machine's cores
 
 _INTRODUCTION = """\
 Muster demo: {replicas} replicas train one GPT on the sources of Python's standard library,
@@ -66,7 +66,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     losses = _Followed(every)
     with _pool() as (pool, stop), stage.open():
         baselines = [pool.submit(train, settings, spec.replicas, every, stop) for train in (alone, data_parallel)]
-        result = stage.play(spec, RUN_TIMEOUT_SECONDS, losses)
+        result = stage.play(spec, RUN_TIMEOUT_SECONDS * processes, losses)
         same = stage.fetch_model(result)
         with stage.watch.phase("baselines"):
             by_one, in_every_step = (baseline.result() for baseline in baselines)

@@ -1,7 +1,7 @@
 """Shared by replicas, baselines and the benchmark: the settings, one inner step, the held-out loss.
 
-The processes of a replica learn together (FSDP2): each holds a part of every layer and takes its rows of each batch, so
-that a step is that of one process with the whole batch.
+The processes of a replica learn together (FSDP2): each holds a part of every parameter and takes its rows of each batch,
+so that a step is that of one process with the whole batch.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Learner:
         self._group = group or InnerGroup()
         self.model = settings.model()
         if self._group.size > 1:
-            for layer in (*self.model.blocks, self.model):
-                fully_shard(layer)
+            # As one unit, because it is small; of a large model each layer is one, as in examples/frameworks/fsdp2.py.
+            fully_shard(self.model)
         # After sharding: it trains the shards.
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.99), weight_decay=0.1
