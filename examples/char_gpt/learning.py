@@ -1,7 +1,7 @@
 """Shared by replicas, baselines and the benchmark: the settings, one inner step, the held-out loss.
 
-The processes of a replica learn together (FSDP2): each holds a part of every parameter and takes its rows of each batch,
-so that a step is that of one process with the whole batch.
+The processes of a replica learn together (FSDP2): each holds a part of every parameter and takes its rows of each
+batch, so that a step is that of one process with the whole batch.
 """
 
 from __future__ import annotations
