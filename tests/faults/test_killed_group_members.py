@@ -51,7 +51,7 @@ def undisturbed(folder: Path) -> str:
     return hashlib.sha256(first).hexdigest()
 
 
-def test_what_is_killed_in_the_middle_of_a_round_is_rerun_and_the_bytes_are_those_of_an_undisturbed_run(
+def test_a_process_an_instance_and_a_replica_that_are_killed_in_a_round_change_no_bytes(
     stack: Deployed, tmp_path: Path
 ) -> None:
     run = stack.start({**SPEC, "kwargs": {"rounds": ROUNDS, "count": COUNT, "folder": str(tmp_path / "links")}})

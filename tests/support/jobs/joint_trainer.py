@@ -14,8 +14,8 @@ from muster.replica.frontends.front_end import DiLoCoFrontEnd
 from muster.replica.frontends.plain_state import StateDict
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.wire.binary_format import Floats
+from tests.support.copied_array import CopiedArray
 from tests.support.folder_link import FolderLink
-from tests.support.groups import CopiedArray
 from tests.support.peers import Faults, FaultyStore, gradient_of
 from tests.support.rendezvous_keys import is_like
 
