@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -12,6 +14,7 @@ from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.rounds.contribution import Contribution
+from muster.replica.rounds.own_records import OwnRecords, Records
 from muster.replica.rounds.round_context import CONNECTIONS, RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
@@ -66,14 +69,18 @@ def most_shards(commit: Commit, codec: Codec, replicas: int) -> int:
     return max(shards_of(commit, codec, members) for members in range(1, replicas + 1))
 
 
+@dataclass(frozen=True)
+class _Source:
+    member: Member
+    records: Records
+
+
 class ReducedShards:
     """The shards of one revision of one round."""
 
-    def __init__(self, context: RoundContext, commit: Commit, mine: Contribution | None) -> None:
-        """`mine` is this process's own contribution, which then need not be read; None if it made none."""
+    def __init__(self, context: RoundContext, commit: Commit) -> None:
         self._context = context
         self._commit = commit
-        self._mine = mine
         self._blocks = Blocks(commit.count, context.codec)
         self._codec = context.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
@@ -96,8 +103,12 @@ class ReducedShards:
         """Whether a shard is stored."""
         return self._context.store.exists(self._key(shard))
 
-    def make(self, shard: int, values: Floats) -> None:
+    def make(self, shard: int, values: Floats, mine: Contribution | None) -> None:
         """Compute a shard into `values` and store it. If another member was faster, its object counts.
+
+        Args:
+            mine: this process's own contribution, which then need not be read: its values may lie where `values` do.
+                None if it made none, or if something else lies there by now.
 
         Raises:
             Rejection: members' data are unusable.
@@ -105,7 +116,7 @@ class ReducedShards:
         """
         rejected: tuple[Exclusion, ...] = ()
         try:
-            self._compute(shard, values)
+            self._compute(shard, values, mine)
         except Rejection as answer:
             rejected = answer.rejected
         try:
@@ -150,7 +161,7 @@ class ReducedShards:
             RendezvousError: it cannot be computed again. Others may have applied it, so the round keeps its members.
         """
         try:
-            self._compute(shard, values)
+            self._compute(shard, values, None)
         except Rejection as answer:
             if self._is_statement(shard):
                 raise
@@ -216,18 +227,31 @@ class ReducedShards:
             decode_into(values, key, body[HEADER_BYTES:], blocks, range(blocks.number))
         return body
 
-    def _compute(self, shard: int, mean: Floats) -> None:
+    def _compute(self, shard: int, mean: Floats, mine: Contribution | None) -> None:
         """The weighted mean of a shard, members in the commit's order: any process computes the same bytes."""
         rejected: list[Exclusion] = []
         members = self._commit.members
+        if mine is not None and len(members) > CONNECTIONS:
+            # The sum of the members before would take the place of its values.
+            mine = replace(mine, values=mine.values.copy())
         for first in range(0, len(members), CONNECTIONS):
-            rejected += self._add(members[first : first + CONNECTIONS], shard, mean, held=first > 0)
+            batch = members[first : first + CONNECTIONS]
+            rejected += self._add(self._sources(batch, self._which(shard), mine), shard, mean, held=first > 0)
         if rejected:
             raise Rejection(tuple(rejected[:REJECTED_MAX]))
         mean *= np.float32(1 / len(members))
 
-    def _add(self, members: Sequence[Member], shard: int, mean: Floats, *, held: bool) -> list[Exclusion]:
-        """Add the contributions of `members` to `mean`, a run of blocks at a time, so that each passes the cache once.
+    def _sources(self, members: Sequence[Member], which: range, mine: Contribution | None) -> list[_Source]:
+        """Where the values of `members` in the blocks `which` come from."""
+        return [
+            _Source(member, self._reader(member, which))
+            if mine is None or mine.key != self._key_of(member)
+            else _Source(member, OwnRecords(mine, self._blocks, which, partial(self._reader, member)))
+            for member in members
+        ]
+
+    def _add(self, sources: list[_Source], shard: int, mean: Floats, *, held: bool) -> list[Exclusion]:
+        """Add the contributions of members to `mean`, a run of blocks at a time, so that each passes the cache once.
 
         Args:
             held: whether `mean` holds a sum already; otherwise the first member's values replace its content.
@@ -235,26 +259,27 @@ class ReducedShards:
         which = self._which(shard)
         offset = self.span(shard).start
         average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
-        sources = {member.rank: (member, self._reader(member, which)) for member in members}
         try:
-            self._context.side_by_side(lambda rank: sources[rank][1].begin(), sources)
+            self._context.side_by_side(lambda source: source.records.begin(), sources)
             rejected: list[Exclusion] = []
             room = np.empty(PIECE_ELEMENTS, np.float32)
             for run in self._blocks.pieces(which):
                 span = self._blocks.span(run)
                 target = mean[span.start - offset : span.stop - offset]
                 summed = held
-                for member, records in tuple(sources.values()):
+                for source in sources:
+                    source.records.prepare(run)
+                for source in tuple(sources):
                     values = room[: target.size] if summed else target
                     try:
-                        records.decode(values, run)
+                        source.records.decode(values, run)
                     except CodecError as error:
-                        rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
-                        del sources[member.rank]
+                        rejected.append(Exclusion(rank=source.member.rank, reason=str(error)[:REASON_CHARACTERS]))
+                        sources.remove(source)
                     else:
                         # Most members have the average weight: nothing to multiply.
-                        if member.weight != average:
-                            values *= np.float32(member.weight / average)
+                        if source.member.weight != average:
+                            values *= np.float32(source.member.weight / average)
                         if summed:
                             target += values
                         summed = True
@@ -263,17 +288,20 @@ class ReducedShards:
             raise RoundGoneError(self._commit.round) from None
         return rejected
 
+    def _key_of(self, member: Member) -> str:
+        return keys.contribution(self._commit.round, member.rank, member.epoch)
+
     def _reader(self, member: Member, which: range) -> RecordReader:
         """Reads a member's contribution to the blocks `which`, from one object or from its parts."""
-        key = keys.contribution(self._commit.round, member.rank, member.epoch)
+        key = self._key_of(member)
 
         def open_at(rest: range) -> ByteStream:
             if member.parts is None:
-                return ByteStream(self._stored(key, key, range(self._blocks.number), rest))
+                return ByteStream(self._stored(key, range(self._blocks.number), rest))
             parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
             return ByteStream(
                 chain.from_iterable(
-                    self._stored(key, keys.contribution_part(key, part), held, both)
+                    self._stored(keys.contribution_part(key, part), held, both)
                     for part, held in enumerate(parts)
                     if (both := range(max(held.start, rest.start), min(held.stop, rest.stop)))
                 )
@@ -281,13 +309,10 @@ class ReducedShards:
 
         return RecordReader(key, open_at, self._blocks, which)
 
-    def _stored(self, key: str, body_key: str, held: range, which: range) -> Iterator[memoryview]:
-        """The records of `which` in the object `body_key`, which has those of `held`; this process's are in memory."""
+    def _stored(self, key: str, held: range, which: range) -> Iterator[memoryview]:
+        """The records of `which` in the object `key`, which has those of `held`."""
         start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
-        mine = self._mine
-        if mine is not None and (mine.key, mine.body_key) == (key, body_key):
-            return iter([memoryview(mine.body)[start:stop]])
-        return self._context.store.stream(body_key, start, stop)
+        return self._context.store.stream(key, start, stop)
 
     def _check(self, header: ReducedHeader, shard: int) -> None:
         found = (header.run, header.shard, header.roster, header.codec)

@@ -43,8 +43,9 @@ def reduced_mean(
     Raises:
         StoppedError, RendezvousError
     """
+    own = mine
     while True:
-        reduction = _Reduction(context, commit, mine)
+        reduction = _Reduction(context, commit, mine, own)
         if commit.void:
             log.warning("round=%d event=void revision=%d", commit.round, commit.revision)
             return commit, reduction.nothing()
@@ -56,6 +57,8 @@ def reduced_mean(
             log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
         amendment = amended(commit, rejected, context.quorum.min_participants)
         commit = by_first(context.link, partial(_amend, context, amendment))
+        # The mean takes the place of the values.
+        own = None
 
 
 def _rejected_by(reduction: _Reduction, polling: Polling) -> tuple[Exclusion, ...]:
@@ -74,10 +77,14 @@ def _amend(context: RoundContext, amendment: Commit) -> Commit:
 class _Reduction:
     """One revision of one round: which shards this process makes, reads or takes over, and when."""
 
-    def __init__(self, context: RoundContext, commit: Commit, mine: Contribution | None) -> None:
+    def __init__(
+        self, context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None
+    ) -> None:
+        """`own`: the contribution `mine`, if its values are still in the memory."""
         self._context = context
         self._commit = commit
-        self._shards = ReducedShards(context, commit, mine)
+        self._own = own
+        self._shards = ReducedShards(context, commit)
         self._position = None if mine is None else _position(commit, mine.header.member)
         link = context.link
         self._held = self._shards.held_by(link.rank, link.size)
@@ -94,6 +101,8 @@ class _Reduction:
         started = clock.monotonic()
         own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
         self._make_all([shard for shard in own if self._is_maker(shard)])
+        # What is read from now on takes the place of this process's own values.
+        self._own = None
         missing = [shard for shard in range(self._shards.number) if shard not in own and self._needs(shard)]
         step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (clock.monotonic() - started))
         started = clock.monotonic()
@@ -175,7 +184,7 @@ class _Reduction:
                 pass
 
     def _make(self, shard: int) -> None:
-        self._fill(shard, lambda values: self._shards.make(shard, values))
+        self._fill(shard, lambda values: self._shards.make(shard, values, self._own))
 
     def _fill(self, shard: int, fill: Callable[[Floats], None]) -> None:
         """Let `fill` fill in a whole shard: in place if this process holds all of it."""

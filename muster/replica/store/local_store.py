@@ -45,7 +45,7 @@ class LocalStore(Store):
         except OSError as error:
             raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
 
-    def writer(self, key: str) -> ObjectWriter:
+    def writer(self, key: str, size: int | None = None) -> ObjectWriter:  # noqa: ARG002 - the system holds files
         """A temporary file, which replaces the object when it is closed."""
         return _FileWriter(self._root / key, self.uri(key))
 

@@ -77,6 +77,9 @@ class RecordReader:
         """Wait for the first bytes."""
         self._stream.begin()
 
+    def prepare(self, run: range) -> None:
+        """Nothing to do: see `own_records.Records`."""
+
     def decode(self, values: Floats, run: range) -> None:
         """Fill `values` with those of `run`, which follows the last run.
 
