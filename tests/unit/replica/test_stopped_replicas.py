@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.entry.main import Stops
@@ -350,13 +351,16 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
     shared, links, inner = Shared(2), Shared(2), threading.Barrier(2, timeout=20)
     board, stops = LocalBoard(), [Stops(), Stops()]
     processes: list[Rendezvous | None] = [None, None]
-    steps, errors = [0, 0], list[BaseException]()
+    steps, errors, returned = [0, 0], list[BaseException](), threading.Event()
+    last = 8  # of the second round's phase; it is given after the fifth
 
     def train(rendezvous: Rendezvous, packing: CopiedArray, rounds: int) -> Iterator[None]:
         outer = Synchronizer(rendezvous, packing, algorithm, OwnState(lambda *_: lambda: None, lambda: None), None)
         while outer.round < rounds and not rendezvous.context.trainer_stop.is_set():
             yield
             outer.step(1)
+        if rendezvous is processes[0]:
+            returned.set()
         outer.finish()
 
     def alone() -> None:
@@ -365,26 +369,36 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
             pass
         rendezvous.finish("its trainer returned")
 
-    def learns_late(key: str) -> None:
+    def learn_late(rendezvous: Rendezvous) -> None:
         """The second process learns it in its last step before the exchange is merged, the first one before."""
-        if is_like(key, of_round(keys.REDUCED, 2)):
-            wait_until("the first process", lambda: processes[0] is not None and processes[0].has_ended)
-            wait_until("its steps", lambda: steps[0] % 4 == 0 or stops[0].trainer.is_set())
+        note = rendezvous._note
+
+        def noted(commit: Commit) -> None:
+            if commit.round == 2:
+                wait_until("the first process", lambda: processes[0] is not None and processes[0].has_ended)
+                wait_until("its last step", lambda: steps[0] == last or returned.is_set())
+            note(commit)
+
+        rendezvous._note = noted  # type: ignore[method-assign]
 
     def process(index: int) -> None:
-        stop, faults = stops[index], Faults(before_read=learns_late) if index else Faults()
+        stop = stops[index]
         context = replace(
-            run.context(FaultyStore(run.store, faults), stop.asked),
+            run.context(stop=stop.asked),
             trainer_stop=stop.trainer,
             stops_at_steps=stop.at_steps,
             group=InnerGroup(index, 2, index),
             board=board,
         )
         processes[index] = rendezvous = Rendezvous.open(context, 1, 1, Metrics())
+        if index:
+            learn_late(rendezvous)
         rendezvous.connect(ThreadLink(shared, index))
         packing = CopiedArray(np.zeros(run.count, np.float32), ThreadLink(links, index))
         for _ in train(rendezvous, packing, rounds=9):
             steps[index] += 1
+            if (index, steps[index]) == (0, last - 2):
+                wait_until("the end of the run", lambda: rendezvous.has_ended)
             inner.wait()  # an inner step needs both, as with FSDP
 
     def work(action: Callable[[], None]) -> None:
