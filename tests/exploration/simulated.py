@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica.rounds import background, reduced_shards, reduction, retention, round_context, snapshots
+from muster.replica.rounds import background, reduction, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, s3_store
 from muster.replica.store.checkpoints import KEPT
 from muster.replica.wire import blocks
@@ -134,10 +134,10 @@ def simulated() -> Iterator[None]:
 @contextmanager
 def scaled(setting: Setting) -> Iterator[None]:
     """The product's sizes as one schedule wants them."""
-    before = blocks.SHARD_BYTES_AIM, reduced_shards.CONNECTIONS
+    before = blocks.SHARD_BYTES_AIM, weighted_mean.CONNECTIONS
     blocks.SHARD_BYTES_AIM = setting.shard_bytes
-    reduced_shards.CONNECTIONS = max(2, setting.connections)
+    weighted_mean.CONNECTIONS = max(2, setting.connections)
     try:
         yield
     finally:
-        blocks.SHARD_BYTES_AIM, reduced_shards.CONNECTIONS = before
+        blocks.SHARD_BYTES_AIM, weighted_mean.CONNECTIONS = before

@@ -29,7 +29,6 @@ from muster.replica.wire.binary_format import (
     Floats,
     Records,
     byte_range,
-    decode_blocks,
     decode_header,
     encode,
     encoded_pieces,
@@ -38,7 +37,7 @@ from muster.replica.wire.binary_format import (
 )
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
-from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream
+from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_stream
 
 # A broken connection costs only seconds, and the time of a request depends on its bytes rather than its latency. Far
 # below the 5 GiB of a single PUT: no model is too large.
@@ -251,23 +250,21 @@ class Snapshots:
         """Load what this process holds of the blocks of a shard, while they arrive."""
         store, (blocks, which) = self.context.store, wanted
         first, last = byte_range(blocks, which)
+        # One byte more than the object can have.
+        last += which.stop == blocks.number
         if which.start:
             header, stream = ByteStream(store.stream(key, 0, HEADER_BYTES)), ByteStream(store.stream(key, first, last))
         else:
-            header = stream = ByteStream(store.stream(key, 0, last + 1))
+            header = stream = ByteStream(store.stream(key, 0, last))
         found = decode_header(key, header.take(HEADER_BYTES), SnapshotHeader)
         if (found.run, found.round, found.shard, found.layout) != (self.context.run, state.round, shard, self.layout):
             message = "its header belongs to another run, round, shard or model"
             raise CodecError(message)
         arrays = (state.parameters, state.momentum)
-        for run in blocks.pieces(which):
-            values = decode_blocks(key, stream.take(len(run) * blocks.record_bytes), blocks, run)
+        for run, values in decoded_stream(key, stream, blocks, which):
             window = _Window(shard, run, blocks)
             for array, within, local in self._held_in(self.context.link.rank, state.round, window):
                 arrays[array][local] = values[within]
-        if len(which) == blocks.number and stream.take(1):
-            message = "it has bytes after its records"
-            raise CodecError(message)
 
     def _span(self, round_: int, shard: int) -> tuple[int, int]:
         elements, shards = self.count * _arrays(round_), self.shards(round_)
