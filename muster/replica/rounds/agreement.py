@@ -80,7 +80,7 @@ class _Agreement:
             if finish.run == context.trained_by:
                 self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
-        self._note(claim.rank, judge(mine.header, mine.size, self._count, context.codec), mine.header.state)
+        self._note(claim.rank, judge(mine.header, len(mine.body), self._count, context.codec), mine.header.state)
 
     def reach(self, polling: Polling) -> Commit:
         """Check the quorum once, then wait for the commit: the last to contribute sees all others and commits at once.
