@@ -91,7 +91,7 @@ class Manager(FrontEnd):
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_final_model(rendezvous, final_model)
-        super().__init__(Stopwatch(rendezvous.metrics))
+        super().__init__(Stopwatch(rendezvous.metrics, rendezvous.context.progress))
         StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
         self._fragments = list(fragments or [model])

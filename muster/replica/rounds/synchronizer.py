@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import checkpoints_of, log
+from muster.replica.rounds.work_time import WorkTime
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
@@ -65,11 +66,12 @@ class Synchronizer:
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given_samples = 0.0
+        self._work = WorkTime(algorithm.fragments, rendezvous.context.clock)
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
-        self.stopwatch = Stopwatch(rendezvous.metrics)
+        self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress)
         context = rendezvous.context
         self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
         self._has_left = False
@@ -117,6 +119,8 @@ class Synchronizer:
             message = "finish() has ended this replica's part in the run: step() cannot follow it."
             raise ParametersError(message)
         counted = checked_samples(samples)
+        self._rendezvous.context.progress.step()
+        self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
         if self._pulse.is_over:
@@ -128,14 +132,14 @@ class Synchronizer:
             log.info("round=%d event=given-early steps=%d", self.round + 1, self.steps)
             self.steps = self._algorithm.given_after
             action = self._algorithm.action_after(self.steps)
-        if action is Action.NOTHING:
-            self._pulse.beat()
-            return None
-        with self.stopwatch.blocked():
-            outcome = self._performed(action)
-        if action is not Action.GIVE:
-            self.stopwatch.lap()
+        outcome: Outcome | None = None
+        if action is not Action.NOTHING:
+            with self.stopwatch.blocked():
+                outcome = self._performed(action)
+            if action is not Action.GIVE:
+                self.stopwatch.lap()
         self._pulse.beat()
+        self._work.go_on()
         return outcome
 
     def end_round(self) -> Outcome | None:
@@ -218,7 +222,8 @@ class Synchronizer:
             part = self._training.outer.part(given, self._packing.count)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
-            self._rendezvous.give(given, self._update(start - local[held], float(samples[fragment]), part, save))
+            update = self._update(start - local[held], float(samples[fragment]), part, save)
+            self._rendezvous.give(given, replace(update, seconds=self._work.given(fragment)))
         else:
             save(self._is_sound)
         log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
@@ -260,7 +265,8 @@ class Synchronizer:
             self._feedback.save(round_)
 
         update = self._update(gradient, self._given_samples, part, before_giving)
-        self._training.exchanges.begin(lambda: self._training.advance(update))
+        timed = replace(update, seconds=self._work.given(fragment))
+        self._training.exchanges.begin(lambda: self._training.advance(timed))
 
     def _update(
         self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[bool], None]
@@ -330,6 +336,7 @@ class Synchronizer:
         self.round = self._training.state.round
         self.steps = 0
         self._samples = [0.0] * self._algorithm.fragments
+        self._work.start_over()
         self._given = self._begun = None
         self._begin_phase()
         if not self._is_sound:
