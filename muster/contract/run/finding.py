@@ -1,4 +1,4 @@
-"""A finding: a rule that watches the training was met. Replicas store findings beside the commits, which clients list."""
+"""A finding: a rule that watches the training was met. Replicas store it beside the commits, which clients list."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 from pydantic import Field, field_validator
 
 from muster.contract.document import StoredDocument, StoredPart
-from muster.contract.errors import DocumentError
-from muster.contract.names import RUN_MAX
+from muster.contract.names import REPLICAS_MAX, RUN_MAX
 from muster.contract.run.commit import ROUND_MAX
 from muster.contract.spec.watch_rules import Rule
 
@@ -27,7 +26,7 @@ class Finding(StoredPart):
 
     rule: Rule | None = Field(description="the rule that was met; none for one of another version of Muster")
     then: str = Field(max_length=16, pattern=r"^[a-z]+$", description="what follows by the spec")
-    rank: int = Field(ge=0, description="the replica that has found it")
+    rank: int = Field(ge=0, lt=REPLICAS_MAX, description="the replica that has found it")
     attempt: int = Field(ge=1)
     round: int = Field(ge=0, le=ROUND_MAX, description="the last round that the replica had seen")
     text: str = Field(max_length=TEXT_MAX, pattern=r"^[\x20-\x7e]*$", description="the evidence, in words")
@@ -55,15 +54,3 @@ class FindingDocument(StoredDocument):
 def is_finding(name: str) -> bool:
     """Whether an object with this name below `RunLayout.commits` is a finding."""
     return _NAME.fullmatch(name) is not None
-
-
-def parse_finding(body: bytes, uri: str, *, replicas: int) -> FindingDocument:
-    """The finding that is stored at `uri`.
-
-    Raises:
-        DocumentError: it is none, or one of a rank that the run does not have.
-    """
-    found = FindingDocument.from_json(body, uri)
-    if found.finding.rank >= replicas:
-        raise DocumentError(uri, f"it is of replica {found.finding.rank}, and the run has {replicas}")
-    return found

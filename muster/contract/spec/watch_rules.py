@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from muster.contract.document import Document
+from muster.contract.training.values import Wording
 
 
 class Rule(StrEnum):
@@ -44,11 +45,16 @@ class Slow(Document):
 class Loss(Document):
     """The loss of a replica is NaN or infinite, or jumps."""
 
-    metric: str = Field(
-        default="loss", min_length=1, max_length=48, description="the metric that the trainer logs as its loss"
-    )
+    metric: Annotated[
+        str,
+        Field(max_length=48, pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$"),
+        Wording("letters, digits and _ . / -"),
+    ] = Field(default="loss", description="the metric that the trainer logs as its loss")
     factor: float = Field(
-        default=3.0, gt=1, le=1_000_000, description="a jump: so many times the median of the last rounds, of all replicas"
+        default=3.0,
+        gt=1,
+        le=1_000_000,
+        description="a jump: so many times the median of the last rounds, of all replicas",
     )
     then: Literal["ignore", "tell", "exclude", "restart", "stop"] = Field(default="tell", description="what follows")
 

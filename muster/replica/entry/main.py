@@ -97,12 +97,12 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     member.ready()
 
-    def end(error: WatchError) -> None:
+    def end_now(error: WatchError) -> None:
         # The trainer hangs, so nothing that it would have to let through is tried.
         os._exit(_failed(error, variables, member))
 
     try:
-        _run(*read(variables), stops, member, end)
+        _run(*read(variables), stops, member, end_now)
     except MusterError as error:
         return _failed(error, variables, member)
     except MemoryError as error:
@@ -125,13 +125,13 @@ def _failed(error: MusterError, variables: Mapping[str, str], member: Member) ->
 
 
 @contextmanager
-def _watched(context: Context, end: Callable[[WatchError], None]) -> Iterator[None]:
-    """Watch the training while the trainer is called. `end` ends this process at once."""
+def _watched(context: Context, end_now: Callable[[WatchError], None]) -> Iterator[None]:
+    """Watch the training while the trainer is called. `end_now` ends this process."""
     rendezvous = context.rendezvous
     if rendezvous.watch is None:
         yield
         return
-    watch = TrainingWatch(rendezvous.context, rendezvous.watch.rules, rendezvous.watch.findings, end)
+    watch = TrainingWatch(rendezvous.context, rendezvous.watch.rules, rendezvous.watch.findings, end_now)
     watch.start()
     try:
         yield
@@ -144,14 +144,14 @@ def _run(
     document: RunDocument,
     stops: Stops,
     member: Member,
-    end: Callable[[WatchError], None],
+    end_now: Callable[[WatchError], None],
 ) -> None:
     tree = Tree(environment.base_dir)
     tree.prepare()
     trainer = load_trainer(document.trainer or "", document.kwargs)
     context = _context(environment, document, tree, stops, member)
     try:
-        with _watched(context, end):
+        with _watched(context, end_now):
             how = call_trainer(trainer, context, document)
     except RunEndedError as end:
         log.info("event=ended reason=%r", str(end))

@@ -176,6 +176,7 @@ class Manager(FrontEnd):
 
     def allow_state_dict_read(self) -> None:
         """An inner step has ended."""
+        self._rendezvous.context.progress.step()
         self._weights.add_step()
 
     def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False) -> Work:

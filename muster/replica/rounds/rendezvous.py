@@ -29,8 +29,8 @@ from muster.replica.rounds.result import Result, result_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
-from muster.replica.wire import keys
 from muster.replica.watching.self_watch import SelfWatch
+from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")

@@ -110,6 +110,7 @@ class Synchronizer:
         Raises:
             ParametersError: samples is negative, infinite or NaN; or `finish` was called.
             FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
+            WatchError: a rule that watches the training ends the attempt.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
         if self._rendezvous.has_ended:

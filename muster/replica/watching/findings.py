@@ -33,7 +33,7 @@ class Findings:
 
         `no_round` is the run's: the first replica that finds it after a round tells.
         """
-        shown = text.encode("ascii", "replace").decode()[:TEXT_MAX]
+        shown = _printable(text)[:TEXT_MAX]
         round_, then, claim = self._context.progress.round, self.then(rule), self._claim
         finding = Finding(rule=rule, then=then, rank=claim.rank, attempt=claim.attempt, round=round_, text=shown)
         log.warning("event=watch rule=%s then=%s text=%r", rule, then, shown)
@@ -64,8 +64,11 @@ class Findings:
             raise WatchError(EXITS[rule], text)
 
 
+def _printable(text: str) -> str:
+    """One line of characters that every terminal shows; paths of files may have others."""
+    return "".join(one if one.isprintable() and one.isascii() else "?" for one in " ".join(text.split()))
+
+
 def ends_attempt(then: str) -> bool:
     """Whether the attempt ends; the control plane then reruns the replica, or stops the run."""
     return then in {"restart", "stop"}
-
-

@@ -96,17 +96,19 @@ def _reply(number: int, rank: int) -> str:
 
 def hang_text(size: int, answers: Mapping[int, Answer]) -> str:
     """Which of `size` processes hang, by their `answers`, in words. Pure."""
+    silent = [rank for rank in range(size) if rank not in answers]
+    # A process that has made no step yet may be one that makes none, where the others train for it.
+    answers = {rank: answer for rank, answer in answers.items() if answer.steps}
     idle = max((answer.idle_seconds for answer in answers.values()), default=0.0)
     if size == 1:
         return f"no step for {idle:.0f} s: the process is {answers[0].words}"
-    silent = [rank for rank in range(size) if rank not in answers]
     least = min((answer.steps for answer in answers.values()), default=0)
     behind = [rank for rank in sorted(answers) if answers[rank].steps == least]
     shown = _listed({rank: answers[rank] for rank in [*behind, *sorted(set(answers) - set(behind))]})
     if silent:
         named = ", ".join(map(str, silent[:_SHOWN]))
         who = f"process {named} of {size} does not answer, and the others have made no step for {idle:.0f} s"
-    elif len(behind) == size:
+    elif len(behind) == len(answers) > 1:
         who = f"none of the {size} processes has made a step for {idle:.0f} s"
     else:
         seconds = max(answers[rank].idle_seconds for rank in behind)

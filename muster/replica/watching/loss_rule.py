@@ -34,4 +34,5 @@ def unusual_loss(rule: Loss, value: float | None, recent: Sequence[Commit]) -> s
     # A multiple says nothing of a loss that may be 0 or less.
     if usual <= 0 or value <= rule.factor * usual:
         return None
-    return f"{name}, {value:.6g}, is more than {rule.factor:g} times the median of the last {len(rounds)} rounds, {usual:.6g}"
+    times = f"{rule.factor:g} times the median of the last {len(rounds)} rounds"
+    return f"{name}, {value:.6g}, is more than {times}, {usual:.6g}"

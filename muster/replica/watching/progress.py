@@ -79,7 +79,7 @@ class Progress:
 
     def place(self) -> str:
         """Where the training loop is, the innermost call first: `queue.py:171 in get < train.py:40 in train`."""
-        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - documented, for debuggers
+        frame = sys._current_frames().get(self._thread)
         found: list[str] = []
         while frame is not None and len(found) < _FRAMES:
             code = frame.f_code

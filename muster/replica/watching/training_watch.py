@@ -60,7 +60,9 @@ class TrainingWatch:
             self._look_for_round()
 
     def _run(self) -> None:
-        pause = min(_LOOK_MAX_SECONDS, self._rules.hang.after_seconds / _LOOKS, self._rules.no_round.after_seconds / _LOOKS)
+        pause = min(
+            _LOOK_MAX_SECONDS, self._rules.hang.after_seconds / _LOOKS, self._rules.no_round.after_seconds / _LOOKS
+        )
         while not self._over.wait(pause):
             try:
                 self.look()
