@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ class Synchronizer:
         self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
-        self._given_samples = 0.0
+        self._given_samples = self._given_seconds = 0.0
         self._work = WorkTime(algorithm.fragments, rendezvous.context.clock)
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
@@ -223,8 +223,8 @@ class Synchronizer:
             part = self._training.outer.part(given, self._packing.count)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
-            update = self._update(start - local[held], float(samples[fragment]), part, save)
-            self._rendezvous.give(given, replace(update, seconds=self._work.given(fragment)))
+            self._given_seconds = self._work.given(fragment)
+            self._rendezvous.give(given, self._update(start - local[held], float(samples[fragment]), part, save))
         else:
             save(self._is_sound)
         log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
@@ -254,6 +254,7 @@ class Synchronizer:
         round_ = self.round
         fragment = self._fragment(round_)
         self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0
+        self._given_seconds = self._work.given(fragment)
         write_state = self._own.keep(round_, False)
 
         def before_giving(is_sound: bool) -> None:
@@ -266,8 +267,7 @@ class Synchronizer:
             self._feedback.save(round_)
 
         update = self._update(gradient, self._given_samples, part, before_giving)
-        timed = replace(update, seconds=self._work.given(fragment))
-        self._training.exchanges.begin(lambda: self._training.advance(timed))
+        self._training.exchanges.begin(lambda: self._training.advance(update))
 
     def _update(
         self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[bool], None]
@@ -276,7 +276,7 @@ class Synchronizer:
         count = len(range(*part.indices(self._packing.count)))
         norm = self._clipped_norm(gradient[: parameters_in(cut, part, self._packing.optimized)])
         residual = self._feedback.of(cut.local(part))
-        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm)
+        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm, seconds=self._given_seconds)
 
     def _clipped_norm(self, gradient: Floats) -> float | None:
         """Scale the pseudo-gradient down in place if its norm is too large; its norm if outliers are excluded."""

@@ -42,7 +42,8 @@ class Findings:
             number = self._told[rule]
         if number > FINDINGS_MAX:
             return
-        key = keys.finding(rule, f"{claim.rank:05d}-{claim.epoch:06d}-{number:02d}")
+        process = self._context.group.rank
+        key = keys.finding(rule, f"{claim.rank:05d}-{claim.epoch:06d}-{process:04d}-{number:02d}")
         if rule is Rule.NO_ROUND:
             key = keys.finding(rule, f"{round_:08d}")
         document = FindingDocument(run=self._context.trained_by or self._context.run, finding=finding)

@@ -24,6 +24,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.work_time import WorkTime
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.watching.findings import Findings
 from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
@@ -226,6 +227,17 @@ def test_a_slow_replica_finds_that_it_is_by_the_commits(tmp_path: Path, then: st
     assert [error.exit_code for error in errors] == ([ReplicaExit.SLOW] if then == "restart" else [])
 
 
+def test_the_time_in_an_exchange_is_no_work() -> None:
+    hours = Hours()
+    work = WorkTime(2, hours)
+    for _ in range(2):
+        hours.seconds += 3.0
+        work.pause()
+        hours.seconds += 100.0
+        work.go_on()
+    assert (work.given(0), work.given(0), work.given(1)) == (6.0, 0.0, 6.0)
+
+
 # A hang
 
 
@@ -248,7 +260,9 @@ class Watched:
         self.watch.look()
 
 
-def watched(run: Run, rules: Watch, group: InnerGroup | None = None, board: LocalBoard | None = None) -> Watched:
+def watched(
+    run: Run, rules: Watch, group: InnerGroup | None = None, board: LocalBoard | None = None, rank: int = 0
+) -> Watched:
     hours = Hours()
     context = replace(
         run.context(),
@@ -259,7 +273,7 @@ def watched(run: Run, rules: Watch, group: InnerGroup | None = None, board: Loca
         timeout_seconds=1_000.0,
     )
     ended: list[WatchError] = []
-    watch = TrainingWatch(context, rules, Findings(context, rules, CLAIM), ended.append)
+    watch = TrainingWatch(context, rules, Findings(context, rules, replace(CLAIM, rank=rank)), ended.append)
     return Watched(context, hours, watch, watch._inquiry, ended)
 
 
@@ -393,7 +407,7 @@ def test_a_process_that_makes_no_steps_by_itself_does_not_hang() -> None:
 
 def test_without_a_round_one_replica_tells_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    replicas = [watched(run, Watch(no_round=NoRound(after_seconds=60.0))) for _ in range(2)]
+    replicas = [watched(run, Watch(no_round=NoRound(after_seconds=60.0)), rank=rank) for rank in range(2)]
     for one in replicas:
         one.progress.committed(7)
         one.progress.missing = "round 8 has 2 of at least 3 participants; missing: rank 1."
