@@ -8,11 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from muster.contract.run.commit import Commit
-from muster.replica.errors import DivergedError, FencedError, OtherStateError, RendezvousError, StoppedError
+from muster.replica.errors import (
+    DivergedError,
+    FencedError,
+    GroupError,
+    OtherStateError,
+    RendezvousError,
+    StoppedError,
+)
 from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES
+from muster.replica.wire.binary_format import HEADER_BYTES, decode_header
+from muster.replica.wire.headers import ContributionHeader
 from tests.exploration.activities import Killed
 from tests.exploration.world import FOR_EVER, Process, World, ended_well
 
@@ -59,6 +67,9 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         if commit.void:
             if round_ in world.means:
                 found.append(f"round {round_} is void and was applied")
+            before, after = world.states.get(round_ - 1), world.states.get(round_)
+            if before is not None and after is not None and not before.is_same(after):
+                found.append(f"round {round_} is void and has changed the state")
             continue
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
@@ -75,7 +86,7 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         first, *others = (
             values * np.float32(member.weight / average) for member, values in zip(commit.members, given, strict=True)
         )
-        if (sum(others, first) * np.float32(1 / len(commit.members))).tobytes() != applied:
+        if not applied.agree(0, sum(others, first) * np.float32(1 / len(commit.members))):
             found.append(f"round {round_} is not the mean of what its commit names")
     found += [f"round {round_} was applied and never committed" for round_ in world.means.keys() - commits.keys()]
     return found
@@ -107,9 +118,14 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
             given = [key for key in world.sound if key.startswith(pattern)]
             if world.flipped and world.setting.flips == (item.rank, round_):
                 continue
-            if not any(len(world.sound[key]) == HEADER_BYTES or _is_damaged(world, key) for key in given):
+            if not any(_is_declined(world, key) or _is_damaged(world, key) for key in given):
                 found.append(f"round {round_} excludes rank {item.rank}, whose data are sound: {item.reason}")
     return found
+
+
+def _is_declined(world: World, key: str) -> bool:
+    body = world.sound[key]
+    return len(body) == HEADER_BYTES and decode_header(key, body, ContributionHeader).declined is not None
 
 
 def _is_damaged(world: World, key: str) -> bool:
@@ -128,8 +144,8 @@ def _failures(world: World) -> list[str]:
 
 
 def _is_explained(world: World, process: Process, error: BaseException) -> bool:
-    if isinstance(error, Killed):
-        return process.killed
+    if isinstance(error, Killed | GroupError):
+        return process.killed or bool(process.lost)
     if isinstance(error, FencedError):
         return any(other.rank == process.rank and other is not process for other in world.processes)
     if isinstance(error, StoppedError):

@@ -134,10 +134,8 @@ def simulated() -> Iterator[None]:
 @contextmanager
 def scaled(setting: Setting) -> Iterator[None]:
     """The product's sizes as one schedule wants them."""
-    before = blocks.SHARD_BYTES_AIM, reduced_shards.CONNECTIONS
-    blocks.SHARD_BYTES_AIM = setting.shard_bytes
-    reduced_shards.CONNECTIONS = max(2, setting.connections)
-    try:
+    with (
+        patch.object(blocks, "SHARD_BYTES_AIM", setting.shard_bytes),
+        patch.object(reduced_shards, "CONNECTIONS", max(2, setting.connections)),
+    ):
         yield
-    finally:
-        blocks.SHARD_BYTES_AIM, reduced_shards.CONNECTIONS = before

@@ -40,6 +40,7 @@ UNREACHABLE = "could not connect"
 DAMAGED_READS_MAX = 2  # of one object by one process: the third read is sound, as with S3
 
 Meta = dict[str, Any]
+Pieces = Iterator[bytes]
 
 
 @lru_cache(1024)
@@ -98,12 +99,12 @@ class Answer:
             raise GenericError(BROKEN)
         return self._body
 
-    def stream(self, _: int) -> Iterator[bytes]:
+    def stream(self, _: int) -> Pieces:
         if not self._breaks:
             return iter((self._body,))
         return self._broken()
 
-    def _broken(self) -> Iterator[bytes]:
+    def _broken(self) -> Pieces:
         yield self._body[: len(self._body) * 2 // 3]
         raise GenericError(BROKEN)
 

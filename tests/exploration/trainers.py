@@ -15,33 +15,41 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.metrics import Metrics
 from muster.replica.parts.cut import Cut
+from muster.replica.parts.link import by_first
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.packing import Packing
 from tests.exploration.world import Process
+from tests.support.copied_array import CopiedArray
 
 
 def train_arrays(process: Process, context: RoundContext) -> None:
     """One pseudo-gradient per round, given to the replicated state, until the rank's or the run's last round."""
-    world = process.world
+    world, link = process.world, context.link
     rendezvous = Rendezvous.open(context, process.rank, process.attempt, Metrics())
     start = np.full(world.setting.count, process.rank, np.float32)
-    state = ReplicatedState.join(rendezvous, ArrayPacking(start), Witnessed(process))
+    packing: Packing = ArrayPacking(start)
+    if link.size > 1:
+        packing = CopiedArray(start, process.group.link("training", link.rank))
+    state = ReplicatedState.join(rendezvous, packing, Witnessed(process))
+    held = packing.cut.held(packing.cut.parts[0])
     last = world.setting.last_round(process.rank)
     while (done := state.state.round) < last and not rendezvous.has_ended:
         process.round = done
         world.flips(process, state.state)
-        gradient = world.work(process.rank, done + 1)
-        exchange = state.advance(LocalUpdate(gradient, float(process.rank + 1)))
+        gradient = process.work(link.rank, done + 1)[held].copy()
+        update = LocalUpdate(gradient, (process.rank + 1) / link.size, count=world.setting.count)
+        exchange = state.advance(update)
         if exchange is None or not exchange.took_part:
             process.left_out += 1
         else:
-            world.saw_members(exchange.commit, rendezvous.claim, gradient)
+            world.saw_members(exchange.commit, rendezvous.claim, gradient, held.start)
     process.round = state.state.round
-    world.saw_state(state.state)
-    rendezvous.finish("its trainer returned")
+    world.saw_state(state.state, held.start)
+    by_first(link, lambda: rendezvous.finish("its trainer returned"))
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -181,7 +189,8 @@ class WitnessedOuter(Outer):
 
     def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None, cut: Cut | None = None) -> None:
         world = self._process.world  # type: ignore[attr-defined]
-        world.saw_state(state)
+        first = 0 if cut is None else cut.held(cut.parts[0]).start
+        world.saw_state(state, first)
         super().apply(state, mean, optimized, cut)
-        world.saw_mean(state.round, mean)
-        world.saw_state(state)
+        world.saw_mean(state.round, mean, first)
+        world.saw_state(state, first)

@@ -103,7 +103,7 @@ class Manager(FrontEnd):
         self._hooks: dict[str, tuple[Load, Save]] = {}
         self._synced: dict[int, SyncedFragment] = {}
         self._has_caught_up = self._replays = False
-        self._took_part = True
+        self._took_part, self._is_void = True, False
         self._captured: tuple[int, bytes] | None = None
         self._keeps = False
         self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
@@ -205,17 +205,20 @@ class Manager(FrontEnd):
         return work
 
     def should_commit(self, *_: object, **__: object) -> bool:
-        """Whether torchft applies the round's mean. If this replica did not take part, it loads the run's state."""
+        """Whether torchft applies the round's mean. If this replica did not take part, it loads the run's state.
+
+        A void round changes nothing: its inner steps are dropped.
+        """
         self._receive()
         self._round += 1
         if self._replays:
             return True
-        took_part = self._took_part
-        if not took_part:
+        applies = self._took_part and not self._is_void
+        if not self._took_part:
             with self._stopwatch.blocked():
                 self._rejoin()
         self._stopwatch.lap()
-        return took_part
+        return applies
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - torchft's signature
         """After the last sync: leave the run. The last replica that calls this writes the run's model.
@@ -254,6 +257,10 @@ class Manager(FrontEnd):
             self._start_exchange()
             exchange, works = self._sync.finish()
             self._took_part = exchange is not None and exchange.is_member
+            self._is_void = exchange is not None and exchange.commit.void
+            if self._is_void and self._captured is not None and not self._hooks:
+                # torchft's DiLoCo restores the parameters itself, its LocalSGD has no copy of them.
+                load_state(self._captured[1], self._model, self._fragments)
             self._captured = None
             if exchange is not None:
                 members = exchange.commit.members
@@ -316,7 +323,10 @@ class Manager(FrontEnd):
             log.info("round=%d event=replayed", self._round)
 
     def _replay(self, exchange: Exchange) -> None:
-        """Let torchft apply a committed round to the state before it."""
+        """Let torchft apply a committed round to the state before it; a void one changes nothing."""
+        if exchange.commit.void:
+            self._round += 1
+            return
         if self._synced:
             fragment = self._synced[self._round % len(self._fragments)]
             fragment.prepare_sync()

@@ -12,7 +12,7 @@ import numpy as np
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.errors import RoundGoneError
 from muster.replica.parts.link import by_first, each
-from muster.replica.rounds.commit_store import amended, write_commit
+from muster.replica.rounds.commit_store import amended, read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look, ReducedShards, Rejection
 from muster.replica.rounds.round_context import Polling, RoundContext, log
@@ -68,6 +68,18 @@ def _rejected_by(reduction: _Reduction, polling: Polling) -> tuple[Exclusion, ..
 
 
 def _amend(context: RoundContext, amendment: Commit) -> Commit:
+    """The next revision: the stored one, or this one.
+
+    Raises:
+        RoundGoneError: the next round is committed without it. So all shards of the former revision were stored once,
+            were applied, and are deleted: what this process has found unusable is not needed any more.
+    """
+    round_ = amendment.round
+    if context.store.exists(keys.commit(round_ + 1)):
+        stored = read_commit(context, round_, amendment.revision)
+        if stored is None:
+            raise RoundGoneError(round_)
+        return stored
     return write_commit(context, amendment) or amendment
 
 

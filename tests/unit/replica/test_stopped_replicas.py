@@ -23,7 +23,8 @@ from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.store import checkpoints
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys
-from tests.support.groups import CopiedArray, Shared, ThreadLink
+from tests.support.copied_array import CopiedArray
+from tests.support.groups import Shared, ThreadLink
 from tests.support.peers import Faults, FaultyStore, Run
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.waiting import wait_until
