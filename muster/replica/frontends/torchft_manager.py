@@ -91,7 +91,7 @@ class Manager(FrontEnd):
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_final_model(rendezvous, final_model)
-        super().__init__(Stopwatch(rendezvous.metrics))
+        super().__init__(Stopwatch(rendezvous.metrics, rendezvous.context.progress))
         StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
         self._fragments = list(fragments or [model])
@@ -176,6 +176,7 @@ class Manager(FrontEnd):
 
     def allow_state_dict_read(self) -> None:
         """An inner step has ended."""
+        self._rendezvous.context.progress.step()
         self._weights.add_step()
 
     def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False) -> Work:

@@ -63,12 +63,13 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Received:
-    """A contribution as others judge it, when it arrived (seconds since 1970 by the store's clock), and the digest of
-    the parameters that it starts from."""
+    """A contribution as others judge it, when it arrived (seconds since 1970 by the store's clock), the digest of the
+    parameters that it starts from, and why the round is made without it if that is possible."""
 
     answer: Member | Unusable
     at: float
     state: str | None = None
+    suspect: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class _Encoded:
     metrics: dict[str, float]
     declined: str | None = None
     norm: float | None = None
+    seconds: float | None = None
 
 
 def make_contribution(
@@ -119,7 +121,7 @@ def make_contribution(
                 checksums = _store_part(context, records, update, part)
         except CodecError as error:
             return _Encoded(b"", update.weight, metrics, f"its pseudo-gradient cannot be averaged: {error}")
-        return _Encoded(checksums, update.weight, metrics, norm=update.norm)
+        return _Encoded(checksums, update.weight, metrics, norm=update.norm, seconds=update.seconds)
 
     answers = each(link, encoded)
     declined = _reason_to_decline(answers)
@@ -134,6 +136,7 @@ def make_contribution(
         codec=context.codec.label,
         declined=declined,
         state=update.state,
+        suspect=update.suspect,
         member=_member(claim, answers, parts if declined is None else None, counts=declined is None),
     )
     put_header(body, header)
@@ -187,6 +190,12 @@ def _reason_to_decline(answers: Sequence[_Encoded]) -> str | None:
     return declined
 
 
+def _slowest(answers: Sequence[_Encoded]) -> float | None:
+    """The seconds of the slowest process, for which the others wait; None if they are not known."""
+    known = [answer.seconds for answer in answers if answer.seconds is not None]
+    return round(max(known), 6) if len(known) == len(answers) else None
+
+
 def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool) -> Member:
     return Member(
         rank=claim.rank,
@@ -198,6 +207,7 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         metrics=answers[0].metrics,
         parts=parts,
         norm=answers[0].norm,
+        seconds=_slowest(answers),
     )
 
 
@@ -240,7 +250,8 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
     member = header.member
     if (header.run, header.round, member.rank, member.epoch) != (context.run, round_, rank, epoch):
         return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)
-    return Received(judge(header, part.size, count, context.codec), part.created_at, header.state)
+    answer = judge(header, part.size, count, context.codec)
+    return Received(answer, part.created_at, header.state, header.suspect)
 
 
 def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:

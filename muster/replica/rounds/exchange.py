@@ -26,6 +26,8 @@ class LocalUpdate:
         state: digest of the global parameters that it is relative to; None: not compared.
         count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
         norm: of the whole pseudo-gradient, if the run excludes outliers.
+        seconds: for which this process's trainer has worked on the samples; None: not known.
+        suspect: why the round is made without it if that is possible; the same in all processes of the replica.
     """
 
     gradient: Floats
@@ -35,6 +37,8 @@ class LocalUpdate:
     count: int | None = None
     state: str | None = None
     norm: float | None = None
+    seconds: float | None = None
+    suspect: str | None = None
 
 
 @dataclass(frozen=True)

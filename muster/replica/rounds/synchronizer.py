@@ -22,6 +22,7 @@ from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import checkpoints_of, log
+from muster.replica.rounds.work_time import WorkTime
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
@@ -64,12 +65,13 @@ class Synchronizer:
         self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
-        self._given_samples = 0.0
+        self._given_samples = self._given_seconds = 0.0
+        self._work = WorkTime(algorithm.fragments, rendezvous.context.clock)
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
-        self.stopwatch = Stopwatch(rendezvous.metrics)
+        self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress)
         context = rendezvous.context
         self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
         self._has_left = False
@@ -108,6 +110,7 @@ class Synchronizer:
         Raises:
             ParametersError: samples is negative, infinite or NaN; or `finish` was called.
             FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
+            WatchError: a rule that watches the training ends the attempt.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
         if self._pulse.has_ended:
@@ -117,6 +120,8 @@ class Synchronizer:
             message = "finish() has ended this replica's part in the run: step() cannot follow it."
             raise ParametersError(message)
         counted = checked_samples(samples)
+        self._rendezvous.context.progress.step()
+        self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
         if self._pulse.is_over:
@@ -128,14 +133,14 @@ class Synchronizer:
             log.info("round=%d event=given-early steps=%d", self.round + 1, self.steps)
             self.steps = self._algorithm.given_after
             action = self._algorithm.action_after(self.steps)
-        if action is Action.NOTHING:
-            self._pulse.beat()
-            return None
-        with self.stopwatch.blocked():
-            outcome = self._performed(action)
-        if action is not Action.GIVE:
-            self.stopwatch.lap()
+        outcome: Outcome | None = None
+        if action is not Action.NOTHING:
+            with self.stopwatch.blocked():
+                outcome = self._performed(action)
+            if action is not Action.GIVE:
+                self.stopwatch.lap()
         self._pulse.beat()
+        self._work.go_on()
         return outcome
 
     def end_round(self) -> Outcome | None:
@@ -218,6 +223,7 @@ class Synchronizer:
             part = self._training.outer.part(given, self._packing.count)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
+            self._given_seconds = self._work.given(fragment)
             self._rendezvous.give(given, self._update(start - local[held], float(samples[fragment]), part, save))
         else:
             save(self._is_sound)
@@ -249,6 +255,7 @@ class Synchronizer:
         round_ = self.round
         fragment = self._fragment(round_)
         self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0
+        self._given_seconds = self._work.given(fragment)
         write_state = self._own.keep(round_, False)
 
         def before_giving(is_sound: bool) -> None:
@@ -270,7 +277,7 @@ class Synchronizer:
         count = len(range(*part.indices(self._packing.count)))
         norm = self._clipped_norm(gradient[: parameters_in(cut, part, self._packing.optimized)])
         residual = self._feedback.of(cut.local(part))
-        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm)
+        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm, seconds=self._given_seconds)
 
     def _clipped_norm(self, gradient: Floats) -> float | None:
         """Scale the pseudo-gradient down in place if its norm is too large; its norm if outliers are excluded."""
@@ -337,6 +344,7 @@ class Synchronizer:
         self.round = self._training.state.round
         self.steps = 0
         self._samples = [0.0] * self._algorithm.fragments
+        self._work.start_over()
         self._given = self._begun = None
         self._begin_phase()
         if not self._is_sound:
