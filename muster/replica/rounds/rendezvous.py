@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from muster.contract.run.commit import Commit, Finish
@@ -29,6 +30,7 @@ from muster.replica.rounds.result import Result, result_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
+from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
@@ -116,6 +118,30 @@ class Rendezvous:
     def training(self) -> Trained | None:
         """What this process trains, with its current state; None before `enter`."""
         return self._training
+
+    @property
+    def epoch(self) -> int:
+        """The number of this process's current claim."""
+        return self._claim.epoch
+
+    def counted(self, round_: int) -> int | None:
+        """The claim of this replica's contribution that counts in `round_`, the last round that this process has seen.
+
+        None if none counts; also for any other round.
+        """
+        commit = self._recent[-1] if self._recent else None
+        if commit is None or commit.void or commit.round != round_:
+            return None
+        return next((member.epoch for member in commit.members if member.rank == self.rank), None)
+
+    def checkpoints(self, folder: Path | None, kind: str, kept: int = KEPT) -> Checkpoints | None:
+        """This process's own states of one kind, the large ones as often as the run saves them; None without a folder.
+
+        The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
+        """
+        group = self._context.group
+        named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
+        return None if folder is None else Checkpoints(folder, named, self._context.checkpoint_rounds, kept, self)
 
     @property
     def context(self) -> RoundContext:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
 
@@ -20,7 +19,6 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.store.transport import Store
 from muster.replica.watching.progress import Progress
 from muster.replica.wire.blocks import Buffers
@@ -128,16 +126,6 @@ class RoundContext:
     def polling(self) -> Polling:
         """Polling for one round; its time-out starts now."""
         return Polling(self.clock, self.stop, self.timeout_seconds)
-
-
-def checkpoints_of(context: RoundContext, folder: Path | None, kind: str, kept: int = KEPT) -> Checkpoints | None:
-    """A process's own states of one kind, the large ones as often as the run saves them; None without a folder.
-
-    The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
-    """
-    group = context.group
-    named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
-    return None if folder is None else Checkpoints(folder, named, context.checkpoint_rounds, kept)
 
 
 class Polling:
