@@ -75,7 +75,7 @@ class TorchftStates:
         return keys.torchft_states_of(shard)
 
 
-def load_state(body: bytes, model: torch.nn.Module, fragments: Sequence[torch.nn.Module]) -> StateDict:
+def load_state(body: Packed, model: torch.nn.Module, fragments: Sequence[torch.nn.Module]) -> StateDict:
     """Load a stored state into `model`; returns the states of torchft's own parts.
 
     Raises:
