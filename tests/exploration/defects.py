@@ -29,6 +29,7 @@ from muster.replica.rounds import (
     retention,
     snapshots,
     synchronizer,
+    weighted_mean,
 )
 from muster.replica.store import missing_objects, s3_store
 from tests.exploration.draws import explore_randomly
@@ -161,14 +162,14 @@ DEFECTS = (
     ),
     Defect(
         "the mean adds this process's contribution first",
-        reduced_shards.ReducedShards._compute,
+        weighted_mean.WeightedMean.runs,
         "members = self._commit.members\n",
         "members = tuple(sorted(self._commit.members, key=lambda member: self._mine is not None "
         "and member != self._mine.header.member))\n",
     ),
     Defect(
         "the weights are left out",
-        reduced_shards.ReducedShards._add,
+        weighted_mean.WeightedMean._add,
         "values *= np.float32(member.weight / average)",
         "pass",
     ),
@@ -176,7 +177,7 @@ DEFECTS = (
         "a damaged shard is repaired in the threads that the repair needs",
         reduced_shards.ReducedShards.read,
         "return Look.DAMAGED",
-        "self.repair(shard, values)\n    return Look.READ",
+        "self.repair(shard, sink)\n    return Look.READ",
     ),
     Defect(
         "no member takes over a late shard",

@@ -37,7 +37,7 @@ from muster.replica.frontends.front_end import (
     check_rendezvous,
     check_type,
 )
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.frontends.plain_state import Packed, StateDict
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_state import pack_torch
@@ -104,7 +104,7 @@ class Manager(FrontEnd):
         self._synced: dict[int, SyncedFragment] = {}
         self._has_caught_up = self._replays = False
         self._took_part, self._is_void = True, False
-        self._captured: tuple[int, bytes] | None = None
+        self._captured: tuple[int, Packed] | None = None
         self._keeps = False
         self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
         packing = TensorPacking(model)

@@ -80,7 +80,7 @@ class _Agreement:
             if finish.run == context.trained_by:
                 self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
-        answer = judge(mine.header, mine.size, self._count, context.codec)
+        answer = judge(mine.header, len(mine.body), self._count, context.codec)
         self._note(claim.rank, Received(answer, 0.0, mine.header.state, mine.header.suspect))
 
     def reach(self, polling: Polling) -> Commit:

@@ -16,7 +16,8 @@ class LocalUpdate:
     """What a replica contributes to a round.
 
     Attributes:
-        gradient: flat pseudo-gradient, float32: the elements that this process holds of it.
+        gradient: flat pseudo-gradient, float32: the elements that this process holds of it. Overwritten: the memory
+            may hold the round's mean afterwards.
         weight: its weight in the mean: samples or tokens; those of the replica's processes are added.
         residual: the error feedback of the same elements, updated in place (see `ErrorFeedback`); None without one. It
             stays as it is if the round was committed before this replica contributed.

@@ -329,7 +329,8 @@ class Rendezvous:
         return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
-        """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return.
+        """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return:
+        now, or by a front end after the same inner step in all processes of the replica.
 
         The commit decides, so all replicas that are left end with the same round, late and restarted ones included.
         """
@@ -337,7 +338,8 @@ class Rendezvous:
         self._context.progress.committed(commit.round)
         if self._context.on_early_finish is OnEarlyFinish.STOP and self._finished_in(commit):
             self._last = commit
-            self._context.trainer_stop.set()
+            if not self._context.stops_at_steps.is_set():
+                self._context.trainer_stop.set()
             log.warning("round=%d event=run-ended on_early_finish=stop", commit.round)
 
     def _finished_in(self, commit: Commit) -> tuple[Finish, ...]:

@@ -75,8 +75,8 @@ class RoundContext:
         on_early_finish: what follows when a trainer returns early; None where processes do not report that they have
             finished.
         trainer_stop: set when the trainer should return.
-        stops_at_steps: set while a front end sets `trainer_stop` for SIGTERM: after the same inner step in all
-            processes of the replica.
+        stops_at_steps: set while a front end sets `trainer_stop`, for SIGTERM and at the end of the run: after the same
+            inner step in all processes of the replica.
         group: this process's place among the processes of its replica.
         board: small values that these processes share.
         results: where the run's model is written; None: nowhere.

@@ -77,7 +77,7 @@ class Synchronizer:
         self._has_left = False
         claim = rendezvous.claim
         self._is_first_phase_of_rerun = (claim.attempt, claim.incarnation) != (1, 1)
-        self._pulse = Pulse(packing.link, context, self._is_late)
+        self._pulse = Pulse(packing.link, context, self._is_late, lambda: rendezvous.has_ended)
         self._lookout = Lookout(context, rendezvous.rank)
         residuals = checkpoints_of(context, checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
@@ -113,7 +113,7 @@ class Synchronizer:
             WatchError: a rule that watches the training ends the attempt.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
-        if self._rendezvous.has_ended:
+        if self._pulse.has_ended:
             self.finish()
             self._rendezvous.check_not_ended()
         if self._rendezvous.has_left:
@@ -244,8 +244,9 @@ class Synchronizer:
         """Start the exchange of a part of the pseudo-gradient (global minus local parameters)."""
         shared = self.parameters[self._packing.cut.local(part)]
         begun = self._packing.rounded(shared, part) if self._begun is None else self._begun
-        gradient = self._packing.read(part)
-        self._begin(np.subtract(begun, gradient, out=gradient), part)
+        # In the memory that the round's mean takes afterwards.
+        local = self._packing.read(part, self._rendezvous.context.buffers.floats("mean", shared.size))
+        self._begin(np.subtract(begun, local, out=local), part)
 
     def _begin(self, gradient: Floats, part: slice) -> None:
         self._lookout.end()
@@ -293,8 +294,14 @@ class Synchronizer:
             norm = algorithm.clip_norm
         return norm if algorithm.outlier_factor else None
 
-    def _merge(self) -> Outcome | None:
+    def _exchanged(self) -> Exchange | None:
+        """The running exchange, once it is over."""
         exchange = self._training.exchanges.wait()
+        self._pulse.merged()
+        return exchange
+
+    def _merge(self) -> Outcome | None:
+        exchange = self._exchanged()
         if exchange is None or not self._is_expected(exchange):
             self._start_over()
         elif not self._algorithm.eager:
@@ -310,7 +317,7 @@ class Synchronizer:
     def _renew(self) -> Outcome | None:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
         was_exchanging = self._training.exchanges.busy
-        exchange = self._training.exchanges.wait()
+        exchange = self._exchanged()
         if was_exchanging and (exchange is None or not self._is_expected(exchange) or self._rendezvous.has_ended):
             self._start_over()
             return None if exchange is None else exchange.outcome
@@ -321,7 +328,7 @@ class Synchronizer:
         ahead = self._training.outer.estimated(
             self._training.state, estimate, self._packing.optimized, self._packing.cut
         )
-        self._begin(own, self._training.outer.part(self.round + 1, self._packing.count))
+        self._begin(own.copy(), self._training.outer.part(self.round + 1, self._packing.count))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
