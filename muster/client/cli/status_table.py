@@ -24,8 +24,8 @@ _FRAME_LINES = 6  # headline, headings, the line on the others, the reason, and 
 
 def status_table(status: RunStatus, console: Console) -> RenderableType:
     """The run's headline above a table of its replicas, no larger than the terminal."""
-    told = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
-    frame = _FRAME_LINES + len(status.remarks) + len(told)
+    findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
+    frame = _FRAME_LINES + len(status.remarks) + len(findings)
     limit = max(3, console.height - frame) if console.is_terminal else len(status.replicas)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
     heading, *lines = lay_out([HEADINGS, *rows], console.width)
@@ -37,7 +37,7 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
         parts.append(Text(visible(status.reason)))
     if status.model is not None:
         parts.append(Text(visible(model_line(status.run, status.model))))
-    parts += [Text(visible(remark), style="yellow") for remark in (*told, *status.remarks)]
+    parts += [Text(visible(remark), style="yellow") for remark in (*findings, *status.remarks)]
     return Group(*parts)
 
 

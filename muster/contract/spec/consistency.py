@@ -97,7 +97,7 @@ def _watch_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("watch", "set without trainer", "leave it out: only replicas with a trainer are watched")
     if spec.watch.loss.then == "exclude" and spec.min_participants >= spec.replicas:
         statement = f"exclude is set, and a round needs the contributions of all {spec.replicas} replicas"
-        remedy = "lower rendezvous.min_participants, or choose tell, restart or stop"
+        remedy = "lower rendezvous.min_participants, or choose report, restart or stop"
         yield StatedProblem("watch.loss.then", statement, remedy)
 
 

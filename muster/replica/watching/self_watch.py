@@ -21,7 +21,7 @@ _SUSPECT_MAX = 200  # a contribution's header
 
 
 class SelfWatch:
-    """Called by the first process of a replica, for all of them. Tells at the beginning of a spell, and not again."""
+    """Called by the first process of a replica, for all of them. Reports the beginning of a spell, once."""
 
     def __init__(self, context: RoundContext, rules: Watch, claim: Claim, metrics: Metrics) -> None:
         self._context, self._metrics = context, metrics

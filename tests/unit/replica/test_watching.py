@@ -114,7 +114,7 @@ def jumps(rank: int, round_: int) -> float:
     return math.nan if (rank, round_) == (2, 5) else 1.0
 
 
-def test_an_unusual_loss_is_told_once_in_a_spell(tmp_path: Path) -> None:
+def test_an_unusual_loss_is_reported_once_in_a_spell(tmp_path: Path) -> None:
     run = Run(tmp_path)
     parameters, errors = trained(run, Watch(), jumps, rounds=6)
     assert errors == [None] * 3
@@ -122,7 +122,7 @@ def test_an_unusual_loss_is_told_once_in_a_spell(tmp_path: Path) -> None:
     first, second = findings_in(run)
     assert first.words == (
         "watch.loss: replica 1 attempt 1, after round 3: its metric loss, 50, is more than 3 times the median of the "
-        "last 3 rounds, 1 (tell)"
+        "last 3 rounds, 1 (report)"
     )
     assert (second.rank, second.round, second.text) == (2, 4, "its metric loss is nan")
     assert not run.commit(4).excluded
@@ -199,7 +199,7 @@ class Hours:
         return stop.wait(seconds)
 
 
-@pytest.mark.parametrize("then", ["tell", "restart"])
+@pytest.mark.parametrize("then", ["report", "restart"])
 def test_a_slow_replica_finds_that_it_is_by_the_commits(tmp_path: Path, then: str) -> None:
     run = Run(tmp_path, replicas=2, min_participants=2)
     rules = Watch(slow=Slow.model_validate({"rounds": 2, "then": then}))
@@ -280,7 +280,7 @@ def watched(
 HANG = Watch(hang=Hang(after_seconds=100.0), no_round=NoRound(then="ignore"))
 
 
-def test_a_process_that_makes_no_step_is_told_once(tmp_path: Path) -> None:
+def test_a_process_that_makes_no_step_is_reported_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
     one = watched(run, HANG)
     one.progress.step()
@@ -289,7 +289,7 @@ def test_a_process_that_makes_no_step_is_told_once(tmp_path: Path) -> None:
     one.look_after(2.0)
     one.look_after(500.0)
     (finding,) = findings_in(run)
-    assert (finding.rule, finding.then, finding.rank) == (Rule.HANG, "tell", 0)
+    assert (finding.rule, finding.then, finding.rank) == (Rule.HANG, "report", 0)
     assert finding.text.startswith("no step for 101 s: the process is in step 2: ")
     one.progress.step()
     one.look_after(101.0)
@@ -405,7 +405,7 @@ def test_a_process_that_makes_no_steps_by_itself_does_not_hang() -> None:
 # No round
 
 
-def test_without_a_round_one_replica_tells_once(tmp_path: Path) -> None:
+def test_without_a_round_one_replica_reports_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
     replicas = [watched(run, Watch(no_round=NoRound(after_seconds=60.0)), rank=rank) for rank in range(2)]
     for one in replicas:
@@ -454,7 +454,7 @@ def test_findings_are_bounded_and_a_store_that_fails_loses_them_only(tmp_path: P
     run = Run(tmp_path)
     told = Findings(run.context(), Watch(), CLAIM)
     for number in range(FINDINGS_MAX + 5):
-        told.tell(Rule.LOSS, f"{number} – é\n" + "x" * 2_000)
+        told.report(Rule.LOSS, f"{number} – é\n" + "x" * 2_000)
     found = findings_in(run)
     assert len(found) == FINDINGS_MAX
     assert all(len(finding.text) == 800 for finding in found)
@@ -462,5 +462,7 @@ def test_findings_are_bounded_and_a_store_that_fails_loses_them_only(tmp_path: P
     def breaks(key: str) -> None:
         raise StoreUnavailableError(key, 8, "503")
 
-    Findings(run.context(FaultyStore(run.store, Faults(before_create=breaks))), Watch(), CLAIM).tell(Rule.SLOW, "slow")
+    Findings(run.context(FaultyStore(run.store, Faults(before_create=breaks))), Watch(), CLAIM).report(
+        Rule.SLOW, "slow"
+    )
     assert len(findings_in(run)) == FINDINGS_MAX
