@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
@@ -64,6 +65,7 @@ def make_page(run: PageInput) -> Page:
                     continued_by=run.continued_by,
                     model=run.model,
                     model_problem=run.model_problem,
+                    now=timestamps.parse(run.made_at) if run.state == "running" else None,
                 ),
             )
         ),

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -23,7 +23,7 @@ from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
-from muster.replica.entry.trainer import call_trainer, load_trainer
+from muster.replica.entry.trainer import Trainer, call_trainer, load_trainer
 from muster.replica.errors import (
     FencedError,
     HistoryGoneError,
@@ -39,7 +39,10 @@ from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.result import Result
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.sinks.open_sinks import open_sinks
+from muster.replica.sinks.writer import Ending, MetricsWriter
 from muster.replica.store.open_store import open_store
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 
@@ -93,14 +96,16 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     member.ready()
-    try:
-        _run(*read(variables), stops, member)
-    except MusterError as error:
-        return _failed(error, variables, member)
-    except MemoryError as error:
-        # Raised by Muster's own code: an error in the trainer is a TrainerError or an OutOfMemoryError by now.
-        traceback.print_exc()
-        return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables, member)
+    # What is left of the metrics is written after the reason of a failure is told: a slow sink must not delay it.
+    with ExitStack() as at_the_end:
+        try:
+            _run(*read(variables), stops, member, at_the_end)
+        except MusterError as error:
+            return _failed(error, variables, member)
+        except MemoryError as error:
+            # Raised by Muster's own code: an error in the trainer is a TrainerError or an OutOfMemoryError by now.
+            traceback.print_exc()
+            return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables, member)
     member.finish()
     return ReplicaExit.DONE
 
@@ -114,11 +119,33 @@ def _failed(error: MusterError, variables: Mapping[str, str], member: Member) ->
     return code
 
 
-def _run(environment: Environment, document: RunDocument, stops: Stops, member: Member) -> None:
+def _run(environment: Environment, document: RunDocument, stops: Stops, member: Member, at_the_end: ExitStack) -> None:
     tree = Tree(environment.base_dir)
     tree.prepare()
     trainer = load_trainer(document.trainer or "", document.kwargs)
-    context = _context(environment, document, tree, stops, member)
+    # The first process of a replica reports for all of them.
+    writer = open_sinks(document, environment.rank, tree) if member.group.is_first else MetricsWriter()
+    at_the_end.callback(writer.close)
+    context = _context(environment, document, stops, member, Metrics(writer))
+    try:
+        result = _train(trainer, context, document, member)
+    except StoppedError:
+        writer.ending = Ending.STOPPED
+        raise
+    if result is None and member.group.is_first:
+        message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
+        raise TrainerError(message)
+    writer.ending = Ending.DONE
+    if result is None or not member.group.is_first:
+        return
+    uri = open_store(document.results_uri).uri(MODEL_FOLDER)
+    manifest = manifest_of(uri, result, context.metrics.latest())
+    tree.write_manifest(manifest)
+    log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
+
+
+def _train(trainer: Trainer, context: Context, document: RunDocument, member: Member) -> Result | None:
+    """What the training has left, once all processes of the replica have returned; None if it joined no run."""
     try:
         how = call_trainer(trainer, context, document)
     except RunEndedError as end:
@@ -133,19 +160,13 @@ def _run(environment: Environment, document: RunDocument, stops: Stops, member: 
         raise
     result = context.rendezvous.returned(how)
     member.wait_for_returns()
-    if not member.group.is_first:
-        return
-    if result is None:
-        message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
-        raise TrainerError(message)
-    uri = open_store(document.results_uri).uri(MODEL_FOLDER)
-    manifest = manifest_of(uri, result, context.metrics.latest())
-    tree.write_manifest(manifest)
-    log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
+    return result
 
 
-def _context(environment: Environment, document: RunDocument, tree: Tree, stops: Stops, member: Member) -> Context:
-    metrics = Metrics()
+def _context(
+    environment: Environment, document: RunDocument, stops: Stops, member: Member, metrics: Metrics
+) -> Context:
+    tree = Tree(environment.base_dir)
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     round_context = RoundContext(
         open_store(document.rendezvous_uri),

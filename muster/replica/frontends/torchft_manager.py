@@ -213,6 +213,7 @@ class Manager(FrontEnd):
         if not took_part:
             with self._stopwatch.blocked():
                 self._rejoin()
+        self._rendezvous.metrics.step = self._round
         self._stopwatch.lap()
         return took_part
 

@@ -61,6 +61,19 @@ class SystemClock:
         return stop.wait(seconds)
 
 
+@dataclass
+class Expected:
+    """What a trainer has said about its training.
+
+    Attributes:
+        rounds: how many it expects in all; None: it has not said.
+        unit: what its samples are; None: it has not said.
+    """
+
+    rounds: int | None = None
+    unit: str | None = None
+
+
 @dataclass(frozen=True)
 class RoundContext:
     """One run's rendezvous as one process sees it.
@@ -80,6 +93,8 @@ class RoundContext:
         results: where the run's model is written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
+        fragments: into how many fragments the model is cut.
+        expected: what the trainer has said about its training.
     """
 
     store: Store
@@ -103,6 +118,8 @@ class RoundContext:
     results: Store | None = None
     link: Link = field(default_factory=Alone)
     outlier_factor: float = 0.0
+    fragments: int = 1
+    expected: Expected = field(default_factory=Expected)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.
