@@ -50,9 +50,9 @@ class Metrics:
                 message = f"a trainer can log at most {METRICS_MAX} metrics; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
-        self.tell(numbers)
+        self.show(numbers)
 
-    def tell(self, numbers: Mapping[str, float]) -> None:
+    def show(self, numbers: Mapping[str, float]) -> None:
         """Print and write numbers that are not sent with contributions."""
         print(" ".join(f"{name}={value:.6g}" for name, value in numbers.items()), flush=True)
         self._writer.write(self.step, numbers)

@@ -1,7 +1,7 @@
 """How fast a run trains, and when it will have made all its rounds. Pure.
 
-Whoever commits a round computes the pace from the commits that it has seen, so one look at the newest commit is enough
-to show it.
+The replica that commits a round computes the pace from the commits that it has seen. So the newest commit alone is
+enough to show it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     member.ready()
-    # What is left of the metrics is written after the reason of a failure is told: a slow sink must not delay it.
+    # What is left of the metrics is written after the reason of a failure is reported: a slow sink must not
+    # delay it.
     with ExitStack() as at_the_end:
         try:
             _run(*read(variables), stops, member, at_the_end)

@@ -338,7 +338,7 @@ class Rendezvous:
         # A time-out of its own: a commit may come when the one of the wait for it is over.
         commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
         self._note(commit)
-        self._tell_pace(commit)
+        self._show_pace(commit)
         return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
@@ -352,13 +352,13 @@ class Rendezvous:
             self._context.trainer_stop.set()
             log.warning("round=%d event=run-ended on_early_finish=stop", commit.round)
 
-    def _tell_pace(self, commit: Commit) -> None:
+    def _show_pace(self, commit: Commit) -> None:
         """Log the rates of this replica and of the run, as `tokens_per_second` and `run_tokens_per_second`."""
         if commit.pace is None or not self._context.group.is_first:
             return
         own = commit.pace.by_rank[self.rank] if self.rank < len(commit.pace.by_rank) else None
         rates = {} if own is None else {f"{commit.unit}_per_second": own}
-        self.metrics.tell({**rates, f"run_{commit.unit}_per_second": commit.pace.samples_per_second})
+        self.metrics.show({**rates, f"run_{commit.unit}_per_second": commit.pace.samples_per_second})
 
     def _finished_in(self, commit: Commit) -> tuple[Finish, ...]:
         """The replicas that have finished in this run, as `commit` lists them."""

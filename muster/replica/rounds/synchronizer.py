@@ -338,8 +338,7 @@ class Synchronizer:
             self._own.heal()
 
     def _begin_phase(self) -> None:
-        # A replica that was left out of rounds goes on at the run's step. Before the merge of a round that it has given
-        # to, it is in the phase of that round.
+        # A replica that was left out of rounds continues at the run's step.
         metrics = self._rendezvous.metrics
         metrics.step = max(metrics.step, self.round * self._algorithm.interval + self.steps)
         self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
