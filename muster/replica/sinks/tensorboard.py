@@ -14,7 +14,6 @@ all little-endian, checksums masked CRC-32C (TFRecord). Of an `Event` these fiel
 
 from __future__ import annotations
 
-import os
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -53,7 +52,8 @@ class TensorBoard:
     def _opened(self, first: Record) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)
         # Readers look for this beginning of the name, and read the files of a folder in the order of their names.
-        path = self._folder / f"events.out.tfevents.{time.time_ns() // 1_000_000_000:010d}.muster.{os.getpid()}"
+        seconds, rest = divmod(time.time_ns(), 1_000_000_000)
+        path = self._folder / f"events.out.tfevents.{seconds:010d}.{rest:09d}.muster"
         file = path.open("xb")
         file.write(_framed(_event(first.at, 0, 3, _VERSION)))
         file.write(_framed(_event(first.at, first.step, 7, _SESSION_START)))

@@ -123,7 +123,9 @@ def test_what_comes_after_the_end_is_ignored() -> None:
     assert sink.written == []
 
 
-def test_rates_are_shown_beside_the_metrics_that_contributions_have_room_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rates_are_shown_beside_the_metrics_that_contributions_have_room_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     metrics = Metrics()
     metrics.log(**{f"metric_{number}": 0.5 for number in range(METRICS_MAX)})
     metrics.log(**{UTILISATION: 0.9})

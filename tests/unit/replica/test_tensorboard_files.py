@@ -46,7 +46,11 @@ def test_a_file_has_a_version_a_session_and_the_values(tmp_path: Path) -> None:
     assert version.endswith(b"brain.Event:2")
     assert session.endswith(b"\x3a\x02\x08\x01")
     assert loss == (
-        b"\x09" + struct.pack("<d", 2.0) + b"\x10\xac\x02" + b"\x2a\x0d\x0a\x0b\x0a\x04loss\x15" + struct.pack("<f", 0.5)
+        b"\x09"
+        + struct.pack("<d", 2.0)
+        + b"\x10\xac\x02"
+        + b"\x2a\x0d\x0a\x0b\x0a\x04loss\x15"
+        + struct.pack("<f", 0.5)
     )
     assert struct.pack("<f", math.inf) in others
 
