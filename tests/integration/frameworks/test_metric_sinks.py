@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -70,10 +72,16 @@ def test_mlflow_has_one_run_for_each_replica_which_reruns_continue(tracking_uri:
 
     settings = MlflowSink(tracking_uri=tracking_uri, experiment="digits")
     client = MlflowClient(tracking_uri)
+    # The first request creates the tables.
+    assert client.get_experiment_by_name("digits") is None
     # All replicas of a run begin at the same time, and none finds the experiment.
     with ThreadPoolExecutor() as pool:
-        for rank in range(3):
+        started = [
             pool.submit(process, MlflowRun(settings, identity(rank)), range(1, 4), rank, Ending.STOPPED)
+            for rank in range(3)
+        ]
+    for replica in started:
+        replica.result()
     experiment = client.get_experiment_by_name("digits")
     assert experiment is not None
 
@@ -105,7 +113,7 @@ def test_wandb_writes_offline_runs_that_have_one_id_for_each_replica(
     for steps, ending in ((range(1, 4), Ending.STOPPED), (range(3, 6), Ending.DONE)):
         process(WandbRun(settings, identity(1), tmp_path), steps, 1, ending)
     folders = sorted((tmp_path / "wandb").glob("offline-run-*"))
-    assert [folder.name.partition("digits")[2] for folder in folders] == ["", ""] or len(folders) == 2
+    assert len(folders) == 2
     first, second = (wandb_records(folder) for folder in folders)
     for found in (first, second):
         assert (found["id"], found["group"], found["project"]) == (identity(1).unique_name, "digits", "digits")
@@ -115,27 +123,38 @@ def test_wandb_writes_offline_runs_that_have_one_id_for_each_replica(
 
 
 def wandb_records(folder: Path) -> dict[str, Any]:
-    """What W&B's own reader finds in the file of an offline run: who wrote it, and the loss by step."""
-    import json  # noqa: PLC0415
-
+    """What the file of an offline run holds: who wrote it, and the loss by step."""
     from wandb.proto import wandb_internal_pb2  # noqa: PLC0415
-    from wandb.sdk.internal.datastore import DataStore  # noqa: PLC0415
 
     [path] = folder.glob("*.wandb")
-    store = DataStore()
-    store.open_for_scan(str(path))
     found: dict[str, Any] = {"loss": {}}
-    while (data := store.scan_data()) is not None:
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    for body in log_records(path.read_bytes()):
+        record = wandb_internal_pb2.Record.FromString(body)
         kind = record.WhichOneof("record_type")
         if kind == "run":
             found |= {"id": record.run.run_id, "group": record.run.run_group, "project": record.run.project}
         elif kind == "exit":
             found["exit"] = record.exit.exit_code
         elif kind == "history":
-            items = {
-                (item.key or ".".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item
-            }
+            items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
             found["loss"][items["step"]] = items["loss"]
     return found
+
+
+def log_records(body: bytes) -> Iterator[bytes]:
+    """The records of W&B's file, which has LevelDB's log format below a header of seven bytes.
+
+    A record is a list of fragments: checksum (4 bytes), length (2), kind (1: whole, 4: last of several), content. Blocks
+    have 32 KiB; where less than seven bytes of one are left they are zeros.
+    """
+    place, record = 7, b""
+    while place + 7 <= len(body):
+        if (left := 32_768 - place % 32_768) < 7:
+            place += left
+            continue
+        length, kind = struct.unpack_from("<HB", body, place + 4)
+        record += body[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in {1, 4}:
+            yield record
+            record = b""
