@@ -247,7 +247,7 @@ def run_status(seen: Observation) -> RunStatus:
 
 
 def _with_rate(replica: ReplicaStatus, rates: Sequence[float | None], state: RunState) -> ReplicaStatus:
-    trains = state.is_terminal or replica.state_in(state) is ReplicaState.RUNNING
+    trains = state is not RunState.RUNNING or replica.state_in(state) is ReplicaState.RUNNING
     if not trains or replica.rank >= len(rates):
         return replica
     return replica.model_copy(update={"samples_per_second": rates[replica.rank]})

@@ -144,8 +144,8 @@ def wandb_records(folder: Path) -> dict[str, Any]:
 def log_records(body: bytes) -> Iterator[bytes]:
     """The records of W&B's file, which has LevelDB's log format below a header of seven bytes.
 
-    A record is a list of fragments: checksum (4 bytes), length (2), kind (1: whole, 4: last of several), content. Blocks
-    have 32 KiB; where less than seven bytes of one are left they are zeros.
+    A record is a list of fragments: checksum (4 bytes), length (2), kind (1: whole, 4: last of several), content.
+    Blocks have 32 KiB; where less than seven bytes of one are left they are zeros.
     """
     place, record = 7, b""
     while place + 7 <= len(body):
