@@ -89,7 +89,7 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
-    Each process of a replica with several encodes the blocks that it holds, and stores them as its part: nobody looks
+    Each process of a replica with several encodes the blocks that it holds, and stores them as its part: no process looks
     for it before the contribution's own object is there. The contribution has the sum of their weights, and the metrics
     of the first one.
 
