@@ -57,3 +57,7 @@ class Context:
 
     model_dir: Path
     """Uploaded as model.tar.gz when the job ends. `/opt/ml/model` in a container."""
+
+    def alive(self) -> None:
+        """Report progress during long work between two steps, such as an evaluation: `watch.hang` waits anew."""
+        self.rendezvous.context.progress.alive()

@@ -18,6 +18,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._latest: dict[str, float] = {}
+        self._not_finite: dict[str, float] = {}
         self._lock = Lock()
 
     def log(self, **values: float) -> None:
@@ -39,9 +40,16 @@ class Metrics:
                 message = f"a trainer can log at most {METRICS_MAX} metrics; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
+            self._not_finite = {**self._not_finite, **numbers}
+            self._not_finite = {name: value for name, value in self._not_finite.items() if not math.isfinite(value)}
         print(" ".join(f"{name}={value:.6g}" for name, value in numbers.items()), flush=True)
 
     def latest(self) -> dict[str, float]:
         """The latest value of each name."""
         with self._lock:
             return dict(self._latest)
+
+    def last(self, name: str) -> float | None:
+        """The value that was logged last, also if it is NaN or infinite; None if none was."""
+        with self._lock:
+            return self._not_finite.get(name, self._latest.get(name))

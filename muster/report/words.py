@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 
@@ -32,6 +33,7 @@ class RunFacts:
     continued_by: str | None
     model: ModelResult | None = None
     model_problem: str | None = None
+    findings: Sequence[Finding] = ()
 
 
 def verdict(
@@ -101,6 +103,8 @@ def facts(
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
     yield _cost(replicas, run.ceiling_usd)
     yield from _rates(rounds)
+    for finding in run.findings[-_NAMED_MAX:]:
+        yield Fact(label="Watch", value=str(finding.rule or "unknown"), note=finding.words)
     if run.model is not None:
         yield Fact(label="Model", value=bytes_text(run.model.bytes), note=f"{model_text(run.model)}; {run.model.uri}")
     elif run.model_problem is not None:

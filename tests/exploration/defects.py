@@ -30,6 +30,7 @@ from muster.replica.rounds import (
     retention,
     snapshots,
     synchronizer,
+    weighted_mean,
 )
 from muster.replica.store import missing_objects, s3_store
 from tests.exploration.draws import explore_randomly
@@ -231,14 +232,10 @@ DEFECTS = (
         "torchft",
     ),
     Defect(
-        "a contribution is visible before its parts are stored",
-        contribution.contribute,
-        "if contribution.part is not None:\n"
-        "        jointly(context.link, lambda: _upload_part(context, contribution))\n"
-        "    by_first(context.link, lambda: _contribute(context, claim, contribution))",
-        "by_first(context.link, lambda: _contribute(context, claim, contribution))\n"
-        "    if contribution.part is not None:\n"
-        "        jointly(context.link, lambda: _upload_part(context, contribution))",
+        "a contribution is given although its parts are not stored",
+        contribution._store_part,
+        "writer.close()",
+        "pass",
         "groups",
     ),
     Defect(
@@ -265,8 +262,8 @@ DEFECTS = (
     Defect(
         "a process of a replica writes its snapshot shards without the others' values",
         snapshots.Snapshots._assembled,
-        "for pieces, found in zip(held, received, strict=True):",
-        "for pieces, found in zip(held[:1], received[:1], strict=True):",
+        "zip(mine, link.swap(sends, counts), strict=True)",
+        "zip(mine[:1], link.swap(sends, counts)[:1], strict=True)",
         "groups",
     ),
     Defect(
@@ -284,14 +281,14 @@ DEFECTS = (
     ),
     Defect(
         "the mean adds this process's contribution first",
-        reduced_shards.ReducedShards._compute,
+        weighted_mean.WeightedMean.runs,
         "members = self._commit.members\n",
         "members = tuple(sorted(self._commit.members, key=lambda member: self._mine is not None "
         "and member != self._mine.header.member))\n",
     ),
     Defect(
         "the weights are left out",
-        reduced_shards.ReducedShards._add,
+        weighted_mean.WeightedMean._add,
         "values *= np.float32(member.weight / average)",
         "pass",
     ),
@@ -299,7 +296,7 @@ DEFECTS = (
         "a damaged shard is repaired in the threads that the repair needs",
         reduced_shards.ReducedShards.read,
         "return Look.DAMAGED",
-        "self.repair(shard, values)\n    return Look.READ",
+        "self.repair(shard, sink)\n    return Look.READ",
     ),
     Defect(
         "no member takes over a late shard",

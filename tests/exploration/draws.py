@@ -124,12 +124,13 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
         return replace(setting, declines=(rank, round_))
     if kind == "bit":
         return replace(setting, flips=(rank, round_))
+    stored = max(round_ - round_ % setting.snapshot_rounds, setting.snapshot_rounds)
     where = {
         "values": keys.contribution(round_, rank, 1),
         "header": keys.contribution(round_, rank, 1),
         "shard": keys.reduced(round_, 0, rng.randrange(2)),
         "shards": f"{keys.REDUCED}*/{round_:08d}",
-        "snapshot": f"{keys.SNAPSHOTS}{rng.randrange(2):05d}/{round_:08d}",
+        "snapshot": f"{keys.SNAPSHOTS}{rng.randrange(2):05d}/{stored:08d}",
     }[kind]
     return replace(setting, poisoned=(where,), poisoned_at=40 if kind == "header" else 4200)
 

@@ -57,7 +57,8 @@ class Group:
         if not found.values:
             # The first process has ended: the launcher ends the others.
             raise Killed
-        return found.values[0]
+        value: JsonValue = found.values[0]
+        return value
 
     def _key(self, key: str) -> Meeting:
         return self._keys.setdefault(key, Meeting(self, 1))

@@ -129,7 +129,7 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
 
 def _is_declined(world: World, key: str) -> bool:
     body = world.sound[key]
-    return len(body) == HEADER_BYTES and decode_header(key, body, ContributionHeader).declined is not None
+    return len(body) == HEADER_BYTES and decode_header(key, memoryview(body), ContributionHeader).declined is not None
 
 
 def _is_damaged(world: World, key: str) -> bool:

@@ -11,15 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica.rounds import (
-    background,
-    reduced_shards,
-    reduction,
-    rendezvous,
-    retention,
-    round_context,
-    snapshots,
-)
+from muster.replica.rounds import background, reduction, rendezvous, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, s3_store
 from muster.replica.store.checkpoints import Contributor, kept_beside, usable
 from muster.replica.wire import blocks
@@ -141,6 +133,6 @@ def scaled(setting: Setting) -> Iterator[None]:
     """The product's sizes as one schedule wants them."""
     with (
         patch.object(blocks, "SHARD_BYTES_AIM", setting.shard_bytes),
-        patch.object(reduced_shards, "CONNECTIONS", max(2, setting.connections)),
+        patch.object(weighted_mean, "CONNECTIONS", max(2, setting.connections)),
     ):
         yield

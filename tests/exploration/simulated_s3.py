@@ -70,9 +70,12 @@ class Bucket:
         self.written: dict[str, bytes] = {}
         self.deleted: list[str] = []
 
-    def put(self, key: str, body: bytes) -> bool:
-        """If-None-Match: *. Whether there was no object."""
+    def put(self, key: str, body: bytes, *, replaces: bool = False) -> bool:
+        """If-None-Match: *, unless it replaces an object. Whether there was no object."""
         if key in self.objects:
+            if replaces:
+                self.objects[key] = Stored(body, int(self._seconds()))
+                self.written[key] = body
             return False
         self.objects[key] = Stored(body, int(self._seconds()))
         self.creates[key] += 1
@@ -119,24 +122,25 @@ class Wire:
         self._damaged: Counter[str] = Counter()
         self._hidden: str | None = None
 
-    def put(self, path: str, body: Any, **_: object) -> None:
-        self._request(f"create {path}")
+    def put(self, path: str, body: Any, *, mode: str = "overwrite", **_: object) -> None:
+        replaces = mode == "overwrite"
+        self._request(f"{'write' if replaces else 'create'} {path}")
         world = self._world
         stored = world.spoils(path, bytes(body))
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
-        if fault == "409" and not self._bucket.exists(path):
+        if fault == "409" and not replaces and not self._bucket.exists(path):
             raise AlreadyExistsError(CONFLICT)
         if fault in {"503", "409"}:
             raise GenericError(SLOW_DOWN)
         if fault == "late":
             world.expect_late(self._process, path, stored)
             raise GenericError(TIMED_OUT)
-        created = self._bucket.put(path, stored)
+        created = self._bucket.put(path, stored, replaces=replaces)
         if created:
             world.created(self._process, path)
         if fault == "answer lost":
             raise GenericError(LOST)
-        if not created:
+        if not created and not replaces:
             world.seen["a create meets an object (412)"] += 1
             raise AlreadyExistsError(EXISTS)
 

@@ -18,8 +18,8 @@ class CopiedArray(Packing):
         super().__init__({"parameters": array.shape})
         self._array, self.link = array, link
 
-    def read(self, part: slice = WHOLE) -> Floats:
-        return np.concatenate([self._array[held] for held, _ in self.cut.places(part)])
+    def read(self, part: slice = WHOLE, room: Floats | None = None) -> Floats:
+        return np.concatenate([self._array[held] for held, _ in self.cut.places(part)], out=room)
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
         cuts = [replace(self.cut, rank=rank) for rank in range(self.link.size)]

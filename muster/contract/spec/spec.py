@@ -13,6 +13,7 @@ from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rende
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
+from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.network_access import AccessFields
@@ -100,6 +101,7 @@ class Spec(
         "without it; `stop`: they end after their next round",
     )
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how long replicas wait for each other")
+    watch: Watch = Field(default_factory=Watch, description="rules that watch the training, and what follows")
     rerun: Rerun | None = Field(default=None, description="whether a failed run gets a continuation")
     resume_from: Annotated[
         str | None,

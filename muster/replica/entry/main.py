@@ -6,11 +6,12 @@ Of several processes, the first one claims the rank and writes what a replica wr
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -33,6 +34,7 @@ from muster.replica.errors import (
     RunEndedError,
     StoppedError,
     TrainerError,
+    WatchError,
 )
 from muster.replica.group.board import BoardError
 from muster.replica.group.member import Member
@@ -42,6 +44,7 @@ from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.open_store import open_store
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
+from muster.replica.watching.training_watch import TrainingWatch
 
 _EXITS: dict[type, ReplicaExit] = {
     InputError: ReplicaExit.BAD_INPUT,
@@ -93,8 +96,13 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     member.ready()
+
+    def end_now(error: WatchError) -> None:
+        # The trainer hangs, so nothing that it would have to let through is tried.
+        os._exit(_failed(error, variables, member))
+
     try:
-        _run(*read(variables), stops, member)
+        _run(*read(variables), stops, member, end_now)
     except MusterError as error:
         return _failed(error, variables, member)
     except MemoryError as error:
@@ -108,19 +116,43 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
 def _failed(error: MusterError, variables: Mapping[str, str], member: Member) -> ReplicaExit:
     log.error("%s", error)
     code = next((_EXITS[kind] for kind in type(error).__mro__ if kind in _EXITS), ReplicaExit.USER_CODE)
+    if isinstance(error, WatchError):
+        code = error.exit_code
     if not member.report(code, str(error)):
         reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
         Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
     return code
 
 
-def _run(environment: Environment, document: RunDocument, stops: Stops, member: Member) -> None:
+@contextmanager
+def _watched(context: Context, end_now: Callable[[WatchError], None]) -> Iterator[None]:
+    """Watch the training while the trainer is called. `end_now` ends this process."""
+    rendezvous = context.rendezvous
+    if rendezvous.watch is None:
+        yield
+        return
+    watch = TrainingWatch(rendezvous.context, rendezvous.watch.rules, rendezvous.watch.findings, end_now)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+def _run(
+    environment: Environment,
+    document: RunDocument,
+    stops: Stops,
+    member: Member,
+    end_now: Callable[[WatchError], None],
+) -> None:
     tree = Tree(environment.base_dir)
     tree.prepare()
     trainer = load_trainer(document.trainer or "", document.kwargs)
     context = _context(environment, document, tree, stops, member)
     try:
-        how = call_trainer(trainer, context, document)
+        with _watched(context, end_now):
+            how = call_trainer(trainer, context, document)
     except RunEndedError as end:
         log.info("event=ended reason=%r", str(end))
         how = f"the run ended with round {end.round}"
@@ -163,6 +195,7 @@ def _context(environment: Environment, document: RunDocument, tree: Tree, stops:
         group=member.group,
         board=member.board,
         results=open_store(document.results_uri),
+        watch=document.watch,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(

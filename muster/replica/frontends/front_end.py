@@ -11,7 +11,7 @@ from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.plain_state import StateDict, Stateful
+from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
@@ -240,11 +240,11 @@ class DiLoCoFrontEnd(FrontEnd):
         """Restore what `_own_state` returned."""
 
     @abstractmethod
-    def _pack(self, state: StateDict) -> bytes:
+    def _pack(self, state: StateDict) -> Packed:
         """A state as bytes."""
 
     @abstractmethod
-    def _unpack(self, body: bytes) -> StateDict:
+    def _unpack(self, body: Packed) -> StateDict:
         """The state that `_pack` made the bytes of."""
 
     @abstractmethod

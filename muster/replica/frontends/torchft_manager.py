@@ -37,7 +37,7 @@ from muster.replica.frontends.front_end import (
     check_rendezvous,
     check_type,
 )
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.frontends.plain_state import Packed, StateDict
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_state import pack_torch
@@ -91,7 +91,7 @@ class Manager(FrontEnd):
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_final_model(rendezvous, final_model)
-        super().__init__(Stopwatch(rendezvous.metrics))
+        super().__init__(Stopwatch(rendezvous.metrics, rendezvous.context.progress))
         StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
         self._fragments = list(fragments or [model])
@@ -104,7 +104,7 @@ class Manager(FrontEnd):
         self._synced: dict[int, SyncedFragment] = {}
         self._has_caught_up = self._replays = False
         self._took_part, self._is_void = True, False
-        self._captured: tuple[int, bytes] | None = None
+        self._captured: tuple[int, Packed] | None = None
         self._keeps = False
         self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
         packing = TensorPacking(model)
@@ -176,6 +176,7 @@ class Manager(FrontEnd):
 
     def allow_state_dict_read(self) -> None:
         """An inner step has ended."""
+        self._rendezvous.context.progress.step()
         self._weights.add_step()
 
     def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False) -> Work:

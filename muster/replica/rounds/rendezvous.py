@@ -31,6 +31,7 @@ from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
 from muster.replica.store.checkpoints import KEPT, Checkpoints
+from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
 
@@ -69,6 +70,7 @@ class Rendezvous:
         self._how = "its trainer has finished"
         self._given_up: Claim | None = None
         self._result: Result | None = None
+        self.watch = SelfWatch.of(context, claim, metrics)
 
     @classmethod
     def open(cls, context: RoundContext, rank: int, attempt: int, metrics: Metrics) -> Rendezvous:
@@ -187,6 +189,7 @@ class Rendezvous:
             RendezvousError, StoreDeniedError, StoreUnavailableError
         """
         context, training, wishes = self._context, self._training, self._wishes
+        context.progress.is_over = True
         if self._result is not None or context.results is None or training is None or wishes is None:
             return
         how = f"the run ended with round {self._last.round}" if self._last is not None else self._how
@@ -293,7 +296,10 @@ class Rendezvous:
             self._too_late(update)
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
-        return self._exchanged(commit, mine)
+        exchange = self._exchanged(commit, mine)
+        if self.watch is not None:
+            self._by_first(partial(self.watch.judge_pace, self._claim, self.recent))
+        return exchange
 
     def give(self, round_: int, update: LocalUpdate) -> None:
         """Contribute to `round_` as `exchange`, but do not wait for its commit: this process ends.
@@ -307,6 +313,8 @@ class Rendezvous:
             self._too_late(update)
 
     def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
+        if self.watch is not None:
+            update = replace(update, suspect=self._by_first(partial(self.watch.judge_loss, self.recent)))
         made = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
         jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
         contribute(self._context, self._claim, made)
@@ -347,14 +355,17 @@ class Rendezvous:
         return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
-        """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return.
+        """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return:
+        now, or by a front end after the same inner step in all processes of the replica.
 
         The commit decides, so all replicas that are left end with the same round, late and restarted ones included.
         """
         self._recent.append(commit)
+        self._context.progress.committed(commit.round)
         if self._context.on_early_finish is OnEarlyFinish.STOP and self._finished_in(commit):
             self._last = commit
-            self._context.trainer_stop.set()
+            if not self._context.stops_at_steps.is_set():
+                self._context.trainer_stop.set()
             log.warning("round=%d event=run-ended on_early_finish=stop", commit.round)
 
     def _finished_in(self, commit: Commit) -> tuple[Finish, ...]:
