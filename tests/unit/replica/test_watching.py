@@ -373,6 +373,9 @@ def test_what_is_no_hang(tmp_path: Path) -> None:
     one.context.stop.clear()
     one.progress.is_over = True
     one.look_after(5_000.0)  # writes the model
+    one.progress.is_over = False
+    one.watch.stop()
+    one.look_after(5_000.0)  # has returned
     assert findings_in(run) == []
 
 
