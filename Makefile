@@ -122,7 +122,7 @@ $(TERMINAL):
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
 	@$(BIN)/python -m examples.digits.demo
 
-demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against one alone and data parallel (3 minutes)
+demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against data parallel (3 minutes); PROCESSES=2 shards each (FSDP2)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
 unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)

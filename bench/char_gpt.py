@@ -1,27 +1,22 @@
-"""Training: the GPT example by four processes over a local directory, against data parallel and torchft's DiLoCo.
+"""Training: the GPT example by four replicas over a local directory, against data parallel and torchft's DiLoCo.
 
 All with the same model, data, seeds, inner optimizer and number of tokens; DiLoCo and torchft's with the same outer
-settings. Processes are started as SageMaker starts them (`python -m muster.replica`), each with one thread.
+settings. Processes are started as SageMaker starts them (`python -m muster.replica`), each with one thread. Where a
+replica has several processes, they share its model (FSDP2) and divide its batches.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from threading import Event
 from typing import Any
 
+from bench.replicas import Training, metrics_of
 from bench.table import Row
 from examples.char_gpt.baselines import data_parallel
 from examples.char_gpt.learning import Settings
-from muster.contract.run.run_document import RunDocument
 
 REPLICAS = 4
 SYNC_EVERY = 50
@@ -30,13 +25,10 @@ SETTINGS: dict[str, Any] = {"steps": 600, "width": 48, "layers": 2, "batch_size"
 # uses this one.
 OUTER = {"sync_every": SYNC_EVERY, "outer_learning_rate": 0.9, "outer_momentum": 0.5}
 OURS, TORCHFT = "examples.char_gpt.trainer:train", "bench.char_gpt_torchft:train"
-TIMEOUT_SECONDS = 300
-
-_METRIC = re.compile(r"(\w+)=(\S+)")
 
 
 @dataclass(frozen=True)
-class Training:
+class Outcome:
     """The output of a run's replicas."""
 
     loss: float
@@ -50,12 +42,29 @@ def run() -> list[Row]:
     four_bit = _train(OURS, {"codec": "int4"})
     # The transfer and the wait for slower replicas overlap with three in ten of the inner steps.
     overlapped = _train(OURS, {"delay": 15, "alpha": 0.5})
+    sharded = _train(OURS, {}, processes=(2,) * REPLICAS)
+    rare = _train(OURS, {"sync_every": 100}, processes=(4, 4))
     torchft = _train(TORCHFT, {})
     synchronous = data_parallel(settings, REPLICAS, settings.steps, Event())[-1][1]
     tokens = settings.steps * settings.batch_size * settings.length * REPLICAS
     same = f"{REPLICAS} replicas, H = {SYNC_EVERY}, {tokens:,} characters"
     blocked = 1 - fmean(overlapped.utilisations)
     return [
+        Row(
+            "4 replicas of 2 FSDP2 processes, loss / data parallel's",
+            sharded.loss / synchronous,
+            "",
+            "<= 1.03",
+            fp32.loss / synchronous,
+            f"{same}; peer: of 1 process",
+        ),
+        Row(
+            "blocked / wall, replicas of 4 processes, H = 100",
+            1 - fmean(rare.utilisations),
+            "",
+            "<= 0.05",
+            note="2 replicas, not overlapped; waits for slower replicas included",
+        ),
         Row("DiLoCo's loss / torchft's DiLoCo's", fp32.loss / torchft.loss, "", "<= 1.02", note=same),
         Row("4-bit loss / fp32 loss", four_bit.loss / fp32.loss, "", "<= 1.01", note="int4 with error feedback"),
         Row("held-out loss, DiLoCo fp32", fp32.loss, "nats", peer=torchft.loss, note="peer: torchft's DiLoCo"),
@@ -72,51 +81,11 @@ def run() -> list[Row]:
     ]
 
 
-def _train(trainer: str, settings: dict[str, Any]) -> Training:
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(REPLICAS) as pool:
-        root = Path(folder)
-        document = RunDocument(
-            run="bench",
-            plan_digest="0",
-            replicas=REPLICAS,
-            trainer=trainer,
-            kwargs={**SETTINGS, **OUTER, **settings},
-            rendezvous_uri=f"{(root / 'rendezvous').as_uri()}/",
-            min_participants=REPLICAS,
-            grace_seconds=30,
-            timeout_seconds=TIMEOUT_SECONDS,
-        )
-        (root / "run.json").write_bytes(document.to_json())
-        printed = list(pool.map(lambda rank: _replica(root, rank), range(REPLICAS)))
-    lines = [dict(_METRIC.findall(line)) for output in printed for line in output.splitlines()]
+def _train(trainer: str, settings: dict[str, Any], processes: Sequence[int] = (1,) * REPLICAS) -> Outcome:
+    training = Training(trainer, {**SETTINGS, **OUTER, **settings}, processes)
+    lines = metrics_of(training.printed())
     losses = {float(line["heldout"]) for line in lines if line.get("final") == "1"}
     if len(losses) != 1:
         message = f"the replicas of {trainer} ended with different losses: {sorted(losses)}"
         raise RuntimeError(message)
-    return Training(losses.pop(), [float(line["utilisation"]) for line in lines if "utilisation" in line])
-
-
-def _replica(root: Path, rank: int) -> str:
-    base = root / f"replica-{rank}"
-    base.mkdir()
-    environment = {
-        **os.environ,
-        "MUSTER_DOCUMENT": (root / "run.json").as_uri(),
-        "MUSTER_RUN": "bench",
-        "MUSTER_RANK": str(rank),
-        "MUSTER_ATTEMPT": "1",
-        "SAGEMAKER_BASE_DIR": str(base),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "muster.replica"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        message = f"replica {rank} ended with {done.returncode}: {done.stderr[-2000:]}"
-        raise RuntimeError(message)
-    return done.stdout
+    return Outcome(losses.pop(), [float(line["utilisation"]) for line in lines if "utilisation" in line])

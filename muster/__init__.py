@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from muster.contract.errors import SpecError as SpecError
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
+    from muster.contract.run.finding import Finding as Finding
     from muster.contract.run.model import ModelKind as ModelKind
     from muster.contract.run.model import ModelResult as ModelResult
     from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from muster.contract.run.result import Result as Result
     from muster.contract.run.result import Verdict as Verdict
     from muster.contract.spec.spec import Spec as Spec
+    from muster.contract.spec.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
     from muster.replica.context import Context as Context
     from muster.replica.errors import AlgorithmError as AlgorithmError
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from muster.replica.errors import RunEndedError as RunEndedError
     from muster.replica.errors import StoppedError as StoppedError
     from muster.replica.errors import TrainerError as TrainerError
+    from muster.replica.errors import WatchError as WatchError
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
     from muster.replica.metrics import Metrics as Metrics
     from muster.replica.model.final_model import FinalModel as FinalModel
@@ -156,9 +159,11 @@ _MODULES = {
         "SpecError",
     ),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
+    "muster.contract.run.finding": ("Finding",),
     "muster.contract.run.model": ("ModelKind", "ModelResult"),
     "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
     "muster.contract.spec.spec": ("Spec",),
+    "muster.contract.spec.watch_rules": ("Rule",),
     "muster.replica.algorithms.algorithm": ("Algorithm",),
     "muster.replica.context": ("Context",),
     "muster.replica.errors": (
@@ -170,6 +175,7 @@ _MODULES = {
         "RunEndedError",
         "StoppedError",
         "TrainerError",
+        "WatchError",
     ),
     "muster.replica.frontends.array_diloco": ("DiLoCo",),
     "muster.replica.metrics": ("Metrics",),
@@ -207,6 +213,7 @@ __all__ = [
     "FencedError",
     "FetchedModel",
     "FinalModel",
+    "Finding",
     "ForeignStackError",
     "GivenUpBy",
     "InputError",
@@ -244,6 +251,7 @@ __all__ = [
     "ReplicaState",
     "ReplicaStatus",
     "Result",
+    "Rule",
     "Run",
     "RunContinuedError",
     "RunEndedError",
@@ -265,6 +273,7 @@ __all__ = [
     "UnreachableError",
     "Verdict",
     "WaitTimeoutError",
+    "WatchError",
     "__version__",
 ]
 

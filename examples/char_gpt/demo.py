@@ -2,12 +2,13 @@
 
 Starts the embedded cloud, deploys the real stack to it, launches examples/char_gpt/run.yaml, trains the two baselines
 meanwhile, and compares the losses. Writes build/demo-gpt/result.json and losses.svg; exits with 0 only if the run
-succeeded and its result is as good as expected.
+succeeded and its result is as good as expected. PROCESSES=2 lets two processes share the model of each replica (FSDP2).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,17 +22,18 @@ from rich.console import Console
 from examples.char_gpt.baselines import Curve, alone, data_parallel
 from examples.char_gpt.learning import SYNC_EVERY, Settings
 from examples.char_gpt.plot import plot
-from examples.char_gpt.report import Report, verdict_lines
+from examples.char_gpt.processes import asked_processes, remember
+from examples.char_gpt.report import Losses, Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import RunStatus, Spec
 
 SPEC = Path(__file__).with_name("run.yaml")
-RUN_TIMEOUT_SECONDS = 480.0
+RUN_TIMEOUT_SECONDS = 480.0  # for replicas of one process; several share the machine's cores
 
 _INTRODUCTION = """\
 Muster demo: {replicas} replicas train one GPT on the sources of Python's standard library,
 each on its own part. They exchange every {sync_every} steps, through an S3 bucket alone.
-For comparison, the same model is trained by one replica alone and with all data in every step.
+{sharded}For comparison, the same model is trained by one replica alone and with all data in every step.
 """
 _OUTER = (
     "sync_every",
@@ -54,19 +56,31 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     """
     every = int(spec.kwargs.get("sync_every", SYNC_EVERY))  # type: ignore[arg-type]
     settings = Settings(**replica_arguments(spec, *_OUTER))
-    console.print(_INTRODUCTION.format(replicas=spec.replicas, sync_every=every))
+    processes = asked_processes(os.environ.get("PROCESSES", ""), spec, settings.batch_size)
+    spec = spec.model_copy(update={"processes": processes})
+    sharded = f"The {processes} processes of a replica share its model and its batches (FSDP2).\n"
+    console.print(
+        _INTRODUCTION.format(replicas=spec.replicas, sync_every=every, sharded=sharded if processes > 1 else "")
+    )
     stage = Stage(console, folder)
-    losses = _Losses(every)
+    losses = _Followed(every)
     with _pool() as (pool, stop), stage.open():
         baselines = [pool.submit(train, settings, spec.replicas, every, stop) for train in (alone, data_parallel)]
-        result = stage.play(spec, RUN_TIMEOUT_SECONDS, losses)
+        result = stage.play(spec, RUN_TIMEOUT_SECONDS * processes, losses)
         same = stage.fetch_model(result)
         with stage.watch.phase("baselines"):
             by_one, in_every_step = (baseline.result() for baseline in baselines)
         final = [replica.metrics["heldout"] for replica in result.replicas if "heldout" in replica.metrics]
         together = losses.curve(settings.steps, final[0] if final else None)
+        training = {"replicas": spec.replicas, **spec.kwargs}
+        losses_before = remember(folder / "losses-by-processes.json", training, processes, final[0] if final else None)
         report = Report(
-            result, same, together, by_one, in_every_step, losses.utilisation, stage.watch.total, stage.watch.seconds
+            result,
+            same,
+            Losses(together, by_one, in_every_step, processes, losses_before),
+            losses.utilisation,
+            stage.watch.total,
+            stage.watch.seconds,
         )
         if report.problems:
             stage.save_logs()
@@ -96,7 +110,7 @@ def _pool() -> Iterator[tuple[ThreadPoolExecutor, Event]]:
             stop.set()
 
 
-class _Losses:
+class _Followed:
     """Collects the replicas' losses from every status."""
 
     def __init__(self, sync_every: int) -> None:

@@ -1,13 +1,20 @@
-"""Shared by replicas, baselines and the benchmark: the settings, one inner step, the held-out loss."""
+"""Shared by replicas, baselines and the benchmark: the settings, one inner step, the held-out loss.
+
+The processes of a replica learn together (FSDP2): each holds a part of every parameter and takes its rows of each
+batch, so that a step is that of one process with the whole batch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 
 from examples.char_gpt.dataset import Windows
 from examples.char_gpt.model import GPT
+from muster.replica.group.inner_group import InnerGroup
 
 HELD_OUT_WINDOWS = 128
 SYNC_EVERY = 50  # inner steps between two exchanges, if the spec names no other number
@@ -35,34 +42,68 @@ class Settings:
 class Learner:
     """A model with its inner optimizer, schedule and data."""
 
-    def __init__(self, settings: Settings, text: torch.Tensor, held_out: torch.Tensor, seed: int) -> None:
-        """`seed` determines the order of the text's windows."""
+    def __init__(
+        self, settings: Settings, text: torch.Tensor, held_out: torch.Tensor, seed: int, group: InnerGroup | None = None
+    ) -> None:
+        """`seed` determines the order of the text's windows; `group` is this process's place among those that learn
+        together, by default alone."""
         self.settings = settings
+        self._group = group or InnerGroup()
         self.model = settings.model()
+        if self._group.size > 1:
+            # As one unit, because it is small; of a large model each layer is one, as in examples/frameworks/fsdp2.py.
+            fully_shard(self.model)
+        # After sharding: it trains the shards.
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.99), weight_decay=0.1
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
         self.data = Windows(text, settings.length, seed)
-        inputs, targets = Windows(held_out, settings.length, seed=0).batch(HELD_OUT_WINDOWS)
-        self._held_out = inputs, targets
+        self._held_out = own_rows(Windows(held_out, settings.length, seed=0).batch(HELD_OUT_WINDOWS), self._group)
 
     def step(self) -> float:
-        """One step of AdamW; the loss before it."""
+        """One step of AdamW; the loss before it, of this process's rows."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model.loss(*self.data.batch(self.settings.batch_size))
+        loss = self.model.loss(*own_rows(self.data.batch(self.settings.batch_size), self._group))
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.schedule.step()
         return loss.item()
 
+    @property
+    def characters(self) -> int:
+        """The characters that this process sees in a step."""
+        return self.settings.batch_size // self._group.size * self.settings.length
+
     def held_out_loss(self) -> float:
         """Nats per character on text that no replica trains on."""
         with torch.no_grad():
-            return self.model.loss(*self._held_out).item()
+            return self.mean(self.model.loss(*self._held_out).item())
+
+    def mean(self, loss: float) -> float:
+        """The mean of a loss over the processes that learn together."""
+        if self._group.size == 1:
+            return loss
+        total = torch.tensor(loss, dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.item() / self._group.size
 
     def _rate(self, step: int) -> float:
         """Linear warm-up, then linear decay to a tenth at the last step."""
         left = 1 - 0.9 * step / self.settings.steps
         return min((step + 1) / self.settings.warmup_steps, left)
+
+
+def own_rows(batch: tuple[torch.Tensor, torch.Tensor], group: InnerGroup) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows of a batch that a process takes: as many as every other one.
+
+    Raises:
+        ValueError: they cannot be divided.
+    """
+    rows, left = divmod(len(batch[0]), group.size)
+    if left:
+        message = f"{len(batch[0])} rows of a batch cannot be divided among {group.size} processes."
+        raise ValueError(message)
+    own = slice(rows * group.rank, rows * (group.rank + 1))
+    return batch[0][own], batch[1][own]

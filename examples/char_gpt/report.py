@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.markup import escape
 
@@ -13,17 +13,33 @@ from muster.contract.layout import RunLayout
 
 # How much higher the loss may be than data parallel's, which exchanges in every step.
 ABOVE_DATA_PARALLEL = 0.05
+# The processes of a replica add in another order than one process does, and hundreds of steps amplify the rounding.
+SAME_LOSS = 0.01
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What the trainings have reached, in nats per held-out character.
+
+    Attributes:
+        processes: of each replica.
+        with_other_processes: what earlier demos have reached with other numbers of processes.
+    """
+
+    together: Curve
+    alone: Curve
+    data_parallel: Curve
+    processes: int = 1
+    with_other_processes: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The demo's outcome. Losses are nats per held-out character; `wall_seconds` count to the verdict."""
+    """The demo's outcome. `wall_seconds` count to the verdict."""
 
     result: Result
     same_model: bool
-    together: Curve
-    alone: Curve
-    data_parallel: Curve
+    losses: Losses
     utilisation: float
     wall_seconds: float
     phase_seconds: dict[str, float]
@@ -56,11 +72,17 @@ class Report:
         if self.loss is None:
             yield "a replica reported no loss"
             return
-        alone, data_parallel = self.alone[-1][1], self.data_parallel[-1][1]
+        alone, data_parallel = self.losses.alone[-1][1], self.losses.data_parallel[-1][1]
         if not self.loss < (alone + data_parallel) / 2 < alone:
             yield f"the loss {self.loss:.3f} is no nearer to data parallel than to one alone"
         if not self.loss <= data_parallel * (1 + ABOVE_DATA_PARALLEL):
             yield f"the loss {self.loss:.3f} is more than {ABOVE_DATA_PARALLEL:.0%} above that of data parallel"
+        for processes, loss in self.losses.with_other_processes.items():
+            if abs(self.loss - loss) > SAME_LOSS * loss:
+                yield (
+                    f"the loss {self.loss:.3f} is not that of the same training with {counted(processes)} in each "
+                    f"replica, {loss:.3f}"
+                )
 
     def document(self) -> dict[str, object]:
         """The content of build/demo-gpt/result.json."""
@@ -69,11 +91,15 @@ class Report:
             "problems": self.problems,
             "run": self.result.run,
             "replicas": len(self.result.replicas),
+            "processes": self.losses.processes,
             "reruns": self.result.reruns,
             "parameters_identical": self.parameters_identical,
             "loss": self.loss,
-            "loss_alone": self.alone[-1][1],
-            "loss_data_parallel": self.data_parallel[-1][1],
+            "loss_alone": self.losses.alone[-1][1],
+            "loss_by_other_processes": {
+                str(processes): loss for processes, loss in self.losses.with_other_processes.items()
+            },
+            "loss_data_parallel": self.losses.data_parallel[-1][1],
             "utilisation": self.utilisation,
             "wall_seconds": round(self.wall_seconds, 1),
             "phase_seconds": {name: round(seconds, 1) for name, seconds in self.phase_seconds.items()},
@@ -88,13 +114,14 @@ def verdict_lines(report: Report, sync_every: int) -> Iterator[str]:
         yield f"  [red]{escape(problem)}[/]"
     together = "–" if report.loss is None else f"{report.loss:.3f}"
     yield ""
-    steps = report.data_parallel[-1][0]
+    steps = report.losses.data_parallel[-1][0]
     yield (
         f"  held-out loss       {together:>7}   {len(result.replicas)} replicas, {steps // sync_every:,} exchanges: "
         f"every {sync_every} steps"
     )
-    yield f"  data parallel       {report.data_parallel[-1][1]:>7.3f}   the same tokens, {steps:,} exchanges"
-    yield f"  one replica alone   {report.alone[-1][1]:>7.3f}   as many steps, on its own part of the text"
+    yield from _process_lines(report.losses)
+    yield f"  data parallel       {report.losses.data_parallel[-1][1]:>7.3f}   the same tokens, {steps:,} exchanges"
+    yield f"  one replica alone   {report.losses.alone[-1][1]:>7.3f}   as many steps, on its own part of the text"
     attempts = " ".join(str(len(replica.attempts)) for replica in result.replicas)
     yield f"  attempts by rank    {attempts:>7}"
     yield f"  parameters          {'all replicas hold the same bytes' if report.parameters_identical else 'DIFFERENT'}"
@@ -103,3 +130,17 @@ def verdict_lines(report: Report, sync_every: int) -> Iterator[str]:
     yield from ([] if result.model is None else [f"  model in S3         {RunLayout(result.run).model}"])
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phase_seconds.items())
     yield f"  time                {report.wall_seconds:>5.1f} s   {phases}"
+
+
+def _process_lines(losses: Losses) -> Iterator[str]:
+    if losses.processes > 1:
+        yield f"  processes           {losses.processes:>7}   in each replica; each holds a part of the model (FSDP2)"
+    for processes, loss in losses.with_other_processes.items():
+        yield f"  with {counted(processes):<15}{loss:>7.3f}   in each replica: an earlier demo, the same training"
+    if losses.processes > 1 and not losses.with_other_processes:
+        yield "  with 1 process            –   not known yet: run make demo-gpt, too"
+
+
+def counted(processes: int) -> str:
+    """The number of processes in words."""
+    return "1 process" if processes == 1 else f"{processes} processes"

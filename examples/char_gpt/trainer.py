@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 
 from examples.char_gpt.dataset import load, shard
 from examples.char_gpt.learning import SYNC_EVERY, Learner, Settings
@@ -25,6 +26,8 @@ def train(
 ) -> None:
     """Train on this replica's part of the text with DiLoCo, and report the global model's held-out loss each round.
 
+    The processes of a replica share its model and its batches (FSDP2).
+
     Args:
         context: given by Muster.
         sync_every, fragments, delay, alpha, eager, codec: as in `muster.torch.Algorithm`.
@@ -32,9 +35,12 @@ def train(
         settings: see `Settings`.
     """
     torch.set_num_threads(threads)
+    group = context.group
+    if group.size > 1:
+        dist.init_process_group("gloo")
     chosen = Settings(**settings)  # type: ignore[arg-type]
     text, held_out = load()
-    learner = Learner(chosen, shard(text, context.rank, context.world_size), held_out, seed=context.rank)
+    learner = Learner(chosen, shard(text, context.rank, context.world_size), held_out, context.rank, group)
     algorithm = Algorithm(
         sync_every=sync_every,
         learning_rate=outer_learning_rate,
@@ -55,17 +61,26 @@ def train(
         final_model=FinalModel(evaluate=lambda: {"heldout": learner.held_out_loss()}),
     )
     rounds = chosen.steps * fragments // sync_every
-    context.metrics.log(round=outer.round, heldout=learner.held_out_loss())
+    _report(context, round=outer.round, heldout=learner.held_out_loss())
     losses = []
     while outer.round < rounds and not context.stop.is_set():
         losses.append(learner.step())
-        if outer.step(samples=chosen.batch_size * chosen.length) is not None:
-            context.metrics.log(
+        if outer.step(samples=learner.characters) is not None:
+            _report(
+                context,
                 round=outer.round,
-                loss=sum(losses) / len(losses),
+                loss=learner.mean(sum(losses) / len(losses)),
                 heldout=learner.held_out_loss(),
                 position=learner.data.position,
             )
             losses.clear()
     outer.finish()
-    context.metrics.log(round=outer.round, heldout=learner.held_out_loss(), final=1)
+    _report(context, round=outer.round, heldout=learner.held_out_loss(), final=1)
+    if group.size > 1:
+        dist.destroy_process_group()
+
+
+def _report(context: Context, **metrics: float) -> None:
+    """The first process reports for its replica."""
+    if context.group.is_first:
+        context.metrics.log(**metrics)

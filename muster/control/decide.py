@@ -12,8 +12,9 @@ from muster.contract.document import digest
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, shortages
 from muster.contract.run.record import Decision, Next, Record
+from muster.contract.run.watched_end import rule_of_end
 from muster.contract.spec.policies import OnReplicaFailure
-from muster.contract.spec.retry_budget import JITTER
+from muster.contract.spec.retry_budget import JITTER, Budget
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
 
@@ -82,12 +83,17 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
         return Decision(next=Next.DONE, attempt=current.attempt)
     if facts.stopping:
         return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")
-    budget, types = spec.budget(failure_class), spec.alternatives
+    rule, types = rule_of_end(current), spec.alternatives
+    if rule is not None and spec.watch.then(rule) == "stop":
+        lost = _lost(rank, current, f"watch.{rule}.then is stop")
+        return lost.model_copy(update={"stops_run": True})
+    budget = spec.budget(failure_class) if rule is None else Budget(max_reruns=spec.watch.max_restarts)
     # Every earlier attempt that ended in this class was followed by a rerun from this budget.
-    spent = sum(attempt.failure_class is failure_class for attempt in attempts[:-1])
+    spent = sum(_spends_the_same(attempt, current) for attempt in attempts[:-1])
     if spent >= budget.max_reruns or current.attempt >= ATTEMPT_MAX:
         allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''}"
-        return _lost(rank, current, f"its retry budget for {failure_class} ({allowed}) is used up")
+        name = f"its retry budget for {failure_class}" if rule is None else "watch.max_restarts"
+        return _lost(rank, current, f"{name} ({allowed}) is used up")
     if facts.ceiling is not None:
         return _lost(rank, current, facts.ceiling)
     # Another type may be available now: there is no reason to wait before it is tried.
@@ -98,6 +104,12 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
         delay_seconds=0 if untried else _jittered(budget.delay(spent // types), current.job),
         reason=str(failure_class),
     )
+
+
+def _spends_the_same(before: Attempt, current: Attempt) -> bool:
+    """Whether two attempts are rerun from the same budget: that of a class, or that of the rules of `watch`."""
+    rules = rule_of_end(before), rule_of_end(current)
+    return before.failure_class is current.failure_class and (rules[0] is None) == (rules[1] is None)
 
 
 def _lost(rank: int, attempt: Attempt, why: str) -> Decision:

@@ -118,11 +118,14 @@ def mark_loss(replica: ActiveReplica, decided: Decision) -> None:
 
 
 def for_workflow(run: ActiveRun, decided: Decision) -> Decision:
-    """The decision, or STOP where the run has lost its quorum with this replica.
+    """The decision, or STOP where the run has lost its quorum with this replica, or the spec says that it stops.
 
     Each lost replica writes its mark before it counts the marks, so of several lost at the same time the last one
     counts all of them.
     """
-    if not decided.lost or can_do_without(run.plan.spec, run.documents.store.count(run.documents.layout.lost)):
+    if not decided.lost:
+        return decided
+    lost = run.documents.layout.lost
+    if not decided.stops_run and can_do_without(run.plan.spec, run.documents.store.count(lost)):
         return decided
     return decided.model_copy(update={"next": Next.STOP})

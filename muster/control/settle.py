@@ -16,6 +16,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.early_finish import finished_before, last_commit, with_early_finish_note, with_early_finishes
+from muster.control.findings import find_findings
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import find_model
 from muster.control.round_history import committed_rounds
@@ -71,6 +72,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         parameters_identical=_identical(replicas),
         model=found.model,
         model_problem=found.problem,
+        findings=find_findings(run),
         **_speed(last),
     )
     if run.documents.store.create(run.documents.layout.result, result.to_json()):

@@ -58,6 +58,10 @@ class Context:
     model_dir: Path
     """Uploaded as model.tar.gz when the job ends. `/opt/ml/model` in a container."""
 
+    def alive(self) -> None:
+        """Report progress during long work between two steps, such as an evaluation: `watch.hang` waits anew."""
+        self.rendezvous.context.progress.alive()
+
     def expect(self, *, rounds: int | None = None, unit: str | None = None) -> None:
         """Say how long the training is, and what its samples are: `muster status` and the page then show when it ends.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from muster.contract.errors import MusterError
 from muster.contract.run.commit import Finish
-from muster.contract.run.exits import MORE_MEMORY
+from muster.contract.run.exits import MORE_MEMORY, ReplicaExit
 
 
 class InputError(MusterError):
@@ -67,6 +67,14 @@ class StoppedError(MusterError):
 
     def __init__(self) -> None:
         super().__init__("The replica was asked to stop (SIGTERM).")
+
+
+class WatchError(MusterError):
+    """A rule that watches the training was met, and the spec says that the attempt ends."""
+
+    def __init__(self, code: ReplicaExit, text: str) -> None:
+        self.exit_code = code
+        super().__init__(text)
 
 
 class RunEndedError(MusterError):

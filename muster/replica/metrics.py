@@ -29,6 +29,7 @@ class Metrics:
         """The run's inner steps so far, or its rounds where a front end knows no steps: the front end sets it."""
         self._writer = writer or MetricsWriter()
         self._latest: dict[str, float] = {}
+        self._not_finite: dict[str, float] = {}
         self._lock = Lock()
 
     def log(self, **values: float) -> None:
@@ -50,6 +51,8 @@ class Metrics:
                 message = f"a trainer can log at most {METRICS_MAX} metrics; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
+            self._not_finite = {**self._not_finite, **numbers}
+            self._not_finite = {name: value for name, value in self._not_finite.items() if not math.isfinite(value)}
         self.show(numbers)
 
     def show(self, numbers: Mapping[str, float]) -> None:
@@ -61,3 +64,8 @@ class Metrics:
         """The latest value of each name."""
         with self._lock:
             return dict(self._latest)
+
+    def last(self, name: str) -> float | None:
+        """The value that was logged last, also if it is NaN or infinite; None if none was."""
+        with self._lock:
+            return self._not_finite.get(name, self._latest.get(name))

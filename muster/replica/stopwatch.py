@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from muster.replica.metrics import UTILISATION, Metrics
+from muster.replica.watching.progress import Progress
 
 
 class Stopwatch:
     """Wall-clock seconds since the last `lap`, and how many of them were blocked."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        """Logs the utilisation of each lap to `metrics`."""
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, progress: Progress) -> None:
+        """Logs the utilisation of each lap to `metrics`, and notes in `progress` when the loop is blocked."""
+        self._metrics, self._progress = metrics, progress
         self._began = time.monotonic()
         self._blocked = 0.0
         self._is_blocked = False
@@ -33,7 +34,8 @@ class Stopwatch:
         began, outermost = time.monotonic(), not self._is_blocked
         self._is_blocked = True
         try:
-            yield
+            with self._progress.waiting():
+                yield
         finally:
             self._is_blocked = not outermost
             if outermost:

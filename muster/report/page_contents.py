@@ -9,6 +9,7 @@ from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import usd_so_far
@@ -40,6 +41,7 @@ class PageInput:
     continued_by: str | None = None
     model: ModelResult | None = None
     model_problem: str | None = None
+    findings: Sequence[Finding] = ()
 
 
 def make_page(run: PageInput) -> Page:
@@ -65,6 +67,7 @@ def make_page(run: PageInput) -> Page:
                     continued_by=run.continued_by,
                     model=run.model,
                     model_problem=run.model_problem,
+                    findings=run.findings,
                     now=timestamps.parse(run.made_at) if run.state == "running" else None,
                 ),
             )

@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from muster.contract.run.commit import Commit
 from muster.contract.timestamps import seconds_between
@@ -116,7 +117,7 @@ class RoundTable:
         utilisation = self._columns.get(UTILISATION)
         shares = utilisation.mean if utilisation else [None] * len(seconds)
         newest = self._newest
-        speed = (
+        speed: dict[str, Any] = (
             {}
             if newest is None
             else {

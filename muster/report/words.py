@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
 from muster.contract.timestamps import parse
@@ -35,6 +36,7 @@ class RunFacts:
     continued_by: str | None
     model: ModelResult | None = None
     model_problem: str | None = None
+    findings: Sequence[Finding] = ()
     now: datetime | None = None
     """The time now, while the run is in progress."""
 
@@ -108,6 +110,8 @@ def facts(
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
     yield _cost(replicas, run.ceiling_usd)
     yield from _rates(rounds)
+    for finding in run.findings[-_NAMED_MAX:]:
+        yield Fact(label="Watch", value=str(finding.rule or "unknown"), note=finding.words)
     if run.model is not None:
         yield Fact(label="Model", value=bytes_text(run.model.bytes), note=f"{model_text(run.model)}; {run.model.uri}")
     elif run.model_problem is not None:

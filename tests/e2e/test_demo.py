@@ -86,30 +86,32 @@ def test_a_fault_that_the_demo_does_not_know_is_refused_in_one_line(tmp_path: Pa
 
 # As examples/char_gpt/run.yaml, in seconds: so noisy that one replica alone is clearly behind.
 SMALL_GPT = """\
-replicas: 4
+replicas: 2
 trainer: examples.char_gpt.trainer:train
 kwargs: {steps: 200, sync_every: 10, outer_learning_rate: 0.9, outer_momentum: 0.5, learning_rate: 0.01,
-  width: 16, layers: 1, heads: 2, length: 32, batch_size: 1}
+  width: 16, layers: 1, heads: 2, length: 32, batch_size: 2}
 instance_type: ml.m5.large
 max_runtime_seconds: 600
 """
 
 
-def test_the_gpt_demo_comes_near_to_data_parallel(tmp_path: Path) -> None:
+def test_the_gpt_demo_comes_near_to_data_parallel_with_two_processes_in_each_replica(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="make test installs it")
     (tmp_path / "small.yaml").write_text(SMALL_GPT)
-    demo = start_demo(tmp_path, "--spec", str(tmp_path / "small.yaml"), of="char_gpt")
+    demo = start_demo(tmp_path, "--spec", str(tmp_path / "small.yaml"), of="char_gpt", PROCESSES="2")
     output, _ = demo.communicate(timeout=280)
     assert demo.returncode == 0, output
     report = json.loads((tmp_path / "result.json").read_text())
     assert report["verdict"] == "succeeded"
+    assert report["processes"] == 2
     assert report["parameters_identical"] is True
     assert report["loss"] < (report["loss_alone"] + report["loss_data_parallel"]) / 2
     assert 0 < report["utilisation"] < 1
-    assert "4 replicas, 20 exchanges: every 10 steps" in output
+    assert "2 replicas, 20 exchanges: every 10 steps" in output
+    assert "2   in each replica; each holds a part of the model (FSDP2)" in output
     assert "the same tokens, 200 exchanges" in output
     picture = (tmp_path / "losses.svg").read_text()
-    assert "4 replicas with DiLoCo, 20 exchanges" in picture
+    assert "2 replicas with DiLoCo, 20 exchanges" in picture
 
 
 @pytest.mark.parametrize(

@@ -352,19 +352,31 @@ def test_the_last_event_held_back_for_a_successor_goes_out_in_the_end(
     assert told_statuses(queue(job, 5))[-1] == "Completed"
 
 
-def fill(kilobytes: int, pause_seconds: float) -> list[str]:
-    write = f"pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'], 'model', 'big').write_bytes(bytes({kilobytes} << 10))"
-    return ["python", "-c", f"import os, pathlib, time; {write}; time.sleep({pause_seconds})"]
+def fill(kilobytes: int, *, stay: bool) -> list[str]:
+    """A program that fills the volume, and stays, or ends before anybody looks: the file appears as a whole."""
+    statements = [
+        "import os, pathlib, time",
+        "volume = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'])",
+        "written = volume.parent / 'big'",
+        f"written.write_bytes(bytes({kilobytes} << 10))",
+        "written.rename(volume / 'model' / 'big')",
+        "time.sleep(600)" if stay else "os._exit(0)",
+    ]
+    return ["python", "-c", "; ".join(statements)]
 
 
 @pytest.mark.parametrize(
     ("kind", "program", "reason"),
     [
-        ("ml.m5.large", fill(300, 600), "AlgorithmError: OSError: [Errno 28] No space left on device, exit code: 1"),
-        ("ml.m5.large", fill(300, 0), "ClientError: Artifact upload failed:Insufficient disk space"),
-        ("ml.m5.large", fill(100, 0), None),
+        (
+            "ml.m5.large",
+            fill(300, stay=True),
+            "AlgorithmError: OSError: [Errno 28] No space left on device, exit code: 1",
+        ),
+        ("ml.m5.large", fill(300, stay=False), "ClientError: Artifact upload failed:Insufficient disk space"),
+        ("ml.m5.large", fill(100, stay=False), None),
         # It has disks of its own, and the size of the volume does not count.
-        ("ml.g5.xlarge", fill(300, 0), None),
+        ("ml.g5.xlarge", fill(300, stay=False), None),
     ],
 )
 def test_a_volume_has_a_size(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from greenlet import getcurrent, greenlet
 
@@ -20,34 +21,42 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-class Activity(greenlet):
+class Awaited(Protocol):
+    """What other activities of the same replica bring about."""
+
+    @property
+    def is_settled(self) -> bool: ...
+
+
+class Activity(greenlet):  # type: ignore[misc] # it carries no types
     """One thread of a process."""
 
-    def __init__(self, process: Process, function: Callable[[], None], label: str) -> None:
+    def __init__(self, process: Process, function: Callable[[], None], label: str, inner: int = 0) -> None:
+        """`inner`: the process of the replica, if it has several."""
         super().__init__(parent=process.world.scheduler)
-        self.process, self.label = process, label
+        self.process, self.label, self.inner = process, label, inner
         self.wakes_at: float | None = None
-        self.waits_for: Promise | None = None
+        self.waits_for: Awaited | None = None
         self._function = function
         process.activities.append(self)
 
     def run(self) -> None:
         self._function()
 
-    def pause(self, label: str, wakes_at: float | None = None, waits_for: Promise | None = None) -> None:
+    def pause(self, label: str, wakes_at: float | None = None, waits_for: Awaited | None = None) -> None:
         """Let others run; returns when the schedule chooses this one again."""
         process = self.process
-        if process.killed:
+        if process.is_dead(self.inner):
             raise Killed
         self.label, self.wakes_at, self.waits_for = label, wakes_at, waits_for
         self.parent.switch()
-        if process.killed:
+        if process.is_dead(self.inner):
             raise Killed
         self.waits_for = None
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it waits for another activity of its process."""
+        """Whether it waits for another activity of its replica."""
         return self.waits_for is not None and not self.waits_for.is_settled
 
 
@@ -106,8 +115,8 @@ def settle_all(promises: Iterable[Promise]) -> None:
 class Workers:
     """`ThreadPoolExecutor`: at most `size` tasks at a time, in an order that the schedule chooses."""
 
-    def __init__(self, process: Process, size: int) -> None:
-        self._process, self._free = process, size
+    def __init__(self, process: Process, size: int, inner: int) -> None:
+        self._process, self._free, self._inner = process, size, inner
         self._queue: deque[Promise] = deque()
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Promise:
@@ -123,12 +132,12 @@ class Workers:
                 self._free -= 1
                 # Taken by a worker: too late to cancel it.
                 promise.has_begun = True
-                Activity(self._process, lambda task=promise: self._work(task), "begin")  # type: ignore[misc]
+                Activity(self._process, partial(self._work, promise), "begin", self._inner)
 
     def _work(self, promise: Promise) -> None:
         promise.execute()
         self._free += 1
-        if not self._process.killed:
+        if not self._process.is_dead(self._inner):
             self._hire()
 
 
@@ -151,7 +160,7 @@ class Makers:
         return self
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-        workers = Workers(current().process, self._size)
+        workers = Workers(current().process, self._size, current().inner)
         self._promises += [workers.submit(function, item) for item in items]
         return (promise.result() for promise in self._promises)
 
@@ -167,7 +176,7 @@ class Beside:
 
     def start(self) -> None:
         self._promise.has_begun = True
-        Activity(current().process, self._promise.execute, "begin")
+        Activity(current().process, self._promise.execute, "begin", current().inner)
 
     def is_alive(self) -> bool:
         return not self._promise.is_settled

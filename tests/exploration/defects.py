@@ -21,6 +21,7 @@ from muster.replica.rounds import (
     contribution,
     exchange,
     initial_state,
+    phase,
     quorum,
     reduced_shards,
     reduction,
@@ -29,6 +30,7 @@ from muster.replica.rounds import (
     retention,
     snapshots,
     synchronizer,
+    weighted_mean,
 )
 from muster.replica.store import missing_objects, s3_store
 from tests.exploration.draws import explore_randomly
@@ -154,6 +156,128 @@ DEFECTS = (
         "diloco",
     ),
     Defect(
+        "what was given early is given again",
+        synchronizer.Synchronizer._begin,
+        "self._samples[fragment] = self._samples[fragment], 0.0",
+        "self._samples[fragment] = self._samples[fragment], self._samples[fragment]",
+        "diloco",
+    ),
+    Defect(
+        "a rerun ends its first phase early",
+        synchronizer.Synchronizer._begin_phase,
+        "and not self._is_first_phase_of_rerun",
+        "",
+        "diloco",
+    ),
+    Defect(
+        "a fragment weighs what was trained since the last exchange of any",
+        synchronizer.Synchronizer._begin,
+        "self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0",
+        "self._given_samples, self._samples = self._samples[fragment], [0.0] * len(self._samples)",
+        "diloco",
+    ),
+    Defect(
+        "a phase that was given is continued once more",
+        synchronizer.Synchronizer._begin,
+        "self._phases.discard()",
+        "pass",
+        "diloco",
+    ),
+    Defect(
+        "a phase is continued without its weight",
+        synchronizer.Synchronizer.resume,
+        "self._samples, self._begun = phase.samples.tolist(), phase.begun",
+        "self._begun = phase.begun",
+        "diloco",
+    ),
+    Defect(
+        "a phase is continued after its round",
+        phase.StoredPhase.load,
+        "phase.round == round_",
+        "True",
+        "diloco",
+    ),
+    Defect(
+        "a replica that stops gives before its state is saved",
+        rendezvous.Rendezvous._contributed,
+        "jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))\n"
+        "    contribute(self._context, self._claim, made)",
+        "contribute(self._context, self._claim, made)\n"
+        "    jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))",
+        "diloco",
+    ),
+    Defect(
+        "a process whose parameters have other bits trains on",
+        rendezvous.Rendezvous.exchange,
+        "None not in (commit.state, update.state) and commit.state != update.state",
+        "False",
+    ),
+    Defect(
+        "a process that loads is waited for",
+        quorum.QuorumTally.claimed,
+        "if not loads:",
+        "if True:",
+    ),
+    Defect(
+        "a void round is applied",
+        replicated_state.ReplicatedState._apply,
+        "if exchange.commit.void:",
+        "if False:",
+    ),
+    Defect(
+        "torchft applies a void round",
+        torchft_manager.Manager.should_commit,
+        "self._took_part and not self._is_void",
+        "self._took_part",
+        "torchft",
+    ),
+    Defect(
+        "a contribution is visible before its parts are stored",
+        contribution.contribute,
+        "if contribution.part is not None:\n"
+        "        jointly(context.link, lambda: _upload_part(context, contribution))\n"
+        "    by_first(context.link, lambda: _contribute(context, claim, contribution))",
+        "by_first(context.link, lambda: _contribute(context, claim, contribution))\n"
+        "    if contribution.part is not None:\n"
+        "        jointly(context.link, lambda: _upload_part(context, contribution))",
+        "groups",
+    ),
+    Defect(
+        "the process that can encode its values contributes without the other",
+        contribution._reason_to_decline,
+        "(answer.declined for answer in answers if answer.declined)",
+        "(answer.declined for answer in answers[1:] if answer.declined)",
+        "groups",
+    ),
+    Defect(
+        "what a process has made beyond its slice is not handed over",
+        reduction._Reduction.complete,
+        "link.size > 1 and self._position is not None",
+        "False",
+        "groups",
+    ),
+    Defect(
+        "a process applies a revision that another one has rejected",
+        reduction.reduced_mean,
+        "answers = each(context.link, partial(_rejected_by, reduction, polling))",
+        "answers = [_rejected_by(reduction, polling)]",
+        "groups",
+    ),
+    Defect(
+        "a process of a replica writes its snapshot shards without the others' values",
+        snapshots.Snapshots._assembled,
+        "for pieces, found in zip(held, received, strict=True):",
+        "for pieces, found in zip(held[:1], received[:1], strict=True):",
+        "groups",
+    ),
+    Defect(
+        "each process of a replica decides by itself whether a round is committed",
+        rendezvous.Rendezvous.exchange,
+        "commit = self._by_first(lambda: read_commit(self._context, round_))",
+        "commit = read_commit(self._context, round_)",
+        "groups",
+    ),
+    Defect(
         "a round is committed with one member too few",
         quorum.QuorumTally.decide,
         "if present < self.needed:",
@@ -161,14 +285,14 @@ DEFECTS = (
     ),
     Defect(
         "the mean adds this process's contribution first",
-        reduced_shards.ReducedShards._compute,
+        weighted_mean.WeightedMean.runs,
         "members = self._commit.members\n",
         "members = tuple(sorted(self._commit.members, key=lambda member: self._mine is not None "
         "and member != self._mine.header.member))\n",
     ),
     Defect(
         "the weights are left out",
-        reduced_shards.ReducedShards._add,
+        weighted_mean.WeightedMean._add,
         "values *= np.float32(member.weight / average)",
         "pass",
     ),
@@ -176,7 +300,7 @@ DEFECTS = (
         "a damaged shard is repaired in the threads that the repair needs",
         reduced_shards.ReducedShards.read,
         "return Look.DAMAGED",
-        "self.repair(shard, values)\n    return Look.READ",
+        "self.repair(shard, sink)\n    return Look.READ",
     ),
     Defect(
         "no member takes over a late shard",

@@ -14,7 +14,7 @@ from tests.exploration.world import FOR_EVER, Choices, Setting, World
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
 STEPS = (30, 80, 160)
 STEPS_AFTER_COMMIT = 40
-FRONT_ENDS = ("arrays", "diloco", "torchft")
+FRONT_ENDS = ("arrays", "groups", "diloco", "torchft")
 # How often a rank is started again after a failure: more than any schedule needs.
 RERUNS_MAX = 40
 
@@ -28,8 +28,8 @@ class Plan:
 
 
 def front_end_of(seed: int) -> str:
-    """Every tenth schedule trains with torchft's front end, which takes several times as long, and one with DiLoCo."""
-    return {9: "torchft", 7: "diloco"}.get(seed % 10, "arrays")
+    """Of ten schedules one trains with torchft's front end, one with DiLoCo, one has replicas of several processes."""
+    return {9: "torchft", 7: "diloco", 5: "groups"}.get(seed % 10, "arrays")
 
 
 def explore_randomly(seed: int, front_end: str = "arrays") -> World:
@@ -74,7 +74,10 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)
     if front_end == "diloco":
-        setting = replace(setting, algorithm=rng.choice(sorted(ALGORITHMS)))
+        algorithm = rng.choice(sorted(ALGORITHMS))
+        setting = replace(setting, algorithm=algorithm, fragments=ALGORITHMS[algorithm].fragments)
+        if rng.random() < 0.3:
+            setting = replace(setting, sizes=(2,))
         if rng.random() < 0.6:
             # Machines of different speeds: some phases end early.
             setting = replace(setting, paces=tuple(rng.choice([0.3, 1.0, 4.0]) for _ in range(replicas)))
@@ -82,6 +85,12 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         # There may be no quorum without the unusable contribution: the processes then end, and are rerun.
         setting = replace(setting, timeout_seconds=30.0)
     events = _events(rng, setting)
+    if front_end == "groups":
+        # A rerun may have another number than the attempt before.
+        setting = replace(setting, sizes=tuple(rng.choice([1, 2, 2, 4]) for _ in range(replicas)))
+    if setting.sizes != (1,) and rng.random() < 0.7:
+        step, rank = rng.randrange(0, rng.choice(STEPS)), rng.randrange(replicas)
+        events.append(Event(step, rank, loses=rng.randrange(4)))
     if front_end == "torchft":
         events += _ends_after_commits(rng, setting)
     return Plan(setting, tuple(events))
@@ -115,12 +124,13 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
         return replace(setting, declines=(rank, round_))
     if kind == "bit":
         return replace(setting, flips=(rank, round_))
+    stored = max(round_ - round_ % setting.snapshot_rounds, setting.snapshot_rounds)
     where = {
         "values": keys.contribution(round_, rank, 1),
         "header": keys.contribution(round_, rank, 1),
         "shard": keys.reduced(round_, 0, rng.randrange(2)),
         "shards": f"{keys.REDUCED}*/{round_:08d}",
-        "snapshot": f"{keys.SNAPSHOTS}{rng.randrange(2):05d}/{round_:08d}",
+        "snapshot": f"{keys.SNAPSHOTS}{rng.randrange(2):05d}/{stored:08d}",
     }[kind]
     return replace(setting, poisoned=(where,), poisoned_at=40 if kind == "header" else 4200)
 

@@ -8,11 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from muster.contract.run.commit import Commit
-from muster.replica.errors import DivergedError, FencedError, OtherStateError, RendezvousError, StoppedError
+from muster.replica.errors import (
+    DivergedError,
+    FencedError,
+    GroupError,
+    OtherStateError,
+    RendezvousError,
+    StoppedError,
+)
 from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES
+from muster.replica.wire.binary_format import HEADER_BYTES, decode_header
+from muster.replica.wire.headers import ContributionHeader
 from tests.exploration.activities import Killed
 from tests.exploration.world import FOR_EVER, Process, World, ended_well
 
@@ -59,11 +67,16 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         if commit.void:
             if round_ in world.means:
                 found.append(f"round {round_} is void and was applied")
+            before, after = world.states.get(round_ - 1), world.states.get(round_)
+            if before is not None and after is not None and not before.is_same(after):
+                found.append(f"round {round_} is void and has changed the state")
             continue
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        given = [
+            world.given(keys.contribution(round_, member.rank, member.epoch), commit.count) for member in commit.members
+        ]
         for values in given:
             if (marks := values[:8].tobytes()) in counted:
                 found.append(f"a contribution to round {round_} was counted before")
@@ -75,16 +88,17 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         first, *others = (
             values * np.float32(member.weight / average) for member, values in zip(commit.members, given, strict=True)
         )
-        if (sum(others, first) * np.float32(1 / len(commit.members))).tobytes() != applied:
+        if not applied.agree(0, sum(others, first) * np.float32(1 / len(commit.members))):
             found.append(f"round {round_} is not the mean of what its commit names")
     found += [f"round {round_} was applied and never committed" for round_ in world.means.keys() - commits.keys()]
     return found
 
 
 def _counted_twice(world: World, commits: dict[int, Commit]) -> list[str]:
-    """No item of a replica's data counts in two rounds, and a contribution weighs the items that it comes from."""
+    """No item of a replica's data counts in two rounds of a fragment; a contribution weighs the items it comes from."""
     found: list[str] = []
-    counted: set[tuple[int, int]] = set()
+    fragments = world.setting.fragments
+    counted: set[tuple[int, int, int]] = set()
     for round_, commit in commits.items():
         for member in () if commit.void else commit.members:
             items = world.gave.get((round_, member.rank, member.epoch))
@@ -92,9 +106,10 @@ def _counted_twice(world: World, commits: dict[int, Commit]) -> list[str]:
                 continue
             if member.weight != len(items):
                 found.append(f"round {round_} weighs {len(items)} items of rank {member.rank} as {member.weight:g}")
-            again = sorted({(member.rank, item) for item in items} & counted)
-            found += [f"item {item} of rank {rank} counts again in round {round_}" for rank, item in again]
-            counted |= {(member.rank, item) for item in items}
+            carried = {(member.rank, round_ % fragments, item) for item in items}
+            again = sorted(carried & counted)
+            found += [f"item {item} of rank {rank} counts again in round {round_}" for rank, _, item in again]
+            counted |= carried
     return found
 
 
@@ -107,9 +122,14 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
             given = [key for key in world.sound if key.startswith(pattern)]
             if world.flipped and world.setting.flips == (item.rank, round_):
                 continue
-            if not any(len(world.sound[key]) == HEADER_BYTES or _is_damaged(world, key) for key in given):
+            if not any(_is_declined(world, key) or _is_damaged(world, key) for key in given):
                 found.append(f"round {round_} excludes rank {item.rank}, whose data are sound: {item.reason}")
     return found
+
+
+def _is_declined(world: World, key: str) -> bool:
+    body = world.sound[key]
+    return len(body) == HEADER_BYTES and decode_header(key, memoryview(body), ContributionHeader).declined is not None
 
 
 def _is_damaged(world: World, key: str) -> bool:
@@ -128,8 +148,8 @@ def _failures(world: World) -> list[str]:
 
 
 def _is_explained(world: World, process: Process, error: BaseException) -> bool:
-    if isinstance(error, Killed):
-        return process.killed
+    if isinstance(error, Killed | GroupError):
+        return process.killed or bool(process.lost)
     if isinstance(error, FencedError):
         return any(other.rank == process.rank and other is not process for other in world.processes)
     if isinstance(error, StoppedError):

@@ -22,8 +22,8 @@ class Event:
 
     They are killed, another one starts, or both; a start without a kill makes a duplicate. The new process belongs to
     the next attempt (`reruns`), or is a restart in the same one, and starts `after_seconds`. Or they are told to stop
-    (SIGTERM), stall, or cannot reach S3 for some seconds. The steps may be those of another rank (`counted`), and may
-    count from the commit of a round on (`committed`).
+    (SIGTERM), stall, cannot reach S3 for some seconds, or one process of the replica dies alone (`loses`). The steps
+    may be those of another rank (`counted`), and may count from the commit of a round on (`committed`).
     """
 
     step: int
@@ -37,9 +37,10 @@ class Event:
     stalls: float = 0.0
     cuts_off: float = 0.0
     committed: int = 0
+    loses: int | None = None
 
 
-_TRAINERS: dict[str, Trainer] = {"arrays": train_arrays, "diloco": train_diloco}
+_TRAINERS: dict[str, Trainer] = {"arrays": train_arrays, "groups": train_arrays, "diloco": train_diloco}
 
 
 def world_of(setting: Setting, choices: Choices | None = None) -> World:
@@ -98,6 +99,8 @@ def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
                 break
     for late in world.lates:
         world.execute(late)
+    if max(world.setting.sizes) > 1:
+        world.note_orphans()
     world.problems[:] = problems(world)
 
 
@@ -120,6 +123,8 @@ def _happen(world: World, event: Event) -> None:
     for process in [process for process in world.living if process.rank == event.rank]:
         if event.kills:
             world.kill(process)
+        if event.loses is not None:
+            world.lose(process, event.loses)
         if event.stops:
             process.sigterm()
             world.seen["told to stop"] += 1

@@ -40,6 +40,7 @@ UNREACHABLE = "could not connect"
 DAMAGED_READS_MAX = 2  # of one object by one process: the third read is sound, as with S3
 
 Meta = dict[str, Any]
+Pieces = Iterator[bytes]
 
 
 @lru_cache(1024)
@@ -69,9 +70,12 @@ class Bucket:
         self.written: dict[str, bytes] = {}
         self.deleted: list[str] = []
 
-    def put(self, key: str, body: bytes) -> bool:
-        """If-None-Match: *. Whether there was no object."""
+    def put(self, key: str, body: bytes, *, replaces: bool = False) -> bool:
+        """If-None-Match: *, unless it replaces an object. Whether there was no object."""
         if key in self.objects:
+            if replaces:
+                self.objects[key] = Stored(body, int(self._seconds()))
+                self.written[key] = body
             return False
         self.objects[key] = Stored(body, int(self._seconds()))
         self.creates[key] += 1
@@ -98,12 +102,12 @@ class Answer:
             raise GenericError(BROKEN)
         return self._body
 
-    def stream(self, _: int) -> Iterator[bytes]:
+    def stream(self, _: int) -> Pieces:
         if not self._breaks:
             return iter((self._body,))
         return self._broken()
 
-    def _broken(self) -> Iterator[bytes]:
+    def _broken(self) -> Pieces:
         yield self._body[: len(self._body) * 2 // 3]
         raise GenericError(BROKEN)
 
@@ -118,24 +122,25 @@ class Wire:
         self._damaged: Counter[str] = Counter()
         self._hidden: str | None = None
 
-    def put(self, path: str, body: Any, **_: object) -> None:
-        self._request(f"create {path}")
+    def put(self, path: str, body: Any, *, mode: str = "overwrite", **_: object) -> None:
+        replaces = mode == "overwrite"
+        self._request(f"{'write' if replaces else 'create'} {path}")
         world = self._world
         stored = world.spoils(path, bytes(body))
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
-        if fault == "409" and not self._bucket.exists(path):
+        if fault == "409" and not replaces and not self._bucket.exists(path):
             raise AlreadyExistsError(CONFLICT)
         if fault in {"503", "409"}:
             raise GenericError(SLOW_DOWN)
         if fault == "late":
             world.expect_late(self._process, path, stored)
             raise GenericError(TIMED_OUT)
-        created = self._bucket.put(path, stored)
+        created = self._bucket.put(path, stored, replaces=replaces)
         if created:
             world.created(self._process, path)
         if fault == "answer lost":
             raise GenericError(LOST)
-        if not created:
+        if not created and not replaces:
             world.seen["a create meets an object (412)"] += 1
             raise AlreadyExistsError(EXISTS)
 

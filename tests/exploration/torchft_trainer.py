@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torchft import local_sgd
 
 from muster.replica.frontends.torchft_manager import Manager
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.wire.binary_format import Floats
 from tests.exploration.world import Process
 
 torch.set_num_threads(1)
@@ -31,14 +34,14 @@ def train_torchft(process: Process, context: RoundContext) -> None:
     model = torch.nn.Linear(world.setting.count, 1, bias=False)
     torch.nn.init.constant_(model.weight, process.rank)
     _witness(process, rendezvous)
-    manager = Manager(rendezvous, model)
+    manager: Any = Manager(rendezvous, model)  # the part of torchft's that its algorithms use
     if manager.round:
         world.seen["torchft: joined after the first round"] += 1
     inner = torch.optim.SGD(model.parameters(), lr=1.0)
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
     with local_sgd.DiLoCo(manager, [model], inner, outer, sync_every=1):
         # Also a state to which torchft has just applied the rounds after it.
-        world.saw(manager.round, _bytes(model))
+        world.saw(manager.round, _values(model))
         while (done := manager.round) < world.setting.rounds:
             process.round = done
             manager.add_samples(process.rank + 1)
@@ -47,7 +50,7 @@ def train_torchft(process: Process, context: RoundContext) -> None:
             if manager.round != done + 1:
                 process.left_out += 1
                 world.seen["torchft: left out"] += 1
-            world.saw(manager.round, _bytes(model))
+            world.saw(manager.round, _values(model))
     process.round = manager.round
     manager.shutdown()
 
@@ -56,13 +59,14 @@ def _witness(process: Process, rendezvous: Rendezvous) -> None:
     """Report every mean to the world."""
     exchange = rendezvous.exchange
 
-    def witnessed(*arguments: Any) -> Any:
-        found = exchange(*arguments)
-        process.world.saw_mean(found.commit.round, found.mean)
+    def witnessed(round_: int, update: LocalUpdate) -> Exchange:
+        found = exchange(round_, update)
+        if not found.commit.void:
+            process.world.saw_mean(found.commit.round, found.mean)
         return found
 
     rendezvous.exchange = witnessed  # type: ignore[method-assign]
 
 
-def _bytes(model: torch.nn.Module) -> bytes:
-    return b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())
+def _values(model: torch.nn.Module) -> Floats:
+    return np.concatenate([tensor.numpy().reshape(-1) for tensor in model.state_dict().values()])

@@ -6,10 +6,12 @@ Time is virtual: it passes only when a process that waits is chosen, and then ju
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -19,25 +21,31 @@ from greenlet import getcurrent
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.errors import DivergedError, FencedError, StoppedError
+from muster.replica.errors import DivergedError, FencedError, GroupError, StoppedError
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.store.checkpoints import State
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
-from muster.replica.wire.headers import ClaimDocument
+from muster.replica.wire.headers import ClaimDocument, ContributionHeader
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
+from tests.exploration.groups import Group
+from tests.exploration.pieces import Pieces
 from tests.exploration.simulated_s3 import Bucket
 from tests.support.rendezvous_keys import is_like, round_of
 
 RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
 LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect comes
+LAUNCHER_STEPS = (0, 3, 30)  # how many steps of a replica after the end of one process the others get SIGTERM
 STATES = ("snapshots", "torchft")
 DATA = ("contributions", "reduced", *STATES)
+IS_PART = re.compile(keys.CONTRIBUTIONS + r"\d{5}/\d{8}-\d{6}-\d{4}")
 
 # A front end's loop in one process: trains to the last round.
 Trainer = Callable[["Process", RoundContext], None]
@@ -54,6 +62,8 @@ class Setting:
     grace_seconds: float = 2.0
     timeout_seconds: float = FOR_EVER
     count: int = 1024  # four blocks: a shard for each of up to four members
+    # Processes of a replica: the first attempt of rank r has the r-th number, and each attempt the next one.
+    sizes: tuple[int, ...] = (1,)
     connections: int = 1  # requests of a process at a time; 1: in a fixed order
     shard_bytes: int = 64 * 2**20  # smaller: several shards for each member
     poisoned: tuple[str, ...] = ()  # what is created below these keys is damaged
@@ -61,6 +71,7 @@ class Setting:
     declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
     flips: tuple[int, int] | None = None  # rank and round before which one bit of its parameters changes
     algorithm: str = "at once"  # of `trainers.ALGORITHMS`, for the front end `diloco`
+    fragments: int = 1  # its number
     paces: tuple[float, ...] = ()  # there: seconds of an inner step of each rank; none: they take no time
     skew_seconds: float = 0.0  # how much the clock of rank 0's machine is ahead of the others'
     hides_missing: bool = False  # S3 answers 403 for a missing object: the role may not list the bucket
@@ -128,6 +139,14 @@ class Process:
         self.steps = 0
         self.killed = self.ended = self.was_stopped = self.was_cut_off = False
         self.error: BaseException | None = None
+        self.label = "start"
+        sizes = world.setting.sizes
+        self.size = sizes[(rank + attempt - 1) % len(sizes)]
+        self.group = Group(self.size)
+        self.lost: set[int] = set()  # processes of the replica that were killed alone
+        self._ends: dict[int, BaseException | None] = {}
+        self._terminated_at = inf  # the step at which the launcher passes on that a process has ended
+        self._works: list[list[Floats]] = [[] for _ in range(self.size)]
         self.round = 0
         self.left_out = 0
         self.checked_claims = 0  # the step of its last look at its own claim
@@ -136,8 +155,20 @@ class Process:
         self._looks_at_its_claim = f"exists claims/{rank:05d}/"
         self.stalls_until = self.cut_off_until = 0.0
         self.stop = threading.Event()
-        Activity(self, self._live, "start")
+        for inner in range(self.size):
+            Activity(self, partial(self._live, inner), "start", inner)
         self._look()
+
+    def is_dead(self, inner: int) -> bool:
+        """Whether this process of the replica is gone."""
+        return self.killed or inner in self.lost
+
+    def work(self, inner: int, round_: int) -> Floats:
+        """The pseudo-gradient of the replica's next inner phase: the same in all its processes."""
+        own = self._works[inner]
+        other = next((works for works in self._works if len(works) > len(own)), None)
+        own.append(self.world.work(self.rank, round_) if other is None else other[len(own)])
+        return own[-1]
 
     # What its store and its clock call.
 
@@ -175,6 +206,9 @@ class Process:
         world = self.world
         if self.wakes_at is not None and self.wakes_at > world.seconds:
             world.seconds = self.wakes_at
+        if self.steps >= self._terminated_at:
+            self._terminated_at = inf
+            self.terminate()
         activity = self.activities[0] if len(self.activities) == 1 else self._chosen()
         activity.wakes_at = None
         activity.switch()
@@ -203,8 +237,24 @@ class Process:
         self._look()
         self.label = label  # what it was about to do
 
+    def lose(self, inner: int) -> None:
+        """End one process of the replica before its next request; the launcher then ends the others."""
+        if inner in self._ends:
+            return
+        self.lost.add(inner)
+        for activity in [found for found in reversed(self.activities) if found.inner == inner]:
+            if activity:
+                activity.throw(Killed)
+            self.activities.remove(activity)
+        self._end(inner, Killed())
+        self._look()
+
     def sigterm(self) -> None:
         self.was_stopped = True
+        self.terminate()
+
+    def terminate(self) -> None:
+        """SIGTERM reaches all processes of the replica."""
         self.stop.set()
         for activity in self.activities:
             if activity.label == "wait":
@@ -234,20 +284,38 @@ class Process:
         self.steps += 1
         self.world.steps_of[self.rank] += 1
 
-    def _live(self) -> None:
+    def _end(self, inner: int, error: BaseException | None) -> None:
+        """One process of the replica has ended. The replica's error is the first one that is not another's effect."""
+        self._ends[inner] = error
+        if error is not None:
+            self.group.is_broken = True
+            if self._terminated_at == inf:
+                self._terminated_at = self.steps + LAUNCHER_STEPS[self.steps % len(LAUNCHER_STEPS)]
+        if len(self._ends) == self.size:
+            errors = [found for found in self._ends.values() if found is not None]
+            self.error = min(errors, key=lambda found: isinstance(found, GroupError), default=None)
+            self.ended = True
+
+    def _live(self, inner: int) -> None:
         setting = self.world.setting
-        pool: Any = Serial() if setting.connections == 1 else Workers(self, setting.connections)
+        pool: Any = Serial() if setting.connections == 1 else Workers(self, setting.connections, inner)
         quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
         try:
             store = S3ObjectStore("bucket", "")
             context = RoundContext(store, RUN, quorum, setting.timeout_seconds, self.stop, pool, self)
             context = replace(context, snapshot_rounds=setting.snapshot_rounds)
             context = replace(context, trained_by=RUN, on_early_finish=setting.on_early_finish)
+            if self.size > 1:
+                group = InnerGroup(inner, self.size, inner)
+                context = replace(context, group=group, board=self.group, link=self.group.link("rounds", inner))
             self.world.trainer(self, context)
         except BaseException as error:
             # The judge decides whether this was to be expected.
-            self.error = error
-        self.ended = True
+            found: BaseException | None = error
+        else:
+            found = None
+        if inner not in self.lost:
+            self._end(inner, found)
 
 
 class World:
@@ -267,14 +335,15 @@ class World:
         self.living: list[Process] = []
         self.timers: list[tuple[float, int]] = []  # when the control plane starts a process of which rank
         self.lates: list[Late] = []
-        self.means: dict[int, bytes] = {}
-        self.states: dict[int, bytes] = {}
+        self.means: dict[int, Pieces] = {}
+        self.states: dict[int, Pieces] = {}
         self.problems: list[str] = []
         self.sound: dict[str, bytes] = {}
         self.seen: Counter[str] = Counter()
         self.flipped: set[Process] = set()
         self.gave: dict[tuple[int, int, int], list[int]] = {}  # by round, rank and claim: the items of the steps
-        self.folders: dict[str, dict[int, bytes]] = {}  # the replicas' own states, by folder and kind
+        self.left: dict[int, tuple[int, list[list[int]]]] = {}  # of each rank that was stopped: its position, its items
+        self.folders: dict[str, dict[State, bytes]] = {}  # the replicas' own states, by folder and kind
         self.trace: list[str] | None = None
         self._created: dict[str, int] = {}
         self._shards: dict[int, list[str]] = {}
@@ -299,6 +368,13 @@ class World:
         process.kill()
         self.seen["killed"] += 1
         self.bury(process)
+
+    def lose(self, process: Process, inner: int) -> None:
+        """One process of a replica dies, the replica's only one perhaps."""
+        process.lose(inner % process.size)
+        self.seen["one process of several is killed"] += process.size > 1
+        if process.ended:
+            self.bury(process)
 
     def bury(self, process: Process) -> None:
         """Note a process's end; one that failed is started again, as the control plane does."""
@@ -385,6 +461,8 @@ class World:
             amendment = Commit.from_json(self.store.written[key], key)
             self.seen["a round is void"] += amendment.void
             self._judge_members(amendment)
+        if key.startswith(keys.CONTRIBUTIONS) and len(self.sound[key]) == HEADER_BYTES:
+            self._judge_parts(key)
         if key.startswith(keys.SNAPSHOTS):
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(keys.COMMITS):
@@ -394,6 +472,7 @@ class World:
         round_ = commit.round
         if commit.absent:
             self.seen["a round is committed without an expected rank"] += 1
+            self._judge_absent(commit)
         if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
             self.breaks(f"round {round_} is committed before round {round_ - 1}")
         self.steps_at_commits.append(list(self.steps_of))
@@ -406,9 +485,39 @@ class World:
             if newer is not None and newer < checked:
                 self.breaks(f"round {round_} counts a superseded process of rank {member.rank}")
 
+    def _judge_parts(self, key: str) -> None:
+        """A contribution in parts is whole when others can see it."""
+        header = decode_header(key, memoryview(self.sound[key]), ContributionHeader)
+        parts = header.member.parts or 0
+        blocks = Blocks(header.count)
+        missing = [
+            part
+            for part in range(parts)
+            if blocks.shard(part, parts) and keys.contribution_part(key, part) not in self.store.written
+        ]
+        if missing:
+            self.breaks(f"{key} is there without its parts {missing}")
+
+    def note_orphans(self) -> None:
+        """Count the parts of contributions that never became whole."""
+        parts = {key[: -len("-0000")] for key in self.store.written if IS_PART.fullmatch(key)}
+        self.seen["a contribution's parts stay without its own object"] += len(parts - self.store.written.keys())
+
     def _judge_members(self, commit: Commit) -> None:
         if not commit.void and len(commit.members) < needed_of(self.setting.min_participants, len(commit.finished)):
             self.breaks(f"round {commit.round} counts with {len(commit.members)} members")
+
+    def _judge_absent(self, commit: Commit) -> None:
+        """No round waits for a rank because of a claim whose process still loads the run's state."""
+        previous = self.last_commit(commit.round - 1) if commit.round > 1 else None
+        if previous is None:
+            return
+        present = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
+        for rank in commit.absent:
+            key = keys.claim(rank, commit.epochs[rank])
+            loads = commit.epochs[rank] and ClaimDocument.from_json(self.store.written[key], key).loads
+            if loads and rank not in present:
+                self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")
 
     def flips(self, process: Process, state: GlobalState) -> None:
         """Damage the process's memory, if the schedule says so: once."""
@@ -448,32 +557,43 @@ class World:
         key = keys.commit(round_, revision)
         return Commit.from_json(self.store.written[key], key)
 
-    def given(self, key: str) -> Floats:
-        """The values of a contribution as its process has sent them."""
-        blocks = Blocks(self.setting.count)
-        records = np.frombuffer(self.sound[key], np.uint8)[HEADER_BYTES:].reshape(blocks.number, blocks.record_bytes)
-        return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[: self.setting.count]
+    def given(self, key: str, count: int) -> Floats:
+        """The `count` values of a contribution as its processes have sent them."""
+        blocks = Blocks(count)
+        bodies = [self.sound[key]]
+        if len(bodies[0]) == HEADER_BYTES:
+            parts = (keys.contribution_part(key, part) for part in range(max(self.setting.sizes)))
+            bodies = [self.sound[part] for part in parts if part in self.sound]
+        body = b"".join(body[HEADER_BYTES:] for body in bodies)
+        records = np.frombuffer(body, np.uint8).reshape(blocks.number, blocks.record_bytes)
+        return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[:count]
 
-    def saw_members(self, commit: Commit, claim: Claim, gradient: Floats) -> None:
-        """A process has given `gradient` to a round under `claim`: what counts under it is this, not another's."""
+    def saw_members(self, commit: Commit, claim: Claim, gradient: Floats, first: int = 0) -> None:
+        """A process has given `gradient` to a round under `claim`: what counts under it is this, not another's.
+
+        `first`: the number of the first value.
+        """
         key = keys.contribution(commit.round, claim.rank, claim.epoch)
         counted = any((member.rank, member.epoch) == (claim.rank, claim.epoch) for member in commit.members)
-        if counted and not np.array_equal(self.given(key), gradient):
+        if counted and not np.array_equal(self.given(key, commit.count)[first : first + gradient.size], gradient):
             self.breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
 
-    def saw_mean(self, round_: int, mean: Floats) -> None:
-        if self.means.setdefault(round_, found := mean.tobytes()) != found:
+    def saw_mean(self, round_: int, mean: Floats, first: int = 0) -> None:
+        """The mean that some replica has applied, or the values of it from number `first` on."""
+        if not self.means.setdefault(round_, Pieces(self.setting.count)).agree(first, mean):
             self.breaks(f"two means of round {round_} were applied")
 
-    def saw_state(self, state: GlobalState) -> None:
-        if state.round == 0 and len(set(state.parameters[:: self.setting.count // 4])) > 1:
+    def saw_state(self, state: GlobalState, first: int = 0) -> None:
+        """The state of some replica after its round, or what one of its processes holds."""
+        self.saw(state.round, state.parameters, first)
+        self.saw(state.round, state.momentum, self.setting.count + first)
+        if state.round == 0 and len(set(self.states[0].known[: state.parameters.size : 64])) > 1:
             # Each process begins with its own rank everywhere.
             self.breaks("the initial state is of several processes")
-        self.saw(state.round, state.parameters.tobytes() + state.momentum.tobytes())
 
-    def saw(self, round_: int, found: bytes) -> None:
-        """The state of some replica after a round."""
-        if self.states.setdefault(round_, found) != found:
+    def saw(self, round_: int, found: Floats, first: int = 0) -> None:
+        """Values of the state of some replica after a round: parameters, then momentum."""
+        if not self.states.setdefault(round_, Pieces(2 * self.setting.count)).agree(first, found):
             self.breaks(f"two states after round {round_}")
 
     def saw_sweep(self, limit: int, places: range, before: Iterable[str]) -> None:

@@ -38,11 +38,12 @@ def named(name: str) -> Defect:
 
 
 def test_a_seed_is_the_same_schedule_every_time() -> None:
-    for seed in (3, 11):
-        first, second = run_seed(seed)[1], run_seed(seed)[1]
+    for seed, front_end in ((3, "arrays"), (11, "groups")):
+        first, second = run_seed(seed, front_end)[1], run_seed(seed, front_end)[1]
         assert (first.steps, first.seconds, first.seen) == (second.steps, second.seconds, second.seen)
-        assert first.states == second.states
-        assert len(first.states) > 1
+        states, again = ([found.known.tobytes() for found in world.states.values()] for world in (first, second))
+        assert states == again
+        assert len(states) > 1
 
 
 def test_a_rank_has_a_rerun_left_when_those_come_back_that_its_quorum_needs() -> None:

@@ -193,6 +193,31 @@ def test_deletion_against_a_joiner_that_reads_the_snapshot(world: World) -> None
     assert joiner.error is None
 
 
+# Damage in the part of rank 2's contribution that rank 2 reduces itself: it has its own values in memory.
+_DAMAGED = f"{keys.contributions_of(2)}00000002"
+
+
+@pytest.mark.parametrize(
+    "world", [Setting(rounds=3, snapshot_rounds=2, poisoned=(_DAMAGED,), poisoned_at=4200)], indirect=True
+)
+def test_a_round_that_the_others_have_applied_and_deleted_is_not_amended(world: World) -> None:
+    late, *others = [world.start(rank) for rank in range(3)]
+    go_on(world, lambda: world.store.exists(keys.commit(2)))
+    bring_before(world, late, f"read {keys.REDUCED}")
+    reduced = late.label.removeprefix("read ")
+    # The process that follows it deletes its share of the round: this shard, and no contribution of the others. They
+    # have ended by the time that a complete snapshot covers the round.
+    heir = world.start(0, reruns=True)
+    go_on(world, lambda: heir.label == f"create {keys.manifest(2)}", holding=(late,))
+    go_on(world, lambda: all(other.ended for other in others), holding=(late, heir))
+    go_on(world, lambda: reduced in world.store.deleted, holding=(late,))
+    assert not any(key.startswith(_DAMAGED) for key in world.store.deleted)
+    finish(world, fair)
+    assert world.problems == []
+    assert isinstance(late.error, FencedError)
+    assert not world.store.exists(keys.commit(2, 1))
+
+
 @pytest.mark.parametrize("kind", [keys.REDUCED, keys.CONTRIBUTIONS])
 def test_corrupted_objects_reach_no_parameters(kind: str) -> None:
     # The first: every reader computes the shard anew. The second: the sender's values are left out by an amendment.

@@ -40,6 +40,24 @@ class Defect(NamedTuple):
 
 DEFECTS = (
     Defect(
+        "a rule that says stop stops a run only without its quorum",
+        "muster/control/outcome.py",
+        "    if not decided.stops_run and can_do_without(",
+        "    if can_do_without(",
+    ),
+    Defect(
+        "a run that a rule has stopped is continued",
+        "muster/contract/run/continuation.py",
+        " or any(_stopped_the_run(plan.spec, one) for one in result.replicas):",
+        ":",
+    ),
+    Defect(
+        "restarts by rules spend nothing",
+        "muster/control/decide.py",
+        "    spent = sum(_spends_the_same(attempt, current) for attempt in attempts[:-1])\n",
+        "    spent = 0 if rule else sum(_spends_the_same(attempt, current) for attempt in attempts[:-1])\n",
+    ),
+    Defect(
         "a deadline stops nothing",
         "muster/control/timers.py",
         "    raise_fence_and_stop(run, fence, budget)\n    return Fired.STOPPED\n",

@@ -17,6 +17,7 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
+from muster.contract.run.watched_end import rule_of_end
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
 from tests.simulation.lives import Life
@@ -208,6 +209,7 @@ class Judge:
             for replica in result.replicas:
                 self._check_replica(execution, replica)
                 self._check_budgets(plan, replica)
+                self._check_rules(plan, replica)
             self._check_records(name)
             self._check_times(execution, plan, result)
         self._check_continuations()
@@ -339,6 +341,17 @@ class Judge:
             for rank in range(plan.spec.replicas)
             if (life := self._last(name, rank)) is not None and life.ended is not None and self._is_lost(life)
         )
+        stopping_ends = [
+            life.ended
+            for replica in result.replicas
+            if self._stops(plan, replica)
+            and (life := world.lives.jobs.get(replica.attempts[-1].job)) is not None
+            and life.ended is not None
+        ]
+        if stopping_ends and last > min(stopping_ends) + stopping:
+            world.violate(
+                "stop", f"a job of {name} ended {last - min(stopping_ends):.0f} s after a rule stopped the run"
+            )
         needless = len(lost) - (plan.spec.replicas - plan.spec.quorum) - 1
         if result.verdict is Verdict.FAILED and needless >= 0:
             decisive = lost[len(lost) - 1 - needless]
@@ -346,13 +359,34 @@ class Judge:
                 world.violate("quorum", f"a job of {name} ended {last - decisive:.0f} s after the quorum was lost")
 
     def _check_budgets(self, plan: Plan, replica: ReplicaResult) -> None:
-        """No replica has more reruns for a failure class than its budget, and none fewer before it is lost."""
-        ends = [attempt.failure_class for attempt in replica.attempts]
+        """No replica has more reruns for a failure class than its budget, nor more by rules of `watch`."""
+        ends = [attempt.failure_class for attempt in replica.attempts if rule_of_end(attempt) is None]
+        if replica.attempts and rule_of_end(replica.attempts[-1]) is not None:
+            ends.append(None)  # what came before was followed by a rerun
         for kind in {kind for kind in ends[:-1] if kind is not None}:
             allowed = plan.spec.budget(kind).max_reruns
             if ends[:-1].count(kind) > allowed:
                 what = f"{plan.run}: replica {replica.rank} was rerun after {ends[:-1]}"
                 self._world.violate("too many reruns", f"{what}; {allowed} are allowed for {kind}")
+
+    def _check_rules(self, plan: Plan, replica: ReplicaResult) -> None:
+        """Restarts by rules are bounded, and what stops the run is followed by no rerun."""
+        rules, world = plan.spec.watch, self._world
+        met = [rule for attempt in replica.attempts[:-1] if (rule := rule_of_end(attempt)) is not None]
+        where = f"{plan.run}: replica {replica.rank}"
+        if any(rules.then(rule) == "stop" for rule in met):
+            world.violate("a stop is followed by a rerun", f"{where} after {met}")
+        if len(met) > rules.max_restarts:
+            world.violate("too many reruns", f"{where} was restarted {len(met)} times; allowed: {rules.max_restarts}")
+        if met:
+            world.reach("a replica that hung is rerun")
+        if self._stops(plan, replica):
+            world.reach("a replica that hung stops its run")
+
+    @staticmethod
+    def _stops(plan: Plan, replica: ReplicaResult) -> bool:
+        rule = rule_of_end(replica.attempts[-1]) if replica.attempts else None
+        return rule is not None and plan.spec.watch.then(rule) == "stop"
 
     @staticmethod
     def _is_lost(life: Life) -> bool:
@@ -391,7 +425,9 @@ class Judge:
             cancelled_at = self._cancelled_at(world.executions[parent])
             if cancelled_at is not None and execution.began > cancelled_at:
                 world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
-            fence = self.fence(parent)
+            fence, ended = self.fence(parent), self.result(parent)
+            if plan is not None and ended is not None and any(self._stops(plan, one) for one in ended.replicas):
+                world.violate("a limit is evaded", f"{parent}, which a rule of watch has stopped, by {name}")
             if fence is not None and fence.cause.is_limit:
                 world.violate("a limit is evaded", f"{parent}, which has reached its {fence.cause}, by {name}")
 

@@ -42,6 +42,8 @@ FATES = {
     "client error": Fate("Failed", FailureClass.INVALID_REQUEST, "ClientError: no such image", trains=False),
     "stopped by a user": Fate("Stopped", FailureClass.STOPPED_BY_USER, secondary="Stopped"),
 }
+# What a replica says when a rule of `watch` ends its attempt: the class is that of a lost instance.
+HANGS = Fate("Failed", FailureClass.INFRASTRUCTURE, "AlgorithmError: [hang] no step for 612 s, exit code: 80")
 # Hours, too: a job that nothing stops must outlive the time within which it is to be stopped.
 _TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0, 80_000.0)
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from tests.simulation.functions import MACHINE_ARN, Version
 from tests.simulation.judge import Judge
-from tests.simulation.lives import FATES, Fate, Life
+from tests.simulation.lives import FATES, HANGS, Fate, Life
 
 if TYPE_CHECKING:
     from tests.simulation.world import Execution, World
@@ -19,6 +19,8 @@ _SPEC = {"trainer": "package.module:train", "image": "image:1", "instance_type":
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 _LATE = (5.0, 60.0, 400.0, _HOUR, 7 * _HOUR, 3 * _DAY)
 _BROKEN = (*(None,) * 30, "plan", "attempt", "settle", "admit", "stop", "stop", "react")
+_HANGS = 0.5
+"""Of the attempts that end like one whose instance was lost."""
 SWEEP_SECONDS = 6 * _HOUR
 
 
@@ -104,6 +106,10 @@ class Scenario:
             spec["launch_gate"] = {"replicas": spec["replicas"], "within_seconds": within}
         if draws.chance(f"{name}/ceiling", 0.15):
             spec["cost_ceiling_usd"] = draws.pick(f"{name}/ceiling usd", (100.0, 0.01, 0.03))
+        if draws.chance(f"{name}/watch", 0.5):
+            then = draws.pick(f"{name}/hang then", ("restart", "stop"))
+            restarts = draws.pick(f"{name}/restarts", (1, 0, 2))
+            spec["watch"] = {"hang": {"then": then}, "max_restarts": restarts}
         budget = draws.pick(f"{name}/reruns", (1, 2, 3))
         spec["reruns"] = {
             "infrastructure": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/delay", (0, 5, 700))},
@@ -192,6 +198,9 @@ class Scenario:
             return FATES["completes"]
         bad = [key for key in FATES if key != "completes"]
         found = bad[int(draws.share(f"{choice}/kind") * len(bad))]
+        if found == "infrastructure" and draws.share(f"{choice}/hangs") < _HANGS:
+            draws.note(choice, "hangs")
+            return HANGS
         draws.note(choice, found)
         return FATES[found]
 

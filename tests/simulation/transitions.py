@@ -78,6 +78,8 @@ TRANSITIONS = (
     "a replica is rerun, and succeeds",
     "the cost ceiling prevents a rerun",
     "a continuation",
+    "a replica that hung is rerun",
+    "a replica that hung stops its run",
     # What befalls them.
     *(f"crash: {name}" for name in ("plan", "admit", "attempt", "react", "settle", "stop", "sweep", "timer")),
     *(f"time-out: {name}" for name in ("plan", "admit", "attempt", "react", "settle", "stop")),

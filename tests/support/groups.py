@@ -15,12 +15,11 @@ from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
 from muster.replica.parts.cut import Cut
-from muster.replica.parts.link import Link
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.wire.binary_format import Floats
-from muster.replica.wire.packing import WHOLE, Packing
+from tests.support.copied_array import CopiedArray
 from tests.support.peers import PATIENT_SECONDS, Faults, FaultyStore, Run, gradient_of
 
 
@@ -59,26 +58,6 @@ class ThreadLink:
     def end(self) -> None:
         """This process ends: the others notice."""
         self._shared.barrier.abort()
-
-
-class CopiedArray(Packing):
-    """A flat array of which every process of the replica has a copy."""
-
-    def __init__(self, array: Floats, link: Link) -> None:
-        super().__init__({"parameters": array.shape})
-        self._array, self.link = array, link
-
-    def read(self, part: slice = WHOLE) -> Floats:
-        return np.concatenate([self._array[held] for held, _ in self.cut.places(part)])
-
-    def write(self, flat: Floats, part: slice = WHOLE) -> None:
-        cuts = [replace(self.cut, rank=rank) for rank in range(self.link.size)]
-        counts = [sum(held.stop - held.start for held, _ in cut.places(part)) for cut in cuts]
-        for cut, values in zip(cuts, self.link.swap([flat] * self.link.size, counts), strict=True):
-            start = 0
-            for held, _ in cut.places(part):
-                self._array[held] = values[start : start + held.stop - held.start]
-                start += held.stop - held.start
 
 
 @dataclass

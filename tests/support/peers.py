@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,9 @@ class FaultyStore(Store):
         self._inner.create(key, self._faults.rewrite(key, bytes(body)))
         self._faults.after_create(key)
 
-    def writer(self, key: str) -> ObjectWriter:
+    def writer(self, key: str, size: int | None = None) -> ObjectWriter:
         self._faults.before_create(key)
-        return self._inner.writer(key)
+        return FaultyWriter(self._inner.writer(key, size), partial(self._faults.after_create, key))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         self._faults.before_read(key)
@@ -102,6 +103,23 @@ class FaultyStore(Store):
 
     def uri(self, key: str) -> str:
         return self._inner.uri(key)
+
+
+class FaultyWriter(ObjectWriter):
+    """A writer whose end passes through a hook."""
+
+    def __init__(self, inner: ObjectWriter, after_close: Callable[[], None]) -> None:
+        self._inner, self._after_close = inner, after_close
+
+    def write(self, body: Bytes) -> None:
+        self._inner.write(body)
+
+    def close(self) -> None:
+        self._inner.close()
+        self._after_close()
+
+    def discard(self) -> None:
+        self._inner.discard()
 
 
 def kill_at(pattern: str) -> Hook:

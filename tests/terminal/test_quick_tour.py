@@ -67,7 +67,7 @@ def test_the_quick_tour_shows_what_its_page_promises(clone: Path) -> None:
     for name in ("NO_COLOR", "VIRTUAL_ENV", "MUSTER_STACK", "MAKEFLAGS", "MAKELEVEL"):
         environment.pop(name, None)
     steps = tour()
-    assert len(steps) == 10
+    assert len(steps) == 11
     with Terminal(clone, environment, columns=120) as terminal:
         for step in steps:
             answer = terminal.run(step.command, seconds=120)

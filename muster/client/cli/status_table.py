@@ -19,12 +19,15 @@ _STATUS_WIDTH = 12  # the longest usual status: a table that jumps is hard to re
 _METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make room for the notes
 
 _COLOURS = {RunState.SUCCEEDED: "green", RunState.FAILED: "red", RunState.STOPPED: "yellow"}
+_FINDINGS_SHOWN = 5  # the last ones; `muster events` shows all
 _FRAME_LINES = 6  # headline, headings, the line on the others, the reason, and the prompt
 
 
 def status_table(status: RunStatus, console: Console) -> RenderableType:
     """The run's headline above a table of its replicas, no larger than the terminal."""
-    limit = max(3, console.height - _FRAME_LINES - len(status.remarks)) if console.is_terminal else len(status.replicas)
+    findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
+    frame = _FRAME_LINES + len(status.remarks) + len(findings)
+    limit = max(3, console.height - frame) if console.is_terminal else len(status.replicas)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
     heading, *lines = lay_out([replace(HEADINGS, rate=f"{status.unit}/s"), *rows], console.width)
     parts = [_line(headline(status), _COLOURS.get(status.state, "bold")), _line(heading, "dim")]
@@ -35,7 +38,7 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
         parts.append(Text(visible(status.reason)))
     if status.model is not None:
         parts.append(Text(visible(model_line(status.run, status.model))))
-    parts += [Text(visible(remark), style="yellow") for remark in status.remarks]
+    parts += [Text(visible(remark), style="yellow") for remark in (*findings, *status.remarks)]
     return Group(*parts)
 
 

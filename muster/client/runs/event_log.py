@@ -15,6 +15,7 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.finding import Finding
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
 from muster.contract.timestamps import Timestamp
@@ -29,6 +30,7 @@ class EventKind(StrEnum):
     REPLICA_INTERRUPTED = "replica-interrupted"
     REPLICA_ENDED = "replica-ended"
     ROUND_COMMITTED = "round-committed"
+    RULE_MET = "rule-met"
     RUN_ENDED = "run-ended"
     RUN_SETTLED = "run-settled"
     RUN_RERUN = "run-rerun"
@@ -74,6 +76,7 @@ class Traces:
     decisions: Mapping[int, Decision | None] = field(default_factory=dict)
     """What follows each replica's latest attempt."""
     rounds: Iterable[tuple[int, datetime]] = ()
+    findings: Iterable[tuple[Finding, datetime]] = ()
     result: Result | None = None
     continued_by: tuple[str, datetime] | None = None
     """The run that continues this one, and since when."""
@@ -85,6 +88,7 @@ def event_log(traces: Traces) -> list[EventLogEntry]:
         *_of_execution(traces.execution),
         *(entry for rank, attempts in traces.attempts.items() for entry in _of_replica(rank, attempts, traces)),
         *(_of_round(*committed) for committed in traces.rounds),
+        *(_of_finding(*found) for found in traces.findings),
         *_of_end(traces),
     ]
     order = list(EventKind)
@@ -105,6 +109,17 @@ def _of_execution(execution: Execution) -> Iterator[EventLogEntry]:
 def _of_round(number: int, at: datetime) -> EventLogEntry:
     text = f"round {number} was committed"
     return EventLogEntry(at=timestamps.text(at), kind=EventKind.ROUND_COMMITTED, round=number, text=text)
+
+
+def _of_finding(finding: Finding, at: datetime) -> EventLogEntry:
+    return EventLogEntry(
+        at=timestamps.text(at),
+        kind=EventKind.RULE_MET,
+        text=finding.words,
+        rank=finding.rank,
+        attempt=finding.attempt,
+        round=finding.round,
+    )
 
 
 def _of_end(traces: Traces) -> Iterator[EventLogEntry]:

@@ -76,6 +76,7 @@ class PageSource:
                 continued_by=status.continued_by,
                 model=result.model if result else None,
                 model_problem=result.model_problem if result else None,
+                findings=status.findings,
             )
         )
 

@@ -122,6 +122,8 @@ class Observer:
         if execution.ended_at is not None and self._result is None:
             self._result = own_result(self._cloud, execution)
         continued_by = None if self._result is None else self._read_continuation()
+        reader = self._reader(execution) if execution.error != NAME_TAKEN else None
+        found = () if reader is None else reader.findings()
         since = None
         if continued_by is not None:
             since = self._cloud.objects.modified_at(RunLayout(self._run).continued_by)
@@ -130,7 +132,8 @@ class Observer:
                 execution=execution,
                 attempts=self.attempts,
                 decisions={rank: entry.decision for rank, entry in entries.items()},
-                rounds=self._reader(execution).rounds() if execution.error != NAME_TAKEN else (),
+                rounds=() if reader is None else reader.rounds(),
+                findings=[(item.finding, at) for item, at in found if item.run == self._run],
                 result=self._result,
                 continued_by=None if continued_by is None or since is None else (continued_by, since),
             )

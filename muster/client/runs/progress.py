@@ -13,6 +13,12 @@ from muster.client.runs.run_status import Progress
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout, s3_uri
 from muster.contract.run.commit import COMMITS_LISTED_MAX, Commit, commit_bytes_max, commit_round, parse_commit
+from muster.contract.run.finding import (
+    FINDING_BYTES_MAX,
+    FINDINGS_READ_MAX,
+    FindingDocument,
+    is_finding,
+)
 from muster.report.rounds import chosen
 
 _PARALLEL = 8
@@ -27,19 +33,24 @@ class ProgressReader:
     def __init__(self, cloud: Cloud, layout: RunLayout, replicas: int) -> None:
         self._cloud = cloud
         self._prefix = layout.commits
+        self._of_findings = layout.findings
         self._most = commit_bytes_max(replicas)
         self._last = layout.commits
         self._progress = Progress()
         self._unread: list[str] = []
         self._newest: dict[str, Commit] = {}
         self._unreadable: dict[str, str] = {}
+        self._findings: dict[str, FindingDocument | None] = {}
 
     def read(self) -> Progress:
         """The progress up to the newest commit that can be read: one LIST, and one GET when there is a new commit.
 
-        Where new commits cannot be read, a few more are asked for; the others are left for the next look.
+        The LIST shows findings, too: one GET for each new one. Where new commits cannot be read, a few more are asked
+        for; the others are left for the next look.
         """
-        keys = [key for key in self._keys_after(self._last) if key not in self._unreadable]
+        listed = list(self._keys_after(self._last))
+        keys = [key for key in listed if self._round_of(key) is not None and key not in self._unreadable]
+        self._read_findings(listed)
         for key in _candidates(keys, self._round_of(self._last)):
             commit = self._commit(key)
             if commit is not None:
@@ -47,7 +58,8 @@ class ProgressReader:
                 self._last, self._newest = key, {key: commit}
                 self._unread += keys[: keys.index(key) + 1]
                 break
-        return replace(self._progress, unreadable=tuple(self._unreadable.values()))
+        findings = tuple(found for found in self._findings.values() if found is not None)
+        return replace(self._progress, unreadable=tuple(self._unreadable.values()), findings=findings)
 
     def commits(self) -> Iterator[Commit]:
         """The commits that `read` has seen since the last call, in order: one GET for each but the newest.
@@ -73,9 +85,26 @@ class ProgressReader:
         found = ((self._round_of(item.key), item.at) for item in islice(items, COMMITS_LISTED_MAX))
         return [(round_, at) for round_, at in found if round_ is not None]
 
-    def _keys_after(self, last: str) -> list[str]:
-        keys = islice(self._cloud.objects.keys_after(self._prefix, last), COMMITS_LISTED_MAX)
-        return [key for key in keys if self._round_of(key) is not None]
+    def findings(self) -> list[tuple[FindingDocument, datetime]]:
+        """The findings, and when each was stored: one LIST, and one GET for each new one."""
+        items = list(islice(self._cloud.objects.items_after(self._of_findings, self._of_findings), FINDINGS_READ_MAX))
+        self._read_findings([item.key for item in items])
+        found = ((self._findings.get(item.key), item.at) for item in items)
+        return [(finding, at) for finding, at in found if finding is not None]
+
+    def _read_findings(self, keys: list[str]) -> None:
+        """Read those of `keys` that name findings. One that cannot be read is left out: its replica's log has it."""
+        new = [key for key in keys if is_finding(key.removeprefix(self._prefix)) and key not in self._findings]
+        for key in new[: FINDINGS_READ_MAX - len(self._findings)]:
+            uri = s3_uri(self._cloud.stack.bucket, key)
+            try:
+                body = self._cloud.objects.read_bounded(key, FINDING_BYTES_MAX) or b""
+                self._findings[key] = FindingDocument.from_json(body, uri)
+            except DocumentError:
+                self._findings[key] = None
+
+    def _keys_after(self, last: str) -> Iterator[str]:
+        return islice(self._cloud.objects.keys_after(self._prefix, last), COMMITS_LISTED_MAX)
 
     def _round_of(self, key: str) -> int | None:
         return commit_round(key.removeprefix(self._prefix))

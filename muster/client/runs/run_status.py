@@ -17,6 +17,7 @@ from muster.contract.document import Document
 from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, Finish
+from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.model import ModelResult
 from muster.contract.run.pace import Pace, end_of, has_stalled
 from muster.contract.run.record import Decision, Next
@@ -147,6 +148,9 @@ class RunStatus(Document):
     )
     page: str | None = Field(default=None, description="the URI of the settled run's page, s3://…")
     model: ModelResult | None = Field(default=None, description="the model that the settled run leaves")
+    findings: tuple[Finding, ...] = Field(
+        default=(), description="rules of `watch` that were met, with their evidence, by round; the first ones of many"
+    )
     remarks: tuple[str, ...] = Field(
         default=(), description="what replicas wrote and cannot be read, and what is missing for that reason, in words"
     )
@@ -165,6 +169,7 @@ class Progress:
     rounds: Mapping[int, int] = field(default_factory=dict)
     metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
     finished: tuple[Finish, ...] = ()
+    findings: tuple[FindingDocument, ...] = ()
     unreadable: tuple[str, ...] = ()
     """The commits that cannot be read, each with the reason."""
     committed_at: Timestamp | None = None
@@ -241,9 +246,16 @@ def run_status(seen: Observation) -> RunStatus:
         awaits_continuation=seen.awaits_continuation,
         page=seen.page,
         model=seen.result.model if seen.result else None,
+        findings=_findings(seen),
         remarks=tuple(_remarks(seen)),
         replicas=replicas,
     )
+
+
+def _findings(seen: Observation) -> tuple[Finding, ...]:
+    """Those of this run of its lineage."""
+    own = (item.finding for item in seen.progress.findings if item.run == run_name(seen.run))
+    return tuple(sorted(own, key=lambda finding: finding.round))
 
 
 def _with_rate(replica: ReplicaStatus, rates: Sequence[float | None], state: RunState) -> ReplicaStatus:

@@ -162,6 +162,9 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
         yield f"run {after.run} {queue_text(after)}"
     if after.round is not None and (before is None or before.round != after.round):
         yield _round_line(after)
+    for finding in after.findings:
+        if before is None or finding not in before.findings:
+            yield finding.words
     for remark in after.remarks:
         if before is None or remark not in before.remarks:
             yield remark

@@ -69,12 +69,17 @@ _TRANSIENT_CLIENT_ERRORS = ("rate exceeded", "throttlingexception", "slowdown", 
 # An AlgorithmError whose cause is the hardware: the driver's messages about a broken GPU.
 _BROKEN_HARDWARE = ("uncorrectable ecc error", "gpu has fallen off the bus")
 
-# A replica that was preempted and saved a checkpoint, or that was fenced, did not fail because of the user's code.
+# A replica that was preempted and saved a checkpoint, or that was fenced, did not fail because of the user's code. One
+# that a rule of `watch` has ended may train well on another machine, from its last checkpoint.
 _EXITS: dict[ReplicaExit, FailureClass] = {
     ReplicaExit.BAD_INPUT: FailureClass.INVALID_REQUEST,
     ReplicaExit.RENDEZVOUS: FailureClass.INFRASTRUCTURE,
     ReplicaExit.FENCED: FailureClass.INFRASTRUCTURE,
     ReplicaExit.STOPPED: FailureClass.INFRASTRUCTURE,
+    ReplicaExit.HANG: FailureClass.INFRASTRUCTURE,
+    ReplicaExit.SLOW: FailureClass.INFRASTRUCTURE,
+    ReplicaExit.LOSS: FailureClass.INFRASTRUCTURE,
+    ReplicaExit.NO_ROUND: FailureClass.INFRASTRUCTURE,
 }
 
 _REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason

@@ -52,6 +52,9 @@ class Member(StoredPart):
     parts: int | None = Field(
         default=None, ge=2, le=PARTS_MAX, description="how many objects hold the values, one per process; None: one"
     )
+    seconds: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="for which the trainer has worked on the samples"
+    )
     norm: float | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="L2 norm of the values, where outliers are excluded"
     )

@@ -8,7 +8,8 @@ from muster.contract import names
 from muster.contract.document import StoredDocument
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
-from muster.contract.run.result import ReplicaOutcome, Result, Verdict
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.watched_end import rule_of_end
 from muster.contract.spec.spec import Spec
 
 
@@ -45,7 +46,13 @@ def next_run(plan: Plan, result: Result) -> tuple[str, Spec] | None:
         for replica in result.replicas
         if replica.outcome is ReplicaOutcome.FAILED and replica.attempts
     }
-    if not {"failed", *causes} & set(policy.on):
+    if not {"failed", *causes} & set(policy.on) or any(_stopped_the_run(plan.spec, one) for one in result.replicas):
         return None
     name = names.numbered_run_name(plan.shared_layout.run, generation + 2)
     return name, plan.spec.model_copy(update={"name": None, "resume_from": plan.run})
+
+
+def _stopped_the_run(spec: Spec, replica: ReplicaResult) -> bool:
+    """Whether the run ended with this replica because a rule of `watch` says stop: a continuation must not evade it."""
+    rule = rule_of_end(replica.attempts[-1]) if replica.attempts else None
+    return rule is not None and spec.watch.then(rule) == "stop"

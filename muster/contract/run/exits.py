@@ -23,6 +23,11 @@ class ReplicaExit(IntEnum):
     RENDEZVOUS = 69  # EX_UNAVAILABLE: the bucket, or a quorum, could not be reached in time
     OUT_OF_MEMORY = 71  # EX_OSERR: the trainer used up the memory of the machine or of its GPU
     FENCED = 75  # a newer attempt or incarnation has claimed this rank
+    # A rule that watches the training was met, and the spec says that the attempt ends.
+    HANG = 80
+    SLOW = 81
+    LOSS = 82
+    NO_ROUND = 83
     KILLED = 137  # SIGKILL: how the kernel ends a process that takes the last of the memory
     STOPPED = 143  # SIGTERM: a checkpoint was saved where possible
 
@@ -33,6 +38,9 @@ class ReplicaExit(IntEnum):
 
 
 _BY_WORD = {code.word: code for code in ReplicaExit}
+# A program of a user may end with any code. These always come with their word.
+_WITH_WORD = {ReplicaExit.HANG, ReplicaExit.SLOW, ReplicaExit.LOSS, ReplicaExit.NO_ROUND}
+_BY_CODE = {int(code): code for code in ReplicaExit if code not in _WITH_WORD}
 # SageMaker puts its own word in front of the content of output/failure, and the exit code after it. Between the two
 # is the user's own text, which may contain the same words.
 _WORD = re.compile(r"AlgorithmError: \[([a-z-]+)\] ")
@@ -55,4 +63,4 @@ def read_exit(reason: str) -> ReplicaExit | None:
     if word is not None and word[1] in _BY_WORD:
         return _BY_WORD[word[1]]
     code = _CODE.search(reason)
-    return ReplicaExit(int(code[1])) if code is not None and int(code[1]) in set(ReplicaExit) else None
+    return None if code is None else _BY_CODE.get(int(code[1]))

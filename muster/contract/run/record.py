@@ -14,7 +14,8 @@ from muster.contract.timestamps import Timestamp
 class Next(StrEnum):
     """What follows the end of an attempt. The workflow branches on it.
 
-    STOP: the run has lost its quorum with this replica. It depends on the other replicas, so a record never holds it.
+    STOP: the run has lost its quorum with this replica, or a rule of `watch` stops it. A record never holds it, because
+    the quorum depends on the other replicas.
     """
 
     DONE = "done"
@@ -29,6 +30,7 @@ class Decision(StoredPart):
     next: Next
     attempt: int = Field(ge=1, description="the attempt that ended; for a rerun, the one to launch")
     lost: bool = Field(default=False, description="whether the replica failed and has no rerun left")
+    stops_run: bool = Field(default=False, description="whether the spec says that the run stops with it")
     delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the end to the launch")
     decided_at: Timestamp | None = None
     reason: str = ""

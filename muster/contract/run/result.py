@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from muster.contract.document import StoredDocument, StoredPart, known_member
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, UNIT
+from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.timestamps import Timestamp
 
@@ -83,3 +84,6 @@ class Result(StoredDocument):
         default=None, description="the model that the run leaves; none where no replica wrote one"
     )
     model_problem: str | None = Field(default=None, description="why a model that should be there is missing")
+    findings: tuple[Finding, ...] = Field(
+        default=(), description="rules of `watch` that were met, with their evidence, by round; the first ones of many"
+    )

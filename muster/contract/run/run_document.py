@@ -10,6 +10,7 @@ from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
+from muster.contract.spec.watch_rules import Watch
 
 # The environment of every replica. RANK and WORLD_SIZE are those of a process inside its replica, as torch reads them;
 # the replica's launcher sets them.
@@ -39,6 +40,7 @@ class RunDocument(StoredDocument):
     on_early_finish: OnEarlyFinish | None = Field(
         default=None, description="the run's rule; none where replicas do not report that they have finished"
     )
+    watch: Watch | None = Field(default=None, description="the rules that watch the training; none: nothing does")
     root: str | None = Field(
         default=None,
         description="the first run of the lineage; none for a run that continues no other",
@@ -72,6 +74,7 @@ class RunDocument(StoredDocument):
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
             checkpoint_rounds=plan.spec.rendezvous.checkpoint_rounds,
             on_early_finish=plan.spec.on_early_finish,
+            watch=plan.spec.watch,
             root=plan.lineage.root if plan.lineage else None,
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
             output_uri=s3_uri(plan.place.bucket, plan.layout.output),

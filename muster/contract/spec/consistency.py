@@ -10,7 +10,8 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
-from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
+from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.overrides import Override, rank_problems
 
@@ -37,6 +38,7 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
     yield from spec.limit_problems(spec.replicas, (name for part in parts for name in part.instance_types))
     yield from _training_job_problems(spec)
     yield from _budget_problems(spec)
+    yield from _watch_problems(spec)
     yield from _reserved_names(spec.environment, "environment")
     for key in spec.tags:
         if key.casefold().startswith(("muster:", "aws:")):
@@ -91,6 +93,15 @@ def _membership_problems(spec: Spec) -> Iterator[Problem]:
         yield Problem("rendezvous.min_participants", str(members), "lower it", allowed)
 
 
+def _watch_problems(spec: Spec) -> Iterator[Problem]:
+    if spec.trainer is None and spec.watch != Watch():
+        yield StatedProblem("watch", "set without trainer", "leave it out: only replicas with a trainer are watched")
+    if spec.watch.loss.then == "exclude" and spec.min_participants >= spec.replicas:
+        statement = f"exclude is set, and a round needs the contributions of all {spec.replicas} replicas"
+        remedy = "lower rendezvous.min_participants, or choose report, restart or stop"
+        yield StatedProblem("watch.loss.then", statement, remedy)
+
+
 def _budget_problems(spec: Spec) -> Iterator[Problem]:
     for failure_class, budget in spec.reruns.items():
         if budget.max_delay_seconds < budget.delay_seconds:
@@ -99,6 +110,7 @@ def _budget_problems(spec: Spec) -> Iterator[Problem]:
             yield Problem(field, str(budget.max_delay_seconds), "raise it", allowed)
     # Every rerun, and every piece of its wait, takes history of the replica's workflow.
     budgets = [spec.budget(failure_class) for failure_class in DEFAULT_BUDGETS]
+    budgets.append(Budget(max_reruns=spec.watch.max_restarts))
     events = sum(rerun_events(delay) for budget in budgets for delay in budget.longest_delays())
     if events > RERUN_EVENTS_MAX:
         statement = f"these budgets can take up to {events:,} history events per replica"

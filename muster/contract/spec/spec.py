@@ -14,6 +14,7 @@ from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rende
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
+from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.network_access import AccessFields
@@ -101,6 +102,7 @@ class Spec(
         "without it; `stop`: they end after their next round",
     )
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how long replicas wait for each other")
+    watch: Watch = Field(default_factory=Watch, description="rules that watch the training, and what follows")
     metrics: MetricSinks = Field(
         default_factory=MetricSinks, description="where metrics go beside the log, the status and the page"
     )

@@ -36,6 +36,7 @@ def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput
         parameters_identical=result.parameters_identical,
         model=result.model,
         model_problem=result.model_problem,
+        findings=result.findings,
     )
 
 

@@ -6,11 +6,12 @@ Of several processes, the first one claims the rank and writes what a replica wr
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -33,6 +34,7 @@ from muster.replica.errors import (
     RunEndedError,
     StoppedError,
     TrainerError,
+    WatchError,
 )
 from muster.replica.group.board import BoardError
 from muster.replica.group.member import Member
@@ -45,6 +47,7 @@ from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.writer import Ending, MetricsWriter
 from muster.replica.store.open_store import open_store
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
+from muster.replica.watching.training_watch import TrainingWatch
 
 _EXITS: dict[type, ReplicaExit] = {
     InputError: ReplicaExit.BAD_INPUT,
@@ -96,11 +99,16 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     member.ready()
+
+    def end_now(error: WatchError) -> None:
+        # The trainer hangs, so nothing that it would have to let through is tried.
+        os._exit(_failed(error, variables, member))
+
     # What is left of the metrics is written after the reason of a failure is reported: a slow sink must not
     # delay it.
     with ExitStack() as at_the_end:
         try:
-            _run(*read(variables), stops, member, at_the_end)
+            _run(*read(variables), _Process(stops, member, at_the_end, end_now))
         except MusterError as error:
             return _failed(error, variables, member)
         except MemoryError as error:
@@ -114,22 +122,50 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
 def _failed(error: MusterError, variables: Mapping[str, str], member: Member) -> ReplicaExit:
     log.error("%s", error)
     code = next((_EXITS[kind] for kind in type(error).__mro__ if kind in _EXITS), ReplicaExit.USER_CODE)
+    if isinstance(error, WatchError):
+        code = error.exit_code
     if not member.report(code, str(error)):
         reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
         Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
     return code
 
 
-def _run(environment: Environment, document: RunDocument, stops: Stops, member: Member, at_the_end: ExitStack) -> None:
+@dataclass(frozen=True)
+class _Process:
+    """What the training needs of its process."""
+
+    stops: Stops
+    member: Member
+    at_the_end: ExitStack
+    end_now: Callable[[WatchError], None]
+
+
+@contextmanager
+def _watched(context: Context, end_now: Callable[[WatchError], None]) -> Iterator[None]:
+    """Watch the training while the trainer is called. `end_now` ends this process."""
+    rendezvous = context.rendezvous
+    if rendezvous.watch is None:
+        yield
+        return
+    watch = TrainingWatch(rendezvous.context, rendezvous.watch.rules, rendezvous.watch.findings, end_now)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+def _run(environment: Environment, document: RunDocument, process: _Process) -> None:
+    member = process.member
     tree = Tree(environment.base_dir)
     tree.prepare()
     trainer = load_trainer(document.trainer or "", document.kwargs)
     # The first process of a replica reports for all of them.
     writer = open_sinks(document, environment.rank, tree) if member.group.is_first else MetricsWriter()
-    at_the_end.callback(writer.close)
-    context = _context(environment, document, stops, member, Metrics(writer))
+    process.at_the_end.callback(writer.close)
+    context = _context(environment, document, process.stops, member, Metrics(writer))
     try:
-        result = _train(trainer, context, document, member)
+        result = _train(trainer, context, document, process)
     except StoppedError:
         writer.ending = Ending.STOPPED
         raise
@@ -145,10 +181,12 @@ def _run(environment: Environment, document: RunDocument, stops: Stops, member: 
     log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
 
 
-def _train(trainer: Trainer, context: Context, document: RunDocument, member: Member) -> Result | None:
+def _train(trainer: Trainer, context: Context, document: RunDocument, process: _Process) -> Result | None:
     """What the training has left, once all processes of the replica have returned; None if it joined no run."""
+    member = process.member
     try:
-        how = call_trainer(trainer, context, document)
+        with _watched(context, process.end_now):
+            how = call_trainer(trainer, context, document)
     except RunEndedError as end:
         log.info("event=ended reason=%r", str(end))
         how = f"the run ended with round {end.round}"
@@ -185,6 +223,7 @@ def _context(
         group=member.group,
         board=member.board,
         results=open_store(document.results_uri),
+        watch=document.watch,
     )
     rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
     return Context(

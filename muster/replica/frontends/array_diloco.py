@@ -9,7 +9,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_packing import ArrayPacking, Parameters, StoredArrays
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_first_process, check_rendezvous
-from muster.replica.frontends.plain_state import StateDict, Stateful, is_finite, pack_plain, unpack_plain
+from muster.replica.frontends.plain_state import Packed, StateDict, Stateful, is_finite, pack_plain, unpack_plain
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rounds.rendezvous import Rendezvous
 
@@ -88,8 +88,8 @@ class DiLoCo(DiLoCoFrontEnd):
     def _is_finite(self, state: StateDict) -> bool:
         return is_finite(state)
 
-    def _pack(self, state: StateDict) -> bytes:
+    def _pack(self, state: StateDict) -> Packed:
         return pack_plain(state)
 
-    def _unpack(self, body: bytes) -> StateDict:
+    def _unpack(self, body: Packed) -> StateDict:
         return unpack_plain(body)

@@ -81,10 +81,10 @@ class ArrayPacking(Packing):
         """The arrays as they are now, as they are stored at the end of a run."""
         return StoredArrays(self._arrays)
 
-    def read(self, part: slice = WHOLE) -> Floats:
+    def read(self, part: slice = WHOLE, room: Floats | None = None) -> Floats:
         """A flat copy."""
         pieces = [self._arrays[piece.name].view().reshape(-1)[piece.local] for piece in self.pieces(part)]
-        return np.concatenate(pieces)
+        return np.concatenate(pieces, out=room)
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
         """Overwrite in place, or replace immutable arrays."""

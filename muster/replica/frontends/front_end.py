@@ -11,7 +11,7 @@ from pathlib import Path
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.plain_state import StateDict, Stateful
+from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
@@ -132,7 +132,7 @@ class DiLoCoFrontEnd(FrontEnd):
         check_final_model(rendezvous, final_model)
         # Now, not at the end: what cannot be stored is an error before anything is trained.
         self._stored(final_model)
-        self._saved = SavedState(rendezvous.context, checkpoint_dir, packing.link, (self._pack, self._unpack))
+        self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, (self._pack, self._unpack))
         own = OwnState(self._keep, self._heal)
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)
@@ -163,6 +163,7 @@ class DiLoCoFrontEnd(FrontEnd):
         Raises:
             ParametersError: samples is negative, infinite or NaN.
             FencedError, StoppedError, RendezvousError, DivergedError: the parameters keep their local values.
+            WatchError: a rule of `watch` ends the attempt. Let it pass.
             RunEndedError: the run has ended (`on_early_finish: stop`), and the trainer was called on. Let it pass.
         """
         return self._synchronizer.step(samples)
@@ -240,11 +241,11 @@ class DiLoCoFrontEnd(FrontEnd):
         """Restore what `_own_state` returned."""
 
     @abstractmethod
-    def _pack(self, state: StateDict) -> bytes:
+    def _pack(self, state: StateDict) -> Packed:
         """A state as bytes."""
 
     @abstractmethod
-    def _unpack(self, body: bytes) -> StateDict:
+    def _unpack(self, body: Packed) -> StateDict:
         """The state that `_pack` made the bytes of."""
 
     @abstractmethod

@@ -25,6 +25,14 @@ class HostCopies:
         """
         return torch.empty(count, dtype=torch.float32, pin_memory=bool(_gpus(tensors)))
 
+    def use_locked(self, tensors: Mapping[str, torch.Tensor]) -> bool:
+        """Whether copies from and to `tensors` pass through page-locked memory."""
+        return bool(_gpus(tensors))
+
+    def landing(self, tensors: Mapping[str, torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+        """Where values are copied to that go to `target`, in the host's memory: `target` itself without GPUs."""
+        return self.room(tensors, target.numel()) if self.use_locked(tensors) else target
+
     def locked(self, tensors: Mapping[str, torch.Tensor], values: torch.Tensor) -> torch.Tensor:
         """The host's `values`, where they can be copied from to `tensors`."""
         return values.pin_memory() if _gpus(tensors) else values

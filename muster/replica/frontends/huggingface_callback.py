@@ -112,6 +112,10 @@ class DiLoCoCallback(TrainerCallback):
         if hasattr(trainer["train_dataloader"], "skip_batches"):
             trainer["train_dataloader"].skip_batches = 0
 
+    def on_prediction_step(self, *_: Any, **trainer: Any) -> None:
+        """A batch of an evaluation is progress, too."""
+        self._context.alive()
+
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **trainer: Any
     ) -> None:

@@ -108,6 +108,10 @@ class DiLoCoCallback(lightning.Callback):
             # Before the trainer's last validation.
             self._loop.finish()
 
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        """A batch of a validation is progress, too."""
+        self._context.alive()
+
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """The module has the global parameters after this. Raises as `muster.torch.DiLoCo.finish`."""
         self._log(trainer)

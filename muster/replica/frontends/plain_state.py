@@ -15,6 +15,9 @@ from muster.replica.errors import ParametersError
 _ARRAY = "__array__"
 _TREE = "tree"
 
+Packed = bytes | memoryview
+"""A state as bytes."""
+
 StateDict = dict[str, Any]
 """A nested state by name, as PyTorch's `state_dict` returns it; its values are what the trainer keeps."""
 
@@ -39,7 +42,7 @@ def bytes_of(state: object) -> int:
     return int(getattr(state, "nbytes", 8))
 
 
-def pack_plain(tree: Mapping[str, object]) -> bytes:
+def pack_plain(tree: Mapping[str, object]) -> Packed:
     """Bytes of `tree`.
 
     Raises:
@@ -67,10 +70,11 @@ def pack_plain(tree: Mapping[str, object]) -> bytes:
     file = io.BytesIO()
     # Typed as if its keyword options could be among the names.
     np.savez(file, **{_TREE: np.frombuffer(text, np.uint8)}, **arrays)  # type: ignore[arg-type]
-    return file.getvalue()
+    # Not a second copy.
+    return file.getbuffer()
 
 
-def unpack_plain(body: bytes) -> StateDict:
+def unpack_plain(body: Packed) -> StateDict:
     """The tree that `pack_plain` made the bytes of; tuples have become lists."""
     with np.load(io.BytesIO(body), allow_pickle=False) as file:
 

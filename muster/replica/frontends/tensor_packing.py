@@ -24,14 +24,12 @@ from muster.replica.frontends.model_tensors import (
     shard_of,
     statistics_of,
 )
+from muster.replica.parts.cut import window_elements
 from muster.replica.parts.link import Alone, Link
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.parts.redistribution import Redistribution, Run, length
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
-
-# How many values a process holds at once of those that go between its shards and its slice.
-WINDOW_ELEMENTS = 4 * 2**20
 
 _ALONE = Alone()
 
@@ -81,18 +79,25 @@ class TensorPacking(Packing):
         held = [[shards[rank][name] for rank in range(link.size)] for name in self._shards]
         self._redistribution = Redistribution(held, len(self._trainable))
 
-    def read(self, part: slice = WHOLE) -> Floats:
+    def read(self, part: slice = WHOLE, room: Floats | None = None) -> Floats:
         """A flat copy. A device needs memory for no more than one tensor beside the model."""
         tensors = self._look_up()
+        span = part if self.link.size == 1 else self.cut.local(part)
+        start, stop, _ = span.indices(self.count)
+        flat = np.empty(stop - start, np.float32) if room is None else room
         if self.link.size > 1:
-            return self._collected(tensors, part)
-        begin, end, _ = part.indices(self.count)
-        flat = self._copies.room(tensors, end - begin)
-        with self._copies.to_host(tensors):
-            for piece in self.pieces(part):
-                held = tensors[piece.name].reshape(-1)[piece.local]
-                flat[piece.place].copy_(held, non_blocking=held.is_cuda)
-        return flat.numpy()
+            self._collect(tensors, flat, part)
+        else:
+            for run, place in self._copied_at_once(tensors, part):
+                target = torch.from_numpy(flat[place])
+                values = self._copies.landing(tensors, target)
+                with self._copies.to_host(tensors):
+                    for piece in self.pieces(run):
+                        given = tensors[piece.name].reshape(-1)[piece.local]
+                        values[piece.place].copy_(given, non_blocking=given.is_cuda)
+                if values is not target:
+                    target.copy_(values)
+        return flat
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
         """Overwrite in place, tensor by tensor as `read`."""
@@ -100,10 +105,11 @@ class TensorPacking(Packing):
         if self.link.size > 1:
             self._hand_out(tensors, flat, part)
             return
-        values = self._copies.locked(tensors, torch.from_numpy(flat))
-        with self._copies.to_device(tensors):
-            for piece in self.pieces(part):
-                _assign(tensors[piece.name], piece.local, values[piece.place])
+        for span, place in self._copied_at_once(tensors, part):
+            values = self._copies.locked(tensors, torch.from_numpy(flat[place]))
+            with self._copies.to_device(tensors):
+                for piece in self.pieces(span):
+                    _assign(tensors[piece.name], piece.local, values[piece.place])
 
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:
         """`flat` rounded to the tensors' types: pseudo-gradients are differences from that."""
@@ -163,18 +169,15 @@ class TensorPacking(Packing):
         parameters = parameters_of(self._model)
         return {name for name in found if name in parameters and id(parameters[name]) in trained}
 
-    def _collected(self, tensors: dict[str, torch.Tensor], part: slice) -> Floats:
-        """What this process holds of the flat space, from all processes' shards."""
+    def _collect(self, tensors: dict[str, torch.Tensor], flat: Floats, part: slice) -> None:
+        """Fill in what this process holds of the flat space, from all processes' shards."""
         rank, plan, names = self.link.rank, self._redistribution, list(tensors)
-        local = self.cut.local(part)
-        flat = np.empty(local.stop - local.start, np.float32)
         for windows, start in self._windows(part):
             reads = [list(plan.reads(rank, reader, span)) for reader, span in enumerate(windows)]
             with self._copies.to_host(tensors):
                 taken = [self._taken(tensors, names, given) for given in reads]
-            sends = [values.numpy() for values in taken]
             runs = [list(plan.reads(source, rank, windows[rank])) for source in range(self.link.size)]
-            received = self.link.swap(sends, [length(iter(given)) for given in runs])
+            received = self.link.swap([values.numpy() for values in taken], [length(given) for given in runs])
             window = flat[start : start + windows[rank].stop - windows[rank].start]
             for given, values in zip(runs, received, strict=True):
                 place = 0
@@ -182,7 +185,6 @@ class TensorPacking(Packing):
                     count = run.local.stop - run.local.start
                     window[run.places] = values[place : place + count]
                     place += count
-        return flat
 
     def _hand_out(self, tensors: dict[str, torch.Tensor], flat: Floats, part: slice) -> None:
         """Write the local shards of all processes from what each holds of the flat space."""
@@ -195,14 +197,14 @@ class TensorPacking(Packing):
                 for target in range(self.link.size)
             ]
             runs = [list(plan.writes(rank, span)) for span in windows]
-            received = self.link.swap(sends, [length(iter(needed)) for needed in runs])
+            received = self.link.swap(sends, [length(needed) for needed in runs])
             with self._copies.to_device(tensors):
                 for needed, values in zip(runs, received, strict=True):
                     self._place(tensors, names, needed, self._copies.locked(tensors, torch.from_numpy(values)))
 
     def _taken(self, tensors: dict[str, torch.Tensor], names: list[str], runs: list[Run]) -> torch.Tensor:
         """The values of `runs`, one after another, in the host's memory."""
-        taken = self._copies.room(tensors, length(iter(runs)))
+        taken = self._copies.room(tensors, length(runs))
         place = 0
         for run in runs:
             count = run.local.stop - run.local.start
@@ -223,19 +225,30 @@ class TensorPacking(Packing):
     def _windows(self, part: slice) -> Iterator[tuple[list[slice], int]]:
         """Windows over what the processes hold of a part: one span for each, and where this process's starts."""
         cuts = [replace(self.cut, rank=rank) for rank in range(self.link.size)]
-        start = 0
+        step, start = window_elements(self.count, self.link.size), 0
         for spans in zip(*([held for held, _ in cut.places(part)] for cut in cuts), strict=True):
             longest = max(span.stop - span.start for span in spans)
             own = spans[self.link.rank]
-            for first in range(0, longest, WINDOW_ELEMENTS):
+            for first in range(0, longest, step):
                 yield (
                     [
-                        slice(min(span.start + first, span.stop), min(span.start + first + WINDOW_ELEMENTS, span.stop))
+                        slice(min(span.start + first, span.stop), min(span.start + first + step, span.stop))
                         for span in spans
                     ],
                     start + min(first, own.stop - own.start),
                 )
             start += own.stop - own.start
+
+    def _copied_at_once(self, tensors: dict[str, torch.Tensor], part: slice) -> Iterator[tuple[slice, slice]]:
+        """Which elements one process copies at once, and where they lie in its flat copy of a part.
+
+        A window where they pass through page-locked memory, and otherwise all.
+        """
+        begin, end, _ = part.indices(self.count)
+        step = window_elements(self.count, self.link.size) if self._copies.use_locked(tensors) else max(1, end - begin)
+        for start in range(begin, end, step):
+            stop = min(start + step, end)
+            yield slice(start, stop), slice(start - begin, stop - begin)
 
 
 def _differences(names: list[set[str]]) -> list[str]:

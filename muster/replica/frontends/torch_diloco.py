@@ -10,7 +10,7 @@ import torch
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, Part, check_rendezvous, check_type
 from muster.replica.frontends.model_tensors import buffers_of
-from muster.replica.frontends.plain_state import StateDict, Stateful
+from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
 from muster.replica.frontends.sharded_state import local_state, sharded_state
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
@@ -114,10 +114,10 @@ class DiLoCo(DiLoCoFrontEnd):
         """Integer and boolean buffers (counters, masks): not averaged, but restored with the replica's state."""
         return {name: buffer for name, buffer in buffers_of(self._model).items() if not buffer.is_floating_point()}
 
-    def _pack(self, state: StateDict) -> bytes:
+    def _pack(self, state: StateDict) -> Packed:
         return pack_torch(state)
 
-    def _unpack(self, body: bytes) -> StateDict:
+    def _unpack(self, body: Packed) -> StateDict:
         return unpack_torch(body)
 
 

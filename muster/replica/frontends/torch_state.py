@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from muster.replica.frontends import plain_state
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.frontends.plain_state import Packed, StateDict
 
 # The trainer's own state may hold NumPy arrays; torch.load(weights_only=True) loads only what is listed here.
 _NUMPY = [
@@ -21,14 +21,15 @@ _NUMPY = [
 ]
 
 
-def pack_torch(state: StateDict) -> bytes:
+def pack_torch(state: StateDict) -> Packed:
     """Bytes of a nested state of tensors, arrays, numbers and strings."""
     file = io.BytesIO()
     torch.save(state, file)
-    return file.getvalue()
+    # Not a second copy.
+    return file.getbuffer()
 
 
-def unpack_torch(body: bytes) -> StateDict:
+def unpack_torch(body: Packed) -> StateDict:
     """The state, its tensors on the CPU."""
     with torch.serialization.safe_globals(_NUMPY):
         state: StateDict = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)

@@ -37,7 +37,7 @@ from muster.replica.frontends.front_end import (
     check_rendezvous,
     check_type,
 )
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.frontends.plain_state import Packed, StateDict
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_state import pack_torch
@@ -50,7 +50,7 @@ from muster.replica.model.model_folder import Wishes
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.rounds.retention import Keeper
-from muster.replica.rounds.round_context import RoundContext, checkpoints_of, log
+from muster.replica.rounds.round_context import log
 from muster.replica.stopwatch import Stopwatch
 
 
@@ -91,7 +91,7 @@ class Manager(FrontEnd):
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_final_model(rendezvous, final_model)
-        super().__init__(Stopwatch(rendezvous.metrics))
+        super().__init__(Stopwatch(rendezvous.metrics, rendezvous.context.progress))
         StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
         self._fragments = list(fragments or [model])
@@ -103,13 +103,13 @@ class Manager(FrontEnd):
         self._hooks: dict[str, tuple[Load, Save]] = {}
         self._synced: dict[int, SyncedFragment] = {}
         self._has_caught_up = self._replays = False
-        self._took_part = True
-        self._captured: tuple[int, bytes] | None = None
+        self._took_part, self._is_void = True, False
+        self._captured: tuple[int, Packed] | None = None
         self._keeps = False
         self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
         packing = TensorPacking(model)
         self._round, self._loaded = self._load_latest()
-        feedback = partial(_feedback, rendezvous.context, self._codec, checkpoint_dir)
+        feedback = partial(_feedback, rendezvous, self._codec, checkpoint_dir)
         self._sync = SyncExchange(self._fragments, feedback)
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
@@ -176,6 +176,7 @@ class Manager(FrontEnd):
 
     def allow_state_dict_read(self) -> None:
         """An inner step has ended."""
+        self._rendezvous.context.progress.step()
         self._weights.add_step()
 
     def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False) -> Work:
@@ -204,18 +205,21 @@ class Manager(FrontEnd):
         return work
 
     def should_commit(self, *_: object, **__: object) -> bool:
-        """Whether torchft applies the round's mean. If this replica did not take part, it loads the run's state."""
+        """Whether torchft applies the round's mean. If this replica did not take part, it loads the run's state.
+
+        A void round changes nothing: its inner steps are dropped.
+        """
         self._receive()
         self._round += 1
         if self._replays:
             return True
-        took_part = self._took_part
-        if not took_part:
+        applies = self._took_part and not self._is_void
+        if not self._took_part:
             with self._stopwatch.blocked():
                 self._rejoin()
         self._rendezvous.metrics.step = self._round
         self._stopwatch.lap()
-        return took_part
+        return applies
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - torchft's signature
         """After the last sync: leave the run. The last replica that calls this writes the run's model.
@@ -254,6 +258,10 @@ class Manager(FrontEnd):
             self._start_exchange()
             exchange, works = self._sync.finish()
             self._took_part = exchange is not None and exchange.is_member
+            self._is_void = exchange is not None and exchange.commit.void
+            if self._is_void and self._captured is not None and not self._hooks:
+                # torchft's DiLoCo restores the parameters itself, its LocalSGD has no copy of them.
+                load_state(self._captured[1], self._model, self._fragments)
             self._captured = None
             if exchange is not None:
                 members = exchange.commit.members
@@ -316,7 +324,10 @@ class Manager(FrontEnd):
             log.info("round=%d event=replayed", self._round)
 
     def _replay(self, exchange: Exchange) -> None:
-        """Let torchft apply a committed round to the state before it."""
+        """Let torchft apply a committed round to the state before it; a void one changes nothing."""
+        if exchange.commit.void:
+            self._round += 1
+            return
         if self._synced:
             fragment = self._synced[self._round % len(self._fragments)]
             fragment.prepare_sync()
@@ -333,9 +344,11 @@ class Manager(FrontEnd):
         self.should_commit()
 
 
-def _feedback(context: RoundContext, codec: Codec, folder: Path | None, count: int, round_: int) -> StoredErrorFeedback:
+def _feedback(
+    rendezvous: Rendezvous, codec: Codec, folder: Path | None, count: int, round_: int
+) -> StoredErrorFeedback:
     """What the codec has lost of `count` values by the end of a round, as it was saved."""
-    return StoredErrorFeedback(codec, count, checkpoints_of(context, folder, "residual"), round_)
+    return StoredErrorFeedback(codec, count, rendezvous.checkpoints(folder, "residual"), round_)
 
 
 def _codec(name: str) -> Codec:

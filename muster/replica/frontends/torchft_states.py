@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from muster.replica.errors import RendezvousError
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.frontends.plain_state import Packed, StateDict
 from muster.replica.frontends.torch_state import pack_torch, unpack_torch
 from muster.replica.frontends.torchft_replay import fragment_key
 from muster.replica.rounds.round_context import RoundContext
@@ -28,7 +28,7 @@ class TorchftStates:
 
     context: RoundContext
 
-    def store(self, round_: int, body: bytes) -> None:
+    def store(self, round_: int, body: Packed) -> None:
         """Store the state after `round_`, unless another member has: all hold the same."""
         if not self.is_complete(round_):
             try:
@@ -75,7 +75,7 @@ class TorchftStates:
         return keys.torchft_states_of(shard)
 
 
-def load_state(body: bytes, model: torch.nn.Module, fragments: Sequence[torch.nn.Module]) -> StateDict:
+def load_state(body: Packed, model: torch.nn.Module, fragments: Sequence[torch.nn.Module]) -> StateDict:
     """Load a stored state into `model`; returns the states of torchft's own parts.
 
     Raises:

@@ -54,6 +54,17 @@ class GroupFolder:
         text = self._read(local_rank, "pid")
         return None if text is None else int(text)
 
+    def is_gone(self, local_rank: int) -> bool:
+        """Whether the process was registered and exists no more."""
+        pid = self.pid(local_rank)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
     def report(self, local_rank: int, code: ReplicaExit, text: str) -> None:
         """Write why this process failed."""
         self._write(local_rank, "failure", json.dumps([time.time(), int(code), text]))

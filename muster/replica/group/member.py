@@ -80,8 +80,13 @@ class Member:
             self.board.put(f"stopped/{self.group.rank}", True)
             missing = set(range(self.group.size))
             while missing and time.monotonic() < over and not has(self.board, ENDED):
-                missing = {rank for rank in missing if not has(self.board, f"stopped/{rank}")}
+                missing = {rank for rank in missing if not (has(self.board, f"stopped/{rank}") or self._is_gone(rank))}
                 if missing:
                     time.sleep(_LOOK_SECONDS)
         except BoardError:
             return
+
+    def _is_gone(self, rank: int) -> bool:
+        """Whether a process of this instance has ended, although the launcher may not have noticed yet."""
+        local_rank = rank - (self.group.rank - self.group.local_rank)
+        return self.folder is not None and local_rank >= 0 and self.folder.is_gone(local_rank)

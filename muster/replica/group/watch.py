@@ -126,8 +126,12 @@ class Watch:
         if cause is None:
             return self._failed_to_start or self._hung()
         self._first_sign = self._first_sign or time.monotonic()
+        if complete:
+            return cause
+        if self._gone.keys() - self._ends.keys():
+            return None  # the one that the spawner has reaped ended first, and the spawner ends the others now
         over = time.monotonic() - self._first_sign >= _EVIDENCE_SECONDS
-        return cause if complete or over or any(end.was_killed for end in ends.values()) else None
+        return cause if over or any(end.was_killed for end in ends.values()) else None
 
     def _reports(self) -> dict[str, Report]:
         found = {

@@ -16,12 +16,10 @@ import numpy as np
 from muster.contract.run.model import ModelFile
 from muster.replica.model.tensor_source import Raw, TensorSource
 from muster.replica.model.weight_files import WeightFile
+from muster.replica.parts.cut import window_elements
 from muster.replica.parts.link import Link, each, jointly
 from muster.replica.parts.redistribution import Redistribution, length
 from muster.replica.store.transport import ObjectWriter, Store
-
-# What a process of a replica holds of a file at once, beside the parts that the store is sending.
-WINDOW_BYTES = 16 * 2**20
 
 Check = Callable[[], None]
 _NOTHING = np.empty(0, np.uint8)
@@ -49,9 +47,10 @@ class _Window:
 class OpenFile:
     """A file that is being written. Its size and checksum are known once it is closed."""
 
-    def __init__(self, target: Target, name: str) -> None:
+    def __init__(self, target: Target, name: str, size: int | None = None) -> None:
+        """`size`: its bytes, if they are known."""
         self._target, self._name = target, name
-        self._writer: ObjectWriter = target.store.writer(target.folder + name)
+        self._writer: ObjectWriter = target.store.writer(target.folder + name, size)
         self._checksum, self._size = hashlib.sha256(), 0
 
     def write(self, body: bytes | memoryview) -> None:
@@ -83,6 +82,7 @@ class WeightsWriter:
         held = link.gather(list(source.shards()))
         shards = [[held[rank][number] for rank in range(link.size)] for number in self._order]
         self._plan = Redistribution(shards, len(shards))
+        self._window_bytes = 4 * window_elements(sum(tensor.count for tensor in source.tensors), link.size)
 
     def write(self, target: Target) -> list[ModelFile]:
         """Write all files; returns them in order. Collective: raises in all processes if one fails.
@@ -108,7 +108,7 @@ class WeightsWriter:
         starts = accumulate((sum(tensor.count for tensor in file.tensors) for file in self._files), initial=0)
         for number, (file, start) in enumerate(zip(self._files, starts, strict=False)):
             if number % self._link.size == rank:
-                spans = list(file.windows(WINDOW_BYTES)) or [slice(0, 0)]
+                spans = list(file.windows(self._window_bytes)) or [slice(0, 0)]
                 for span in spans:
                     place = slice(start + span.start, start + span.stop)
                     yield _Window(file, place, _item_bytes(file, span), span == spans[-1])
@@ -126,7 +126,7 @@ class WeightsWriter:
         mine = windows[me]
         runs = [list(plan.reads(source, me, spans[me])) for source in range(self._link.size)]
         item_bytes = 1 if mine is None else mine.item_bytes
-        received = self._link.swap(sends, [length(iter(given)) * item_bytes for given in runs])
+        received = self._link.swap(sends, [length(given) * item_bytes for given in runs])
         values = np.empty((spans[me].stop - spans[me].start, item_bytes), np.uint8)
         for given, found in zip(runs, received, strict=True):
             elements, place = found.reshape(-1, item_bytes), 0
@@ -150,7 +150,7 @@ class _OwnFiles:
         if window is None:
             return
         if self._open is None:
-            self._open = OpenFile(self._target, window.file.name)
+            self._open = OpenFile(self._target, window.file.name, window.file.bytes)
             self._open.write(window.file.header)
         self._open.write(values.data)
         if window.is_last:

@@ -13,6 +13,17 @@ from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.wire.blocks import Blocks
 
+# What goes between processes is held several times: as it is read, sent, received and joined. So of a large model it is
+# little, and of a small one a small share of what a process holds.
+WINDOW_ELEMENTS_MAX = 4 * 2**20
+WINDOW_ELEMENTS_MIN = 2**16
+WINDOW_SHARE = 1 / 64
+
+
+def window_elements(count: int, size: int) -> int:
+    """How many of `count` elements each of `size` processes of a replica sends or receives at once."""
+    return min(WINDOW_ELEMENTS_MAX, max(WINDOW_ELEMENTS_MIN, int(count / size * WINDOW_SHARE)))
+
 
 @dataclass(frozen=True)
 class Cut:

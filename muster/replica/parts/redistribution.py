@@ -6,7 +6,7 @@ All processes compute the same plan, so each knows in advance what it will recei
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -82,6 +82,6 @@ class Redistribution:
             start = end
 
 
-def length(runs: Iterator[Run]) -> int:
+def length(runs: Iterable[Run]) -> int:
     """How many elements `runs` have."""
     return sum(run.local.stop - run.local.start for run in runs)

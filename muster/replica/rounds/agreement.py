@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from muster.contract import timestamps
-from muster.contract.run.commit import DEFAULT_UNIT, Commit, Member
+from muster.contract.run.commit import DEFAULT_UNIT, Commit, Exclusion
 from muster.contract.run.pace import pace_of
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holder
@@ -82,7 +82,8 @@ class _Agreement:
             if finish.run == context.trained_by:
                 self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
-        self._note(claim.rank, judge(mine.header, mine.size, self._count, context.codec), mine.header.state)
+        answer = judge(mine.header, len(mine.body), self._count, context.codec)
+        self._note(claim.rank, Received(answer, 0.0, mine.header.state, mine.header.suspect))
 
     def reach(self, polling: Polling) -> Commit:
         """Check the quorum once, then wait for the commit: the last to contribute sees all others and commits at once.
@@ -105,6 +106,7 @@ class _Agreement:
             if commit is not None:
                 return commit
             check_claim(self._context.store, self._claim)
+            self._context.progress.missing = self._what_is_missing()
             if clock.monotonic() - logged_at >= WAITING_LOGGED_SECONDS:
                 logged_at = clock.monotonic()
                 log.info("event=waiting seconds=%d %s", logged_at - self._contributed_at, self._what_is_missing())
@@ -119,7 +121,7 @@ class _Agreement:
             # Or a new process holds the rank of an unusable contribution: it may make a usable one.
             decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
         if decision is Decision.COMMIT:
-            self._exclude_outliers()
+            self._exclude_what_can_be_spared()
             proposal = self._proposal()
             return (
                 read_commit(self._context, self._round) if proposal is None else write_commit(self._context, proposal)
@@ -137,7 +139,7 @@ class _Agreement:
                 self._note_holder(rank, holder)
             if received is not None:
                 self._arrived[rank] = received.at
-                self._note(rank, received.answer, received.state)
+                self._note(rank, received)
 
     def _look_for(self, rank: int) -> tuple[Holder | None, Received | None]:
         """The new holder of `rank` if there is one, and the contribution.
@@ -173,12 +175,13 @@ class _Agreement:
     def _read(self, rank: int, epoch: int) -> Received | None:
         return read_contribution(self._context, self._round, rank, epoch, count=self._count)
 
-    def _note(self, rank: int, answer: Member | Unusable, state: str | None) -> None:
+    def _note(self, rank: int, received: Received) -> None:
+        answer = received.answer
         if isinstance(answer, Unusable):
             log.warning("round=%d event=excluded rank=%d reason=%r", self._round, rank, answer.reason)
             self._tally.exclude(rank, answer.reason)
         else:
-            self._tally.contributed(answer, state)
+            self._tally.contributed(answer, received.state, received.suspect)
 
     def _all_claims_hold(self) -> bool:
         """Whether every member still holds its rank: a superseded process must not be committed."""
@@ -196,11 +199,16 @@ class _Agreement:
                 self._note_holder(rank, holder)
         return any(holders)
 
-    def _exclude_outliers(self) -> None:
+    def _exclude_what_can_be_spared(self) -> None:
+        """Leave out what its own replica finds suspect, and then outliers, as far as the quorum allows."""
         tally = self._tally
-        for item in outliers(tally.members, self._context.outlier_factor, tally.needed):
+        self._exclude(tally.suspects)
+        self._exclude(outliers(tally.members, self._context.outlier_factor, tally.needed))
+
+    def _exclude(self, exclusions: Iterable[Exclusion]) -> None:
+        for item in exclusions:
             log.warning("round=%d event=excluded rank=%d reason=%r", self._round, item.rank, item.reason)
-            tally.exclude(item.rank, item.reason)
+            self._tally.exclude(item.rank, item.reason)
 
     def _proposal(self) -> Commit | None:
         """The commit that this process would make; None if it was suspended until the round's data was deleted."""

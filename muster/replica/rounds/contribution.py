@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from muster.contract.run.commit import Member
 from muster.replica.codecs.base import Codec
-from muster.replica.parts.link import by_first, each, jointly
+from muster.replica.parts.link import by_first, each
 from muster.replica.rounds.claims import Claim, check_claim
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext, log
@@ -22,10 +21,12 @@ from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
     Encoding,
+    Floats,
     Records,
     checksums_digest,
     decode_header,
     encode_records,
+    encoded_pieces,
     object_bytes,
     put_header,
 )
@@ -36,11 +37,13 @@ from muster.replica.wire.stream_decoder import READ_TRIES
 
 @dataclass(frozen=True)
 class Contribution:
-    """An encoded pseudo-gradient and its header.
+    """A pseudo-gradient as it was encoded.
 
     Attributes:
-        body: the object of this process: the whole contribution, or the part of the blocks `which`.
-        part: the part's number; None for the whole.
+        body: the object that makes the contribution whole, with its header: all of it, or the header alone if the
+            processes of the replica have stored their parts.
+        which: the blocks that this process has encoded.
+        values: those of `which`, as every reader decodes them.
     """
 
     round: int
@@ -48,17 +51,7 @@ class Contribution:
     body: memoryview
     header: ContributionHeader
     which: range
-    part: int | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the object that makes the contribution whole."""
-        return len(self.body) if self.part is None else HEADER_BYTES
-
-    @property
-    def body_key(self) -> str:
-        """Where `body` is stored."""
-        return self.key if self.part is None else keys.contribution_part(self.key, self.part)
+    values: Floats
 
 
 @dataclass(frozen=True)
@@ -70,12 +63,13 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Received:
-    """A contribution as others judge it, when it arrived (seconds since 1970 by the store's clock), and the digest of
-    the parameters that it starts from."""
+    """A contribution as others judge it, when it arrived (seconds since 1970 by the store's clock), the digest of the
+    parameters that it starts from, and why the round is made without it if that is possible."""
 
     answer: Member | Unusable
     at: float
     state: str | None = None
+    suspect: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +81,7 @@ class _Encoded:
     metrics: dict[str, float]
     declined: str | None = None
     norm: float | None = None
+    seconds: float | None = None
 
 
 def make_contribution(
@@ -94,33 +89,46 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
-    Each process of the replica encodes the blocks that it holds. The contribution has the sum of their weights, and the
-    metrics of the first one.
+    Each process of a replica with several encodes the blocks that it holds, and stores them as its part: nobody looks
+    for it before the contribution's own object is there. The contribution has the sum of their weights, and the metrics
+    of the first one.
 
-    The body lies in one of the context's buffers and is valid until the next contribution is made. The residual, if
-    any, is added before encoding and holds the codec's error afterwards (zeros if the values are not sent).
+    The body of a single process lies in one of the context's buffers and is valid until the next contribution is made.
+    The residual, if any, is added before encoding and holds the codec's error afterwards (zeros if the values are not
+    sent).
     """
     link = context.link
     key = keys.contribution(round_, claim.rank, claim.epoch)
     blocks = Blocks(update.gradient.size if update.count is None else update.count, context.codec)
     records = Records(key, blocks, blocks.shard(link.rank, link.size))
+    parts = link.size if link.size > 1 else None
     body = memoryview(bytearray(HEADER_BYTES))
 
     def encoded() -> _Encoded:
         nonlocal body
         try:
-            body, checksums = _encode(context, records, update)
+            if parts is None:
+                body, checksums = _encode(context, records, update)
+            else:
+                part = PartHeader(
+                    run=context.run,
+                    round=round_,
+                    rank=claim.rank,
+                    part=link.rank,
+                    parts=parts,
+                    codec=context.codec.label,
+                )
+                checksums = _store_part(context, records, update, part)
         except CodecError as error:
             return _Encoded(b"", update.weight, metrics, f"its pseudo-gradient cannot be averaged: {error}")
-        return _Encoded(checksums, update.weight, metrics, norm=update.norm)
+        return _Encoded(checksums, update.weight, metrics, norm=update.norm, seconds=update.seconds)
 
     answers = each(link, encoded)
     declined = _reason_to_decline(answers)
     if declined is not None:
-        body, records = memoryview(bytearray(HEADER_BYTES)), replace(records, which=range(0))
+        body = memoryview(bytearray(HEADER_BYTES))
         if update.residual is not None:
             update.residual[...] = 0
-    parts = link.size if link.size > 1 and declined is None else None
     header = ContributionHeader(
         run=context.run,
         round=round_,
@@ -128,23 +136,50 @@ def make_contribution(
         codec=context.codec.label,
         declined=declined,
         state=update.state,
-        member=_member(claim, answers, parts, counts=declined is None),
+        suspect=update.suspect,
+        member=_member(claim, answers, parts if declined is None else None, counts=declined is None),
     )
-    own: ContributionHeader | PartHeader = header
-    if parts is not None:
-        own = PartHeader(
-            run=context.run, round=round_, rank=claim.rank, part=link.rank, parts=parts, codec=context.codec.label
-        )
-    put_header(body, own)
-    return Contribution(round_, key, body, header, records.which, None if parts is None else link.rank)
+    put_header(body, header)
+    return Contribution(round_, key, body, header, records.which, update.gradient)
 
 
 def _encode(context: RoundContext, records: Records, update: LocalUpdate) -> tuple[memoryview, bytes]:
-    """What this process contributes, behind room for a header, and the checksums of its blocks."""
-    residual = update.residual
-    values = update.gradient if residual is None else np.add(update.gradient, residual, out=residual)
+    """The contribution of a single process, behind room for a header, and the checksums of its blocks."""
     room = partial(context.buffers.take, "contribution")
-    return encode_records(records, values, Encoding(context.codec, error=residual, room=room))
+    return encode_records(records, _sum(update), replace(_encoding(context, update), room=room))
+
+
+def _store_part(context: RoundContext, records: Records, update: LocalUpdate, header: PartHeader) -> bytes:
+    """Store this process's part while it is encoded; the checksums of its blocks."""
+    if not records.which:
+        return b""
+    start = memoryview(bytearray(HEADER_BYTES))
+    put_header(start, header)
+    # An earlier try of this process wrote the same bytes.
+    size = HEADER_BYTES + len(records.which) * records.blocks.record_bytes
+    writer = context.store.writer(keys.contribution_part(records.key, header.part), size)
+    try:
+        writer.write(start)
+        checksums = []
+        for piece, found in encoded_pieces(records, _sum(update), _encoding(context, update)):
+            writer.write(piece)
+            checksums.append(found)
+    except BaseException:
+        writer.discard()
+        raise
+    writer.close()
+    return b"".join(checksums)
+
+
+def _sum(update: LocalUpdate) -> Floats:
+    """What is encoded: the pseudo-gradient and the residual."""
+    return update.gradient if update.residual is None else np.add(update.gradient, update.residual, out=update.residual)
+
+
+def _encoding(context: RoundContext, update: LocalUpdate) -> Encoding:
+    """The residual receives the error, and the pseudo-gradient's memory what was sent of it."""
+    codec = context.codec
+    return Encoding(codec, error=update.residual, decoded=update.gradient if codec.loses else None)
 
 
 def _reason_to_decline(answers: Sequence[_Encoded]) -> str | None:
@@ -153,6 +188,12 @@ def _reason_to_decline(answers: Sequence[_Encoded]) -> str | None:
     if declined is None and not any(answer.weight for answer in answers):
         return "its trainer counted no samples in this round"
     return declined
+
+
+def _slowest(answers: Sequence[_Encoded]) -> float | None:
+    """The seconds of the slowest process, for which the others wait; None if they are not known."""
+    known = [answer.seconds for answer in answers if answer.seconds is not None]
+    return round(max(known), 6) if len(known) == len(answers) else None
 
 
 def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool) -> Member:
@@ -166,34 +207,23 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         metrics=answers[0].metrics,
         parts=parts,
         norm=answers[0].norm,
+        seconds=_slowest(answers),
     )
 
 
 def contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:
-    """Store a contribution: the parts of all processes, then the object that makes it whole.
+    """Store the object that makes a contribution whole. Its parts, if it has any, are stored.
 
     Raises:
         FencedError: a newer process holds the rank.
     """
-    if contribution.part is not None:
-        jointly(context.link, lambda: _upload_part(context, contribution))
     by_first(context.link, lambda: _contribute(context, claim, contribution))
 
 
-def _upload_part(context: RoundContext, contribution: Contribution) -> None:
-    if contribution.which:
-        with suppress(ObjectExistsError):  # an earlier try of this process, whose answer was lost
-            context.store.upload(contribution.body_key, contribution.body)
-
-
 def _contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:
-    body = contribution.body
-    if contribution.part is not None:
-        body = memoryview(bytearray(HEADER_BYTES))
-        put_header(body, contribution.header)
     check_claim(context.store, claim)
     try:
-        context.store.upload(contribution.key, body)
+        context.store.upload(contribution.key, contribution.body)
     except ObjectExistsError:
         # Only this process writes under its epoch: an earlier try succeeded although its answer was lost.
         log.info("round=%d event=contribution-was-there", contribution.round)
@@ -220,7 +250,8 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
     member = header.member
     if (header.run, header.round, member.rank, member.epoch) != (context.run, round_, rank, epoch):
         return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)
-    return Received(judge(header, part.size, count, context.codec), part.created_at, header.state)
+    answer = judge(header, part.size, count, context.codec)
+    return Received(answer, part.created_at, header.state, header.suspect)
 
 
 def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:

@@ -16,7 +16,8 @@ class LocalUpdate:
     """What a replica contributes to a round.
 
     Attributes:
-        gradient: flat pseudo-gradient, float32: the elements that this process holds of it.
+        gradient: flat pseudo-gradient, float32: the elements that this process holds of it. Overwritten: the memory
+            may hold the round's mean afterwards.
         weight: its weight in the mean: samples or tokens; those of the replica's processes are added.
         residual: the error feedback of the same elements, updated in place (see `ErrorFeedback`); None without one. It
             stays as it is if the round was committed before this replica contributed.
@@ -25,6 +26,8 @@ class LocalUpdate:
         state: digest of the global parameters that it is relative to; None: not compared.
         count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
         norm: of the whole pseudo-gradient, if the run excludes outliers.
+        seconds: for which this process's trainer has worked on the samples; None: not known.
+        suspect: why the round is made without it if that is possible; the same in all processes of the replica.
     """
 
     gradient: Floats
@@ -34,6 +37,8 @@ class LocalUpdate:
     count: int | None = None
     state: str | None = None
     norm: float | None = None
+    seconds: float | None = None
+    suspect: str | None = None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ def ensure_initial_state(snapshots: Snapshots, claim: Claim, parameters: Floats)
     if by_first(context.link, lambda: _arrives(snapshots, claim)):
         return
     source = _source(claim.rank, claim.epoch)
-    state = GlobalState(0, parameters, np.zeros_like(parameters))
+    # Not zeros_like, which writes: the momentum of round 0 is not stored, and takes no memory here.
+    state = GlobalState(0, parameters, np.zeros(parameters.size, np.float32))
     snapshots.put(state, range(snapshots.shards(0)), source)
     by_first(context.link, lambda: snapshots.seal(0, source))
     log.info("event=began rank=%d", claim.rank)

@@ -68,6 +68,7 @@ class QuorumTally:
         self._members: dict[int, Member] = {}
         self._excluded: dict[int, str] = {}
         self._states: dict[int, str] = {}
+        self._suspects: dict[int, str] = {}
         self._finished: dict[int, Finish] = {}
         self.epochs = [0] * quorum.replicas if previous is None else list(previous.epochs)
         if previous is None:
@@ -89,6 +90,7 @@ class QuorumTally:
         self._finished.pop(rank, None)
         self._members.pop(rank, None)
         self._states.pop(rank, None)
+        self._suspects.pop(rank, None)
         self._excluded.pop(rank, None)
 
     def finished_with(self, epoch: int, finish: Finish) -> None:
@@ -97,9 +99,14 @@ class QuorumTally:
         self._expected.discard(finish.rank)
         self._finished[finish.rank] = finish
 
-    def contributed(self, member: Member, state: str | None = None) -> None:
-        """`member` made a usable contribution. `state`: the digest of the parameters that it starts from, if known."""
+    def contributed(self, member: Member, state: str | None = None, suspect: str | None = None) -> None:
+        """`member` made a usable contribution. `state`: the digest of the parameters that it starts from, if known.
+
+        `suspect`: why the round is made without it, if enough others are left.
+        """
         self._members[member.rank] = member
+        if suspect is not None:
+            self._suspects[member.rank] = suspect
         if state is not None:
             self._states[member.rank] = state
 
@@ -123,6 +130,13 @@ class QuorumTally:
             for rank in self._others()
         }
         return tuple(Exclusion(rank=rank, reason=reasons[rank]) for rank in sorted(reasons))
+
+    @property
+    def suspects(self) -> tuple[Exclusion, ...]:
+        """The members that the round is made without, by rank: as many as the quorum leaves."""
+        ranks = [member.rank for member in self.members if member.rank in self._suspects]
+        spare = max(0, len(self.members) - self.needed)
+        return tuple(Exclusion(rank=rank, reason=self._suspects[rank]) for rank in ranks[:spare])
 
     @property
     def state(self) -> str | None:

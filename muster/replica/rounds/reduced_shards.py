@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from enum import Enum
-from itertools import chain
 
 import numpy as np
 
-from muster.contract.run.commit import Commit, Exclusion, Member
-from muster.replica.codecs.base import Codec
+from muster.contract.run.commit import Commit, Exclusion
+from muster.replica.codecs.base import Codec, Payload
 from muster.replica.errors import RendezvousError, RoundGoneError
+from muster.replica.free_memory import pages
 from muster.replica.rounds.contribution import Contribution
-from muster.replica.rounds.round_context import CONNECTIONS, RoundContext, log
+from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.rounds.weighted_mean import Rejection, WeightedMean, regrouped
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
@@ -20,28 +21,22 @@ from muster.replica.wire.binary_format import (
     CodecError,
     Encoding,
     Floats,
+    Records,
     byte_range,
     decode_blocks,
     decode_header,
-    decode_into,
     encode,
+    encoded_pieces,
     object_bytes,
+    put_header,
 )
-from muster.replica.wire.blocks import PIECE_ELEMENTS, Blocks
+from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ReducedHeader, roster_digest
-from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, RecordReader, decode_stream
+from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_stream
 
-# What fits into a shard's header; the next revision rejects further members.
-REJECTED_MAX = 8
-REASON_CHARACTERS = 200
-
-
-class Rejection(Exception):  # noqa: N818 - an answer, not an error
-    """The shard cannot be made: these members' data are unusable."""
-
-    def __init__(self, rejected: tuple[Exclusion, ...]) -> None:
-        self.rejected = rejected
-        super().__init__(str(rejected))
+Sink = Callable[[slice, Floats], None]
+"""Receives values of a shard: the elements, counted from the shard's start, and their values, valid until it returns.
+"""
 
 
 class Look(Enum):
@@ -69,11 +64,9 @@ def most_shards(commit: Commit, codec: Codec, replicas: int) -> int:
 class ReducedShards:
     """The shards of one revision of one round."""
 
-    def __init__(self, context: RoundContext, commit: Commit, mine: Contribution | None) -> None:
-        """`mine` is this process's own contribution, which then need not be read; None if it made none."""
+    def __init__(self, context: RoundContext, commit: Commit) -> None:
         self._context = context
         self._commit = commit
-        self._mine = mine
         self._blocks = Blocks(commit.count, context.codec)
         self._codec = context.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
@@ -96,41 +89,49 @@ class ReducedShards:
         """Whether a shard is stored."""
         return self._context.store.exists(self._key(shard))
 
-    def make(self, shard: int, values: Floats) -> None:
-        """Compute a shard into `values` and store it. If another member was faster, its object counts.
+    def make(self, shard: int, sink: Sink, mine: Contribution | None) -> memoryview:
+        """Compute a shard and store it; its object. If another member was faster, that one's object counts.
+
+        Args:
+            sink: receives the values, in order.
+            mine: this process's own contribution, which then need not be read. None if it made none, or if its values
+                are not in the memory any more. `sink` may put the values of the mean where they lie.
 
         Raises:
             Rejection: members' data are unusable.
             RoundGoneError: the contributions are deleted.
         """
+        key = self._key(shard)
         rejected: tuple[Exclusion, ...] = ()
         try:
-            self._compute(shard, values)
+            body = self._computed(shard, sink, mine)
         except Rejection as answer:
             rejected = answer.rejected
+            body = encode(key, None, lambda _: self._header(shard, rejected))
         try:
-            self._context.store.create(self._key(shard), self._encode(shard, None if rejected else values, rejected))
+            self._context.store.create(key, body)
         except ObjectExistsError:
-            found = self.read(shard, values)
+            found = self.read(shard, sink)
             if found is Look.DAMAGED:
-                self.repair(shard, values)
+                return self.repair(shard, sink)
             if found is not Look.MISSING:
-                return
+                return self._context.store.read(key).body if rejected else body
         if rejected:
             raise Rejection(rejected)
+        return body
 
-    def read(self, shard: int, values: Floats, within: slice | None = None) -> Look:
-        """Fill in a stored shard, or its elements `within`. One that may have been damaged in transit is read again.
+    def read(self, shard: int, sink: Sink, within: slice | None = None) -> Look:
+        """Read a stored shard, or its elements `within`. One that may have been damaged in transit is read again.
+
+        Args:
+            sink: receives the values, and perhaps some beside those `within`.
 
         Raises:
             Rejection: the shard states that members' data are unusable.
         """
         for _ in range(READ_TRIES):
             try:
-                if within is None:
-                    self._read(shard, values)
-                else:
-                    self._read_within(shard, values, within)
+                self._read(shard, sink, within)
             except ObjectMissingError:
                 return Look.MISSING
             except CodecError as error:
@@ -139,7 +140,7 @@ class ReducedShards:
                 return Look.READ
         return Look.DAMAGED
 
-    def repair(self, shard: int, values: Floats) -> None:
+    def repair(self, shard: int, sink: Sink) -> memoryview:
         """Compute a shard again that is damaged in the bucket: the bytes are the same.
 
         Not for the context's threads: it waits for requests that run in them.
@@ -150,7 +151,7 @@ class ReducedShards:
             RendezvousError: it cannot be computed again. Others may have applied it, so the round keeps its members.
         """
         try:
-            self._compute(shard, values)
+            return self._computed(shard, sink, None)
         except Rejection as answer:
             if self._is_statement(shard):
                 raise
@@ -158,7 +159,22 @@ class ReducedShards:
             uri = self._context.store.uri(self._key(shard))
             message = f"{uri} is damaged, and so are contributions from which it was computed ({reasons})."
             raise RendezvousError(message) from None
-        self._encode(shard, values)
+
+    def records(self, shard: int, body: memoryview, within: slice) -> Payload:
+        """The records of a shard's object that hold its elements `within`; none if there are none."""
+        start, stop = byte_range(*self._covering(shard, within))
+        return np.frombuffer(body[start:stop], np.uint8)
+
+    def record_bytes(self, shard: int, within: slice) -> int:
+        """The size of `records`."""
+        blocks, which = self._covering(shard, within)
+        return len(which) * blocks.record_bytes
+
+    def decoded(self, shard: int, records: Payload, within: slice) -> Floats:
+        """The elements `within` of a shard, from `records`."""
+        blocks, which = self._covering(shard, within)
+        start = blocks.span(which).start
+        return decode_blocks(self._key(shard), records.data, blocks, which)[within.start - start : within.stop - start]
 
     def _is_statement(self, shard: int) -> bool:
         """Whether the stored object has no values: it says that the shard cannot be made."""
@@ -167,27 +183,32 @@ class ReducedShards:
         except ObjectMissingError:
             raise RoundGoneError(self._commit.round) from None
 
-    def _read(self, shard: int, values: Floats) -> None:
-        key = self._key(shard)
-        blocks = Blocks(values.size, self._codec)
-        # Request one byte more than the object can have, to detect one that is too long.
-        stream = ByteStream(self._context.store.stream(key, 0, object_bytes(values.size, self._codec) + 1))
-        self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
-        decode_stream(values, key, stream, blocks, range(blocks.number))
+    def _read(self, shard: int, sink: Sink, within: slice | None) -> None:
+        key, store = self._key(shard), self._context.store
+        blocks = self._blocks_of(shard)
+        if within is None:
+            which = range(blocks.number)
+            # Request one byte more than the object can have, to detect one that is too long.
+            stream = ByteStream(store.stream(key, 0, object_bytes(blocks.count, self._codec) + 1))
+            self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
+        else:
+            which = blocks.covering(within)
+            found = store.read(key, 0, HEADER_BYTES)
+            self._check(decode_header(key, found.body, ReducedHeader), shard)
+            if found.size != object_bytes(blocks.count, self._codec):
+                message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
+                raise CodecError(message)
+            stream = ByteStream(store.stream(key, *byte_range(blocks, which)))
+        for run, values in decoded_stream(key, stream, blocks, which):
+            sink(blocks.span(run), values)
 
-    def _read_within(self, shard: int, values: Floats, within: slice) -> None:
-        key = self._key(shard)
+    def _covering(self, shard: int, within: slice) -> tuple[Blocks, range]:
+        blocks = self._blocks_of(shard)
+        return blocks, blocks.covering(within) if within.start < within.stop else range(0)
+
+    def _blocks_of(self, shard: int) -> Blocks:
         span = self.span(shard)
-        blocks = Blocks(span.stop - span.start, self._codec)
-        found = self._context.store.read(key, 0, HEADER_BYTES)
-        self._check(decode_header(key, found.body, ReducedHeader), shard)
-        if found.size != object_bytes(blocks.count, self._codec):
-            message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
-            raise CodecError(message)
-        which = blocks.covering(within)
-        body = self._context.store.read(key, *byte_range(blocks, which)).body
-        start = blocks.span(which).start
-        values[...] = decode_blocks(key, body, blocks, which)[within.start - start : within.stop - start]
+        return Blocks(span.stop - span.start, self._codec)
 
     def _which(self, shard: int) -> range:
         return self._blocks.shard(shard, self.number)
@@ -195,99 +216,32 @@ class ReducedShards:
     def _key(self, shard: int) -> str:
         return keys.reduced(self._commit.round, self._commit.revision, shard)
 
-    def _encode(self, shard: int, values: Floats | None, rejected: tuple[Exclusion, ...] = ()) -> memoryview:
-        """The object of a shard. `values` become what every replica decodes from it."""
-
-        def header(_: str) -> ReducedHeader:
-            return ReducedHeader(
-                run=self._commit.run,
-                round=self._commit.round,
-                revision=self._commit.revision,
-                shard=shard,
-                codec=self._codec.label,
-                roster=self._roster,
-                rejected=rejected,
-            )
-
-        key = self._key(shard)
-        body = encode(key, values, header, Encoding(self._codec, dither=True))
-        if values is not None and self._codec.loses:
-            blocks = Blocks(values.size, self._codec)
-            decode_into(values, key, body[HEADER_BYTES:], blocks, range(blocks.number))
+    def _computed(self, shard: int, sink: Sink, mine: Contribution | None) -> memoryview:
+        """The object of a shard; `sink` receives what every replica decodes from it."""
+        key, blocks = self._key(shard), self._blocks_of(shard)
+        body = pages(object_bytes(blocks.count, self._codec)).data
+        body[:HEADER_BYTES] = bytes(HEADER_BYTES)
+        put_header(body, self._header(shard))
+        place = HEADER_BYTES
+        mean = WeightedMean(self._context, self._commit, self._which(shard), mine)
+        for run, values in regrouped(mean.runs(), blocks):
+            encoding = Encoding(self._codec, dither=True, decoded=values if self._codec.loses else None)
+            for piece, _ in encoded_pieces(Records(key, blocks, run), values, encoding):
+                body[place : place + len(piece)] = piece
+                place += len(piece)
+            sink(blocks.span(run), values)
         return body
 
-    def _compute(self, shard: int, mean: Floats) -> None:
-        """The weighted mean of a shard, members in the commit's order: any process computes the same bytes."""
-        rejected: list[Exclusion] = []
-        members = self._commit.members
-        for first in range(0, len(members), CONNECTIONS):
-            rejected += self._add(members[first : first + CONNECTIONS], shard, mean, held=first > 0)
-        if rejected:
-            raise Rejection(tuple(rejected[:REJECTED_MAX]))
-        mean *= np.float32(1 / len(members))
-
-    def _add(self, members: Sequence[Member], shard: int, mean: Floats, *, held: bool) -> list[Exclusion]:
-        """Add the contributions of `members` to `mean`, a run of blocks at a time, so that each passes the cache once.
-
-        Args:
-            held: whether `mean` holds a sum already; otherwise the first member's values replace its content.
-        """
-        which = self._which(shard)
-        offset = self.span(shard).start
-        average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
-        sources = {member.rank: (member, self._reader(member, which)) for member in members}
-        try:
-            self._context.side_by_side(lambda rank: sources[rank][1].begin(), sources)
-            rejected: list[Exclusion] = []
-            room = np.empty(PIECE_ELEMENTS, np.float32)
-            for run in self._blocks.pieces(which):
-                span = self._blocks.span(run)
-                target = mean[span.start - offset : span.stop - offset]
-                summed = held
-                for member, records in tuple(sources.values()):
-                    values = room[: target.size] if summed else target
-                    try:
-                        records.decode(values, run)
-                    except CodecError as error:
-                        rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
-                        del sources[member.rank]
-                    else:
-                        # Most members have the average weight: nothing to multiply.
-                        if member.weight != average:
-                            values *= np.float32(member.weight / average)
-                        if summed:
-                            target += values
-                        summed = True
-        except ObjectMissingError:
-            # A committed contribution did exist: its absence is not the sender's fault.
-            raise RoundGoneError(self._commit.round) from None
-        return rejected
-
-    def _reader(self, member: Member, which: range) -> RecordReader:
-        """Reads a member's contribution to the blocks `which`, from one object or from its parts."""
-        key = keys.contribution(self._commit.round, member.rank, member.epoch)
-
-        def open_at(rest: range) -> ByteStream:
-            if member.parts is None:
-                return ByteStream(self._stored(key, key, range(self._blocks.number), rest))
-            parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
-            return ByteStream(
-                chain.from_iterable(
-                    self._stored(key, keys.contribution_part(key, part), held, both)
-                    for part, held in enumerate(parts)
-                    if (both := range(max(held.start, rest.start), min(held.stop, rest.stop)))
-                )
-            )
-
-        return RecordReader(key, open_at, self._blocks, which)
-
-    def _stored(self, key: str, body_key: str, held: range, which: range) -> Iterator[memoryview]:
-        """The records of `which` in the object `body_key`, which has those of `held`; this process's are in memory."""
-        start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
-        mine = self._mine
-        if mine is not None and (mine.key, mine.body_key) == (key, body_key):
-            return iter([memoryview(mine.body)[start:stop]])
-        return self._context.store.stream(body_key, start, stop)
+    def _header(self, shard: int, rejected: tuple[Exclusion, ...] = ()) -> ReducedHeader:
+        return ReducedHeader(
+            run=self._commit.run,
+            round=self._commit.round,
+            revision=self._commit.revision,
+            shard=shard,
+            codec=self._codec.label,
+            roster=self._roster,
+            rejected=rejected,
+        )
 
     def _check(self, header: ReducedHeader, shard: int) -> None:
         found = (header.run, header.shard, header.roster, header.codec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import cycle
@@ -10,12 +10,14 @@ from itertools import cycle
 import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.replica.codecs.base import Payload
 from muster.replica.errors import RoundGoneError
 from muster.replica.parts.link import by_first, each
-from muster.replica.rounds.commit_store import amended, write_commit
+from muster.replica.rounds.commit_store import amended, read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution
-from muster.replica.rounds.reduced_shards import Look, ReducedShards, Rejection
+from muster.replica.rounds.reduced_shards import Look, ReducedShards, Sink
 from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.weighted_mean import Rejection
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 
@@ -43,8 +45,9 @@ def reduced_mean(
     Raises:
         StoppedError, RendezvousError
     """
+    own = mine
     while True:
-        reduction = _Reduction(context, commit, mine)
+        reduction = _Reduction(context, commit, mine, own)
         if commit.void:
             log.warning("round=%d event=void revision=%d", commit.round, commit.revision)
             return commit, reduction.nothing()
@@ -56,6 +59,8 @@ def reduced_mean(
             log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
         amendment = amended(commit, rejected, context.quorum.min_participants)
         commit = by_first(context.link, partial(_amend, context, amendment))
+        # The mean takes the place of the values.
+        own = None
 
 
 def _rejected_by(reduction: _Reduction, polling: Polling) -> tuple[Exclusion, ...]:
@@ -68,22 +73,38 @@ def _rejected_by(reduction: _Reduction, polling: Polling) -> tuple[Exclusion, ..
 
 
 def _amend(context: RoundContext, amendment: Commit) -> Commit:
+    """The next revision: the stored one, or this one.
+
+    Raises:
+        RoundGoneError: the next round is committed without it. So all shards of the former revision were stored once,
+            were applied, and are deleted: what this process has found unusable is not needed any more.
+    """
+    round_ = amendment.round
+    if context.store.exists(keys.commit(round_ + 1)):
+        stored = read_commit(context, round_, amendment.revision)
+        if stored is None:
+            raise RoundGoneError(round_)
+        return stored
     return write_commit(context, amendment) or amendment
 
 
 class _Reduction:
     """One revision of one round: which shards this process makes, reads or takes over, and when."""
 
-    def __init__(self, context: RoundContext, commit: Commit, mine: Contribution | None) -> None:
+    def __init__(
+        self, context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None
+    ) -> None:
+        """`own`: the contribution `mine`, if its values are still in the memory."""
         self._context = context
         self._commit = commit
-        self._shards = ReducedShards(context, commit, mine)
+        self._own = own
+        self._shards = ReducedShards(context, commit)
         self._position = None if mine is None else _position(commit, mine.header.member)
         link = context.link
         self._held = self._shards.held_by(link.rank, link.size)
         self._mean = context.buffers.floats("mean", max(0, self._held.stop - self._held.start))
-        # The shards that this process has made and that others of the replica hold in part.
-        self._made: dict[int, Floats] = {}
+        # The objects of shards that this process has made and that others of the replica hold in part.
+        self._made: dict[int, memoryview] = {}
 
     def gather(self, polling: Polling) -> None:
         """Make this process's own shards, read the others that it needs, take over late ones.
@@ -94,6 +115,8 @@ class _Reduction:
         started = clock.monotonic()
         own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
         self._make_all([shard for shard in own if self._is_maker(shard)])
+        # What is read from now on takes the place of this process's own values.
+        self._own = None
         missing = [shard for shard in range(self._shards.number) if shard not in own and self._needs(shard)]
         step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (clock.monotonic() - started))
         started = clock.monotonic()
@@ -125,35 +148,40 @@ class _Reduction:
             own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
             sends = [self._made_for(rank, own) for rank in range(link.size)]
             counts = [self._expected_from(rank, own) for rank in range(link.size)]
-            received = link.swap(sends, counts)
-            for rank, values in enumerate(received):
+            for rank, records in enumerate(link.swap(sends, counts)):
                 start = 0
-                for shard in own if rank != link.rank else ():
+                for shard, within in self._beyond(link.rank, own) if rank != link.rank else ():
                     if self._shards.maker(shard, link.size) == rank:
-                        place = _both(self._held, self._shards.span(shard))
-                        target = self._mean[_within(self._held, place)]
-                        target[...] = values[start : start + target.size]
-                        start += target.size
+                        stop = start + self._shards.record_bytes(shard, within)
+                        self._sink(shard)(within, self._shards.decoded(shard, records[start:stop], within))
+                        start = stop
         self._made.clear()
         return self._mean
 
-    def _made_for(self, rank: int, own: list[int]) -> Floats:
-        """What this process has made of its replica's shards that process `rank` holds."""
-        link = self._context.link
-        held = self._shards.held_by(rank, link.size)
-        pieces = [np.empty(0, np.float32)]
-        for shard in own if rank != link.rank else ():
-            span = self._shards.span(shard)
-            if self._is_maker(shard) and (place := _both(held, span)).start < place.stop:
-                pieces.append(self._made[shard][_within(span, place)])
+    def _made_for(self, rank: int, own: list[int]) -> Payload:
+        """What this process has made of its replica's shards that process `rank` holds, as it is stored."""
+        pieces = [np.empty(0, np.uint8)]
+        for shard, within in self._beyond(rank, own) if rank != self._context.link.rank else ():
+            if self._is_maker(shard):
+                pieces.append(self._shards.records(shard, self._made[shard], within))
         return np.concatenate(pieces)
 
     def _expected_from(self, rank: int, own: list[int]) -> int:
-        """How many values process `rank` has made of what this process holds."""
+        """How many bytes of what process `rank` has made this process needs."""
         link = self._context.link
-        made = [shard for shard in own if rank != link.rank and self._shards.maker(shard, link.size) == rank]
-        places = [_both(self._held, self._shards.span(shard)) for shard in made]
-        return sum(place.stop - place.start for place in places)
+        return sum(
+            self._shards.record_bytes(shard, within)
+            for shard, within in self._beyond(link.rank, own)
+            if rank != link.rank and self._shards.maker(shard, link.size) == rank
+        )
+
+    def _beyond(self, rank: int, own: list[int]) -> Iterator[tuple[int, slice]]:
+        """The shards of which process `rank` holds a part, and which of their elements it holds."""
+        held = self._shards.held_by(rank, self._context.link.size)
+        for shard in own:
+            span = self._shards.span(shard)
+            if (place := _both(held, span)).start < place.stop:
+                yield shard, _within(span, place)
 
     def _is_maker(self, shard: int) -> bool:
         link = self._context.link
@@ -175,26 +203,28 @@ class _Reduction:
                 pass
 
     def _make(self, shard: int) -> None:
-        self._fill(shard, lambda values: self._shards.make(shard, values))
-
-    def _fill(self, shard: int, fill: Callable[[Floats], None]) -> None:
-        """Let `fill` fill in a whole shard: in place if this process holds all of it."""
+        body = self._shards.make(shard, self._sink(shard), self._own)
         span = self._shards.span(shard)
-        place = _both(self._held, span)
-        if place == span:
-            fill(self._mean[_within(self._held, span)])
-            return
-        values = np.empty(span.stop - span.start, np.float32)
-        fill(values)
-        self._mean[_within(self._held, place)] = values[_within(span, place)]
-        self._made[shard] = values
+        if _both(self._held, span) != span:
+            self._made[shard] = body
+
+    def _sink(self, shard: int) -> Sink:
+        """Puts what this process holds of a shard into the mean."""
+        start = self._shards.span(shard).start
+
+        def put(elements: slice, values: Floats) -> None:
+            span = slice(start + elements.start, start + elements.stop)
+            place = _both(self._held, span)
+            self._mean[_within(self._held, place)] = values[_within(span, place)]
+
+        return put
 
     def _read_all(self, shards: list[int]) -> list[int]:
         """Fill in those of `shards` that are stored; returns the others."""
         found = self._context.side_by_side(self._read, shards)
         for shard, look in zip(shards, found, strict=True):
             if look is Look.DAMAGED:
-                self._fill(shard, partial(self._shards.repair, shard))
+                self._shards.repair(shard, self._sink(shard))
         return [shard for shard, look in zip(shards, found, strict=True) if look is Look.MISSING]
 
     def _read(self, shard: int) -> Look:
@@ -202,7 +232,7 @@ class _Reduction:
         span = self._shards.span(shard)
         place = _both(self._held, span)
         within = None if place == span else _within(span, place)
-        return self._shards.read(shard, self._mean[_within(self._held, place)], within)
+        return self._shards.read(shard, self._sink(shard), within)
 
     def _was_complete(self) -> bool:
         """Whether all shards existed once: a replica reads them all before it contributes to the next round."""

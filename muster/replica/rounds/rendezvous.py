@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from muster.contract.run.commit import ROUND_MAX, UNIT, Commit, Finish
@@ -30,6 +31,8 @@ from muster.replica.rounds.result import Result, result_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
+from muster.replica.store.checkpoints import KEPT, Checkpoints
+from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
 
@@ -68,6 +71,7 @@ class Rendezvous:
         self._how = "its trainer has finished"
         self._given_up: Claim | None = None
         self._result: Result | None = None
+        self.watch = SelfWatch.of(context, claim, metrics)
 
     @classmethod
     def open(cls, context: RoundContext, rank: int, attempt: int, metrics: Metrics) -> Rendezvous:
@@ -115,6 +119,30 @@ class Rendezvous:
     def training(self) -> Trained | None:
         """What this process trains, with its current state; None before `enter`."""
         return self._training
+
+    @property
+    def epoch(self) -> int:
+        """The number of this process's current claim."""
+        return self._claim.epoch
+
+    def counted(self, round_: int) -> int | None:
+        """The claim of this replica's contribution that counts in `round_`, the last round that this process has seen.
+
+        None if none counts; also for any other round.
+        """
+        commit = self._recent[-1] if self._recent else None
+        if commit is None or commit.void or commit.round != round_:
+            return None
+        return next((member.epoch for member in commit.members if member.rank == self.rank), None)
+
+    def checkpoints(self, folder: Path | None, kind: str, kept: int = KEPT) -> Checkpoints | None:
+        """This process's own states of one kind, the large ones as often as the run saves them; None without a folder.
+
+        The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
+        """
+        group = self._context.group
+        named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
+        return None if folder is None else Checkpoints(folder, named, self._context.checkpoint_rounds, kept, self)
 
     @property
     def context(self) -> RoundContext:
@@ -181,6 +209,7 @@ class Rendezvous:
             RendezvousError, StoreDeniedError, StoreUnavailableError
         """
         context, training, wishes = self._context, self._training, self._wishes
+        context.progress.is_over = True
         if self._result is not None or context.results is None or training is None or wishes is None:
             return
         how = f"the run ended with round {self._last.round}" if self._last is not None else self._how
@@ -287,7 +316,10 @@ class Rendezvous:
             self._too_late(update)
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
-        return self._exchanged(commit, mine)
+        exchange = self._exchanged(commit, mine)
+        if self.watch is not None:
+            self._by_first(partial(self.watch.judge_pace, self._claim, self.recent))
+        return exchange
 
     def give(self, round_: int, update: LocalUpdate) -> None:
         """Contribute to `round_` as `exchange`, but do not wait for its commit: this process ends.
@@ -301,6 +333,8 @@ class Rendezvous:
             self._too_late(update)
 
     def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
+        if self.watch is not None:
+            update = replace(update, suspect=self._by_first(partial(self.watch.judge_loss, self.recent)))
         made = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
         jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
         contribute(self._context, self._claim, made)
@@ -342,14 +376,17 @@ class Rendezvous:
         return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
-        """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return.
+        """The next round expects the members of `commit`. If it is the last one, the trainer is asked to return:
+        now, or by a front end after the same inner step in all processes of the replica.
 
         The commit decides, so all replicas that are left end with the same round, late and restarted ones included.
         """
         self._recent.append(commit)
+        self._context.progress.committed(commit.round)
         if self._context.on_early_finish is OnEarlyFinish.STOP and self._finished_in(commit):
             self._last = commit
-            self._context.trainer_stop.set()
+            if not self._context.stops_at_steps.is_set():
+                self._context.trainer_stop.set()
             log.warning("round=%d event=run-ended on_early_finish=stop", commit.round)
 
     def _show_pace(self, commit: Commit) -> None:

@@ -11,6 +11,7 @@ from muster.contract.run.commit import Commit
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import Outer
 from muster.replica.errors import RendezvousError, RoundGoneError
+from muster.replica.free_memory import give_back
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import by_first
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
@@ -80,6 +81,7 @@ class ReplicatedState(Trained):
         rendezvous.enter(joined)
         joined._catch_up()
         rendezvous.ready()
+        give_back()
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
         return joined
 
@@ -108,6 +110,7 @@ class ReplicatedState(Trained):
             self._catch_up()
             self.rendezvous.rejoin()
             log.warning("event=left-out now=%d", self.state.round)
+        give_back()
         return exchange
 
     def _digest(self) -> str:

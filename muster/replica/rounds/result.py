@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.parts.collection import collected
-from muster.replica.parts.cut import Cut
+from muster.replica.parts.cut import Cut, window_elements
 from muster.replica.parts.link import Link, by_first
-
-# How many values the first process holds at once of those that the others hold.
-_WINDOW_ELEMENTS = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,8 @@ def result_of(cut: Cut, state: GlobalState, link: Link) -> Result:
         GroupError: another process of the replica has ended.
     """
     checksum = hashlib.sha256()
-    starts = range(0, cut.count, _WINDOW_ELEMENTS)
-    spans = [slice(start, min(start + _WINDOW_ELEMENTS, cut.count)) for start in starts]
+    step = window_elements(cut.count, link.size)
+    spans = [slice(start, min(start + step, cut.count)) for start in range(0, cut.count, step)]
     for values in collected(cut, state.parameters, spans, link):
         checksum.update(values.data)
     return Result(state.round, by_first(link, checksum.hexdigest))

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
 
 from muster.contract.spec.policies import OnEarlyFinish
+from muster.contract.spec.watch_rules import Watch
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
@@ -19,8 +19,8 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.store.transport import Store
+from muster.replica.watching.progress import Progress
 from muster.replica.wire.blocks import Buffers
 
 CONNECTIONS = 16
@@ -86,12 +86,14 @@ class RoundContext:
         on_early_finish: what follows when a trainer returns early; None where processes do not report that they have
             finished.
         trainer_stop: set when the trainer should return.
-        stops_at_steps: set while a front end sets `trainer_stop` for SIGTERM: after the same inner step in all
-            processes of the replica.
+        stops_at_steps: set while a front end sets `trainer_stop`, for SIGTERM and at the end of the run: after the same
+            inner step in all processes of the replica.
         group: this process's place among the processes of its replica.
         board: small values that these processes share.
         results: where the run's model is written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
+        watch: the rules that watch the training; None: nothing does.
+        progress: how far this process has come, for the watch.
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
         fragments: into how many fragments the model is cut.
         expected: what the trainer has said about its training.
@@ -117,6 +119,8 @@ class RoundContext:
     board: Board = field(default_factory=LocalBoard)
     results: Store | None = None
     link: Link = field(default_factory=Alone)
+    watch: Watch | None = None
+    progress: Progress = field(default_factory=Progress)
     outlier_factor: float = 0.0
     fragments: int = 1
     expected: Expected = field(default_factory=Expected)
@@ -139,16 +143,6 @@ class RoundContext:
     def polling(self) -> Polling:
         """Polling for one round; its time-out starts now."""
         return Polling(self.clock, self.stop, self.timeout_seconds)
-
-
-def checkpoints_of(context: RoundContext, folder: Path | None, kind: str, kept: int = KEPT) -> Checkpoints | None:
-    """A process's own states of one kind, the large ones as often as the run saves them; None without a folder.
-
-    The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
-    """
-    group = context.group
-    named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
-    return None if folder is None else Checkpoints(folder, named, context.checkpoint_rounds, kept)
 
 
 class Polling:

@@ -7,38 +7,42 @@ and the first manifest decides which count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
 from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import ParametersError, RendezvousError
-from muster.replica.parts.cut import Cut
+from muster.replica.parts.cut import Cut, window_elements
 from muster.replica.parts.link import by_first, jointly
 from muster.replica.rounds.round_context import RoundContext, log
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, ObjectWriter
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
+    PLAIN,
     CodecError,
     Floats,
+    Records,
     byte_range,
-    decode_blocks,
     decode_header,
     encode,
+    encoded_pieces,
+    object_bytes,
+    put_header,
 )
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
-from muster.replica.wire.stream_decoder import READ_TRIES
+from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_stream
 
 # A broken connection costs only seconds, and the time of a request depends on its bytes rather than its latency. Far
 # below the 5 GiB of a single PUT: no model is too large.
 SHARD_BYTES_MAX = 64 * 2**20
 ELEMENT_BYTES = 4
-SHARDS_AT_ONCE = 2  # that a process of a replica holds while it writes them
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
 
 
@@ -73,33 +77,42 @@ class Snapshots:
         if link.size == 1:
             self.context.side_by_side(lambda shard: self._put(state, shard, source, self._values(state, shard)), shards)
             return
-        for first in range(0, len(shards), SHARDS_AT_ONCE * link.size):
-            batch = shards[first : first + SHARDS_AT_ONCE * link.size]
-            mine = {shard: self._assembled(state, shard) for shard in batch}
-            writes = {shard: values for shard, values in mine.items() if values is not None}
+        tracks: list[list[_Window]] = [[] for _ in range(link.size)]
+        for shard in shards:
+            tracks[self._writer(state.round, shard)] += self._windows(state.round, shard)
+        own = _OwnShards(self, state.round, source)
+        try:
+            for windows in zip_longest(*tracks):
+                values = self._assembled(state, windows)
+                jointly(link, partial(own.append, windows[link.rank], values))
+        except BaseException:
+            own.discard()
+            raise
 
-            def write(shard: int, writes: dict[int, Floats] = writes) -> None:
-                self._put(state, shard, source, writes[shard])
-
-            jointly(link, partial(self.context.side_by_side, write, writes))
-
-    def _assembled(self, state: GlobalState, shard: int) -> Floats | None:
-        """The values of a shard, in the process that writes it; None in the others."""
-        link = self.context.link
-        held = [list(self._held_of(rank, state.round, shard)) for rank in range(link.size)]
+    def _writer(self, round_: int, shard: int) -> int:
+        """The process that writes a shard."""
+        held = (list(self._held_of(rank, round_, shard)) for rank in range(self.context.link.size))
         firsts = {min(within.start for _, within, _ in pieces): rank for rank, pieces in enumerate(held) if pieces}
-        writer = firsts[min(firsts)]
+        return firsts[min(firsts)]
+
+    def _windows(self, round_: int, shard: int) -> list[_Window]:
+        start, stop = self._span(round_, shard)
+        blocks = Blocks(stop - start)
+        step = max(1, window_elements(self.count, self.context.link.size) // blocks.elements)
+        firsts = range(0, blocks.number, step)
+        return [_Window(shard, range(first, min(first + step, blocks.number)), blocks) for first in firsts]
+
+    def _assembled(self, state: GlobalState, windows: Sequence[_Window | None]) -> Floats:
+        """The values of this process's window, from the processes that hold them."""
+        link = self.context.link
+        held = [[list(self._held_in(rank, state.round, window)) for window in windows] for rank in range(link.size)]
         arrays = (state.parameters, state.momentum)
-        own = [arrays[array][local] for array, _, local in held[link.rank]]
         nothing = np.empty(0, np.float32)
-        sends = [np.concatenate([nothing, *own]) if rank == writer else nothing for rank in range(link.size)]
-        counts = [sum(within.stop - within.start for _, within, _ in pieces) for pieces in held]
-        received = link.swap(sends, counts if link.rank == writer else [0] * link.size)
-        if link.rank != writer:
-            return None
-        start, stop = self._span(state.round, shard)
-        values = np.empty(stop - start, np.float32)
-        for pieces, found in zip(held, received, strict=True):
+        sends = [np.concatenate([nothing, *(arrays[array][local] for array, _, local in to)]) for to in held[link.rank]]
+        mine = [held[rank][link.rank] for rank in range(link.size)]
+        counts = [sum(within.stop - within.start for _, within, _ in pieces) for pieces in mine]
+        values = np.empty(sum(counts), np.float32)
+        for pieces, found in zip(mine, link.swap(sends, counts), strict=True):
             offset = 0
             for _, within, _ in pieces:
                 values[within] = found[offset : offset + within.stop - within.start]
@@ -200,10 +213,13 @@ class Snapshots:
         values = [arrays[array][local] for array, _, local in self._held_of(0, state.round, shard)]
         return values[0] if len(values) == 1 else np.concatenate(values)
 
+    def header(self, round_: int, shard: int) -> SnapshotHeader:
+        """The header of a shard."""
+        return SnapshotHeader(run=self.context.run, round=round_, shard=shard, layout=self.layout)
+
     def _put(self, state: GlobalState, shard: int, source: str, values: Floats) -> None:
         key = keys.snapshot(state.round, source, shard)
-        header = SnapshotHeader(run=self.context.run, round=state.round, shard=shard, layout=self.layout)
-        body = encode(key, values, lambda _: header)
+        body = encode(key, values, lambda _: self.header(state.round, shard))
         try:
             self.context.store.create(key, body)
         except ObjectExistsError:
@@ -217,36 +233,38 @@ class Snapshots:
         start, stop = self._span(state.round, shard)
         blocks = Blocks(stop - start)
         needed = slice(min(within.start for _, within, _ in held), max(within.stop for _, within, _ in held))
-        which = blocks.covering(needed)
         key = keys.snapshot(state.round, source, shard)
         reason = ""
         for _ in range(READ_TRIES):
             try:
-                values = self._decoded(key, state.round, shard, which)
+                self._read(state, key, shard, (blocks, blocks.covering(needed)))
             except CodecError as error:
                 # A retry helps against damage in transfer, not against damage in the bucket.
                 reason = str(error)
-                continue
-            offset = blocks.span(which).start
-            arrays = (state.parameters, state.momentum)
-            for array, within, local in held:
-                arrays[array][local] = values[within.start - offset : within.stop - offset]
-            return
+            else:
+                return
         message = f"{self.context.store.uri(key)} is damaged: {reason}."
         raise RendezvousError(message)
 
-    def _decoded(self, key: str, round_: int, shard: int, which: range) -> Floats:
-        """The values of the blocks `which` of a shard."""
-        start, stop = self._span(round_, shard)
-        blocks = Blocks(stop - start)
-        whole = len(which) == blocks.number
-        body = self.context.store.read(key, 0, None if whole else HEADER_BYTES).body
-        header = decode_header(key, body, SnapshotHeader)
-        if (header.run, header.round, header.shard, header.layout) != (self.context.run, round_, shard, self.layout):
+    def _read(self, state: GlobalState, key: str, shard: int, wanted: tuple[Blocks, range]) -> None:
+        """Load what this process holds of the blocks of a shard, while they arrive."""
+        store, (blocks, which) = self.context.store, wanted
+        first, last = byte_range(blocks, which)
+        # One byte more than the object can have.
+        last += which.stop == blocks.number
+        if which.start:
+            header, stream = ByteStream(store.stream(key, 0, HEADER_BYTES)), ByteStream(store.stream(key, first, last))
+        else:
+            header = stream = ByteStream(store.stream(key, 0, last))
+        found = decode_header(key, header.take(HEADER_BYTES), SnapshotHeader)
+        if (found.run, found.round, found.shard, found.layout) != (self.context.run, state.round, shard, self.layout):
             message = "its header belongs to another run, round, shard or model"
             raise CodecError(message)
-        records = body[HEADER_BYTES:] if whole else self.context.store.read(key, *byte_range(blocks, which)).body
-        return decode_blocks(key, records, blocks, which)
+        arrays = (state.parameters, state.momentum)
+        for run, values in decoded_stream(key, stream, blocks, which):
+            window = _Window(shard, run, blocks)
+            for array, within, local in self._held_in(self.context.link.rank, state.round, window):
+                arrays[array][local] = values[within]
 
     def _span(self, round_: int, shard: int) -> tuple[int, int]:
         elements, shards = self.count * _arrays(round_), self.shards(round_)
@@ -266,6 +284,60 @@ class Snapshots:
                 if first < last:
                     begin = local.start + first - offset - held.start
                     yield array, slice(first - start, last - start), slice(begin, begin + last - first)
+
+    def _held_in(self, rank: int, round_: int, window: _Window | None) -> Iterator[tuple[int, slice, slice]]:
+        """As `_held_of`, of a window of a shard."""
+        if window is None:
+            return
+        span = window.blocks.span(window.which)
+        for array, within, local in self._held_of(rank, round_, window.shard):
+            first, last = max(span.start, within.start), min(span.stop, within.stop)
+            if first < last:
+                begin = local.start + first - within.start
+                yield array, slice(first - span.start, last - span.start), slice(begin, begin + last - first)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Blocks of a shard that are written at once."""
+
+    shard: int
+    which: range
+    blocks: Blocks
+
+
+class _OwnShards:
+    """The shards that one process of a replica writes, one after another."""
+
+    def __init__(self, snapshots: Snapshots, round_: int, source: str) -> None:
+        self._snapshots, self._round, self._source = snapshots, round_, source
+        self._writer: ObjectWriter | None = None
+        self._is_there = False
+
+    def append(self, window: _Window | None, values: Floats) -> None:
+        """Write a window to its shard, unless it exists."""
+        if window is None:
+            return
+        store, key = self._snapshots.context.store, keys.snapshot(self._round, self._source, window.shard)
+        if window.which.start == 0:
+            self._is_there = store.exists(key)
+        if self._is_there:
+            return
+        if self._writer is None:
+            self._writer = store.writer(key, object_bytes(window.blocks.count))
+            start = memoryview(bytearray(HEADER_BYTES))
+            put_header(start, self._snapshots.header(self._round, window.shard))
+            self._writer.write(start)
+        for piece, _ in encoded_pieces(Records(key, window.blocks, window.which), values, PLAIN):
+            self._writer.write(piece)
+        if window.which.stop == window.blocks.number:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+    def discard(self) -> None:
+        """Give up the shard that is being written."""
+        if self._writer is not None:
+            self._writer.discard()
 
 
 def _arrays(round_: int) -> int:

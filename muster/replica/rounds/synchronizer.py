@@ -21,7 +21,8 @@ from muster.replica.rounds.phase import Phase, StoredPhase
 from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
-from muster.replica.rounds.round_context import checkpoints_of, log
+from muster.replica.rounds.round_context import log
+from muster.replica.rounds.work_time import WorkTime
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
@@ -64,20 +65,21 @@ class Synchronizer:
         self._is_sound = True  # whether the last pseudo-gradient could be averaged
         self._training = ReplicatedState.join(rendezvous, packing, algorithm)
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
-        self._given_samples = 0.0
+        self._given_samples = self._given_seconds = 0.0
+        self._work = WorkTime(algorithm.fragments, rendezvous.context.clock)
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
-        self.stopwatch = Stopwatch(rendezvous.metrics)
+        self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress)
         context = rendezvous.context
-        self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
+        self._phases = StoredPhase(rendezvous.checkpoints(checkpoint_dir, "stopped", kept=1))
         self._has_left = False
         claim = rendezvous.claim
         self._is_first_phase_of_rerun = (claim.attempt, claim.incarnation) != (1, 1)
-        self._pulse = Pulse(packing.link, context, self._is_late)
+        self._pulse = Pulse(packing.link, context, self._is_late, lambda: rendezvous.has_ended)
         self._lookout = Lookout(context, rendezvous.rank)
-        residuals = checkpoints_of(context, checkpoint_dir, "residual")
+        residuals = rendezvous.checkpoints(checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.write(self._training.state.parameters)
         self._begin_phase()
@@ -108,15 +110,18 @@ class Synchronizer:
         Raises:
             ParametersError: samples is negative, infinite or NaN; or `finish` was called.
             FencedError, StoppedError, RendezvousError, DivergedError: the arrays keep their local values.
+            WatchError: a rule that watches the training ends the attempt.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
-        if self._rendezvous.has_ended:
+        if self._pulse.has_ended:
             self.finish()
             self._rendezvous.check_not_ended()
         if self._rendezvous.has_left:
             message = "finish() has ended this replica's part in the run: step() cannot follow it."
             raise ParametersError(message)
         counted = checked_samples(samples)
+        self._rendezvous.context.progress.step()
+        self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
         self._rendezvous.metrics.step += 1
@@ -129,14 +134,14 @@ class Synchronizer:
             log.info("round=%d event=given-early steps=%d", self.round + 1, self.steps)
             self.steps = self._algorithm.given_after
             action = self._algorithm.action_after(self.steps)
-        if action is Action.NOTHING:
-            self._pulse.beat()
-            return None
-        with self.stopwatch.blocked():
-            outcome = self._performed(action)
-        if action is not Action.GIVE:
-            self.stopwatch.lap()
+        outcome: Outcome | None = None
+        if action is not Action.NOTHING:
+            with self.stopwatch.blocked():
+                outcome = self._performed(action)
+            if action is not Action.GIVE:
+                self.stopwatch.lap()
         self._pulse.beat()
+        self._work.go_on()
         return outcome
 
     def end_round(self) -> Outcome | None:
@@ -219,6 +224,7 @@ class Synchronizer:
             part = self._training.outer.part(given, self._packing.count)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
+            self._given_seconds = self._work.given(fragment)
             self._rendezvous.give(given, self._update(start - local[held], float(samples[fragment]), part, save))
         else:
             save(self._is_sound)
@@ -239,8 +245,9 @@ class Synchronizer:
         """Start the exchange of a part of the pseudo-gradient (global minus local parameters)."""
         shared = self.parameters[self._packing.cut.local(part)]
         begun = self._packing.rounded(shared, part) if self._begun is None else self._begun
-        gradient = self._packing.read(part)
-        self._begin(np.subtract(begun, gradient, out=gradient), part)
+        # In the memory that the round's mean takes afterwards.
+        local = self._packing.read(part, self._rendezvous.context.buffers.floats("mean", shared.size))
+        self._begin(np.subtract(begun, local, out=local), part)
 
     def _begin(self, gradient: Floats, part: slice) -> None:
         self._lookout.end()
@@ -249,6 +256,7 @@ class Synchronizer:
         round_ = self.round
         fragment = self._fragment(round_)
         self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0
+        self._given_seconds = self._work.given(fragment)
         write_state = self._own.keep(round_, False)
 
         def before_giving(is_sound: bool) -> None:
@@ -270,7 +278,7 @@ class Synchronizer:
         count = len(range(*part.indices(self._packing.count)))
         norm = self._clipped_norm(gradient[: parameters_in(cut, part, self._packing.optimized)])
         residual = self._feedback.of(cut.local(part))
-        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm)
+        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm, seconds=self._given_seconds)
 
     def _clipped_norm(self, gradient: Floats) -> float | None:
         """Scale the pseudo-gradient down in place if its norm is too large; its norm if outliers are excluded."""
@@ -287,8 +295,14 @@ class Synchronizer:
             norm = algorithm.clip_norm
         return norm if algorithm.outlier_factor else None
 
-    def _merge(self) -> Outcome | None:
+    def _exchanged(self) -> Exchange | None:
+        """The running exchange, once it is over."""
         exchange = self._training.exchanges.wait()
+        self._pulse.merged()
+        return exchange
+
+    def _merge(self) -> Outcome | None:
+        exchange = self._exchanged()
         if exchange is None or not self._is_expected(exchange):
             self._start_over()
         elif not self._algorithm.eager:
@@ -304,7 +318,7 @@ class Synchronizer:
     def _renew(self) -> Outcome | None:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
         was_exchanging = self._training.exchanges.busy
-        exchange = self._training.exchanges.wait()
+        exchange = self._exchanged()
         if was_exchanging and (exchange is None or not self._is_expected(exchange) or self._rendezvous.has_ended):
             self._start_over()
             return None if exchange is None else exchange.outcome
@@ -315,7 +329,7 @@ class Synchronizer:
         ahead = self._training.outer.estimated(
             self._training.state, estimate, self._packing.optimized, self._packing.cut
         )
-        self._begin(own, self._training.outer.part(self.round + 1, self._packing.count))
+        self._begin(own.copy(), self._training.outer.part(self.round + 1, self._packing.count))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
@@ -331,6 +345,7 @@ class Synchronizer:
         self.round = self._training.state.round
         self.steps = 0
         self._samples = [0.0] * self._algorithm.fragments
+        self._work.start_over()
         self._given = self._begun = None
         self._begin_phase()
         if not self._is_sound:

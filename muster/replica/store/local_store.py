@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from muster.replica.store.transport import (
     Bytes,
@@ -18,6 +19,8 @@ from muster.replica.store.transport import (
     StoreDeniedError,
     StoreUnavailableError,
 )
+
+STREAM_BYTES = 2**18
 
 
 class LocalStore(Store):
@@ -45,25 +48,38 @@ class LocalStore(Store):
         except OSError as error:
             raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
 
-    def writer(self, key: str) -> ObjectWriter:
+    def writer(self, key: str, size: int | None = None) -> ObjectWriter:  # noqa: ARG002 - the system holds files
         """A temporary file, which replaces the object when it is closed."""
         return _FileWriter(self._root / key, self.uri(key))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """Seek and read."""
+        with self._open(key) as file:
+            status = os.fstat(file.fileno())
+            size = status.st_size
+            file.seek(start)
+            body = file.read(max(0, (size if stop is None else min(stop, size)) - start))
+        return Part(memoryview(body), size, status.st_mtime)
+
+    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+        """Seek and read piece by piece."""
+        with self._open(key) as file:
+            file.seek(start)
+            while start < stop and (piece := file.read(min(stop - start, STREAM_BYTES))):
+                start += len(piece)
+                yield memoryview(piece)
+
+    @contextmanager
+    def _open(self, key: str) -> Iterator[BinaryIO]:
         try:
             with (self._root / key).open("rb") as file:
-                status = os.fstat(file.fileno())
-                size = status.st_size
-                file.seek(start)
-                body = file.read(max(0, (size if stop is None else min(stop, size)) - start))
+                yield file
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectMissingError(self.uri(key)) from None
         except PermissionError as error:
             raise StoreDeniedError(self.uri(key), str(error)) from None
         except OSError as error:
             raise StoreUnavailableError(self.uri(key), 1, str(error)) from None
-        return Part(memoryview(body), size, status.st_mtime)
 
     def exists(self, key: str) -> bool:
         """Whether the file is there."""

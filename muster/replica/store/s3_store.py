@@ -43,6 +43,9 @@ CONNECT_SECONDS = 5
 # A single PUT has at most 5 GiB, which takes a minute at the 85 MB/s of one connection to S3.
 REQUEST_SECONDS = 120
 PARTS_AT_ONCE = 16
+PART_BYTES_MIN = 5 * 2**20  # S3: of all parts but the last one
+# While an object is written piece by piece, so much of it is in memory at once, in parts that are being sent.
+SENT_SHARE = 1 / 16
 # A multipart upload takes two more requests, one after the other: smaller objects gain nothing from it.
 MULTIPART_BYTES = 6 * PART_BYTES
 # A stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
@@ -93,27 +96,28 @@ class S3ObjectStore(Store):
         put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
         self._call(key, lambda: put(chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE))
 
-    def writer(self, key: str) -> ObjectWriter:
+    def writer(self, key: str, size: int | None = None) -> ObjectWriter:
         """A multipart upload, whose parts are sent while further bytes are written; a small object is one PUT.
 
         What a process leaves that dies meanwhile is deleted by the bucket's lifecycle rule.
         """
         path = self._prefix + key
+        part, at_once = _pace(size)
 
-        def put(body: bytes) -> None:
+        def put(body: Bytes) -> None:
             self._call(key, lambda: obstore.put(self.client, path, body, use_multipart=False))
 
         def put_parts(pieces: Iterator[Bytes]) -> None:
             # A part that was written cannot be written again by the caller: here the client retries each request.
             client = _client(self._bucket, _PART_RETRIES)
             try:
-                obstore.put(client, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+                obstore.put(client, path, pieces, chunk_size=part, max_concurrency=at_once)
             except (PermissionDeniedError, UnauthenticatedError) as error:
                 raise StoreDeniedError(self.uri(key), _first_line(error)) from None
             except BaseError as error:
                 raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
 
-        return UploadWriter(put, put_parts, MULTIPART_BYTES)
+        return UploadWriter(put, put_parts, min(MULTIPART_BYTES, 2 * part))
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """GET, ranged unless the whole object is requested."""
@@ -259,6 +263,15 @@ def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:
         # Blocks have checksums of their own, and TLS protects the transfer.
         unsigned_payload=True,
     )
+
+
+def _pace(size: int | None) -> tuple[int, int]:
+    """Bytes of a part, and parts sent at once, for an object of `size` bytes."""
+    if size is None:
+        return PART_BYTES, PARTS_AT_ONCE
+    sent = int(size * SENT_SHARE)
+    part = min(PART_BYTES, max(PART_BYTES_MIN, sent // PARTS_AT_ONCE))
+    return part, min(PARTS_AT_ONCE, max(1, sent // part))
 
 
 def _first_line(error: BaseException) -> str:

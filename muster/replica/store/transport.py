@@ -108,8 +108,12 @@ class Store(ABC):
         self.create(key, body)
 
     @abstractmethod
-    def writer(self, key: str) -> ObjectWriter:
-        """Write an object of any size without holding it in memory; an existing one is replaced."""
+    def writer(self, key: str, size: int | None = None) -> ObjectWriter:
+        """Write an object of any size without holding it in memory; an existing one is replaced.
+
+        Args:
+            size: its bytes, if they are known: of a small object less is held in memory.
+        """
 
     @abstractmethod
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:

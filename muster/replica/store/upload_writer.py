@@ -20,7 +20,7 @@ class UploadWriter(ObjectWriter):
     """Collects what fits into one PUT, and hands what is longer to a thread that sends it in parts."""
 
     def __init__(
-        self, put: Callable[[bytes], None], put_parts: Callable[[Iterator[Bytes]], None], parts_from: int
+        self, put: Callable[[Bytes], None], put_parts: Callable[[Iterator[Bytes]], None], parts_from: int
     ) -> None:
         """Write with `put` what is shorter than `parts_from` bytes, and with `put_parts` what is longer.
 
@@ -48,7 +48,7 @@ class UploadWriter(ObjectWriter):
     def close(self) -> None:
         """See `ObjectWriter`."""
         if self._thread is None:
-            self._put(bytes(self._small))
+            self._put(self._small)
             return
         self._give(None)
         self._thread.join()

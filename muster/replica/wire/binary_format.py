@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -43,6 +43,7 @@ from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 
 __all__ = [
     "HEADER_BYTES",
+    "PLAIN",
     "CodecError",
     "Encoding",
     "Floats",
@@ -54,6 +55,7 @@ __all__ = [
     "decode_into",
     "encode",
     "encode_records",
+    "encoded_pieces",
     "object_bytes",
     "put_header",
     "state_checksums",
@@ -77,16 +79,19 @@ class Encoding:
         codec: encodes the blocks.
         dither: round at random, by numbers that follow from the key alone (see `Dither`).
         error: receives the codec's error, values minus decoded values; may be the array of the values itself.
+        decoded: receives the decoded values; may be the array of the values itself.
         room: allocates the object's memory, given its size; None: new memory.
     """
 
     codec: Codec = FP32
     dither: bool = False
     error: Floats | None = None
+    decoded: Floats | None = None
     room: Callable[[int], Payload] | None = None
 
 
-_PLAIN = Encoding()
+PLAIN = Encoding()
+"""Float32, in new memory."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class Records:
 
 
 def encode(
-    key: str, values: Floats | None, header_of: Callable[[str], StoredDocument], encoding: Encoding = _PLAIN
+    key: str, values: Floats | None, header_of: Callable[[str], StoredDocument], encoding: Encoding = PLAIN
 ) -> memoryview:
     """An object ready to be stored under `key`.
 
@@ -127,34 +132,52 @@ def encode_records(records: Records, values: Floats, encoding: Encoding) -> tupl
     Raises:
         CodecError: values that are NaN, infinite or beyond the codec's limit.
     """
-    blocks, which, seed = records.blocks, records.which, _seed(records.key)
+    blocks, which = records.blocks, records.which
     size = HEADER_BYTES + len(which) * blocks.record_bytes
     # Not a bytearray, which the system fills with zeros page by page: that alone would take as long as coding.
     body = np.empty(size, np.uint8) if encoding.room is None else encoding.room(size)
     body[:HEADER_BYTES] = 0
-    encoded = _records(body[HEADER_BYTES:].data, blocks)
-    checksums = np.zeros(len(which), _CHECKSUM_DTYPE)
-    offset = blocks.span(which).start
+    rows = _records(body[HEADER_BYTES:].data, blocks)
     for piece in blocks.pieces(which):
-        rows = slice(piece.start - which.start, piece.stop - which.start)
-        payload = encoded[rows, CHECKSUM_BYTES:]
-        span = blocks.span(piece)
-        span = slice(span.start - offset, span.stop - offset)
-        source = values[span]
-        full = source
-        if source.size % blocks.elements:
-            full = np.zeros(len(piece) * blocks.elements, np.float32)
-            full[: source.size] = source
-        dither = Dither(seed, piece.start) if encoding.dither else None
-        encoding.codec.encode(full.reshape(len(piece), -1), payload, dither)
+        _encode_piece(records, values, encoding, piece, rows[piece.start - which.start : piece.stop - which.start])
+    return body.data, np.ascontiguousarray(rows[:, :CHECKSUM_BYTES]).tobytes()
+
+
+def encoded_pieces(records: Records, values: Floats, encoding: Encoding) -> Iterator[tuple[memoryview, bytes]]:
+    """The bytes of `records` piece by piece, in order, each with its checksums; raises as `encode_records`.
+
+    Each piece is in new memory.
+    """
+    for piece in records.blocks.pieces(records.which):
+        rows = np.empty((len(piece), records.blocks.record_bytes), np.uint8)
+        _encode_piece(records, values, encoding, piece, rows)
+        yield rows.reshape(-1).data, np.ascontiguousarray(rows[:, :CHECKSUM_BYTES]).tobytes()
+
+
+def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: range, rows: Payload) -> None:
+    """Encode the blocks `piece` into `rows`, one record each. `values` are those of all `records`."""
+    blocks, seed = records.blocks, _seed(records.key)
+    payload = rows[:, CHECKSUM_BYTES:]
+    offset = blocks.span(records.which).start
+    span = blocks.span(piece)
+    span = slice(span.start - offset, span.stop - offset)
+    source = values[span]
+    full = source
+    if source.size % blocks.elements:
+        full = np.zeros(len(piece) * blocks.elements, np.float32)
+        full[: source.size] = source
+    dither = Dither(seed, piece.start) if encoding.dither else None
+    encoding.codec.encode(full.reshape(len(piece), -1), payload, dither)
+    if encoding.error is not None or encoding.decoded is not None:
+        found = np.empty((len(piece), blocks.elements), np.float32)
+        encoding.codec.decode(payload, found)
+        decoded = found.reshape(-1)[: source.size]
         if encoding.error is not None:
-            decoded = np.empty((len(piece), blocks.elements), np.float32)
-            encoding.codec.decode(payload, decoded)
-            np.subtract(source, decoded.reshape(-1)[: source.size], out=encoding.error[span])
-        for index, record in zip(piece, encoded[rows], strict=True):
-            checksums[index - which.start] = _checksum(seed, index, record)
-    encoded[:, :CHECKSUM_BYTES] = checksums.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
-    return body.data, checksums.tobytes()
+            np.subtract(source, decoded, out=encoding.error[span])
+        if encoding.decoded is not None:
+            encoding.decoded[span] = decoded
+    checksums = [_checksum(seed, index, record) for index, record in zip(piece, rows, strict=True)]
+    rows[:, :CHECKSUM_BYTES] = np.array(checksums, _CHECKSUM_DTYPE).view(np.uint8).reshape(-1, CHECKSUM_BYTES)
 
 
 def checksums_digest(checksums: Sequence[bytes]) -> str:

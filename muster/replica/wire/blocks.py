@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec, Floats
+from muster.replica.free_memory import pages
 
 CHECKSUM_BYTES = 4
 # A block costs one checksum call and is the smallest unit of a read: 64 KiB of float32 for small models, so that every
@@ -99,7 +100,7 @@ class Buffers:
             # Free the old buffer before the new one is allocated.
             self._kept.pop(name, None)
             del kept
-            kept = self._kept[name] = np.empty(size, np.uint8)
+            kept = self._kept[name] = pages(size)
         return kept[:size]
 
     def floats(self, name: str, count: int) -> Floats:

@@ -39,6 +39,9 @@ class ContributionHeader(StoredDocument):
     member: Member
     declined: str | None = Field(default=None, max_length=200)
     state: str | None = Field(default=None, pattern=STATE, description="digest of the parameters that it starts from")
+    suspect: str | None = Field(
+        default=None, max_length=200, description="why it is left out if the round is made without it"
+    )
 
 
 class PartHeader(StoredDocument):

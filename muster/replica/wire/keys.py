@@ -43,6 +43,11 @@ def commit(round_: int, revision: int = 0) -> str:
     return f"{COMMITS}{round_:08d}.json" if revision == 0 else f"amendments/{round_:08d}-{revision:03d}.json"
 
 
+def finding(rule: str, number: str) -> str:
+    """What a rule that watches the training has found. Beside the commits: who lists those finds it, too."""
+    return f"{COMMITS}finding-{rule}-{number}.json"
+
+
 def reduced_of(shard: int) -> str:
     """One shard of all rounds' means."""
     return f"{REDUCED}{shard:05d}/"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from math import prod
 
 from muster.contract.document import digest
@@ -45,7 +47,11 @@ class Packing(ABC):
             ParametersError: lists everything that is wrong with them.
         """
         self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        self.count = sum(prod(shape) for shape in self._shapes.values())
+        self._ends = list(accumulate(map(prod, self._shapes.values())))
+        self.count = self._ends[-1] if self._ends else 0
+        places = (slice(start, stop) for start, stop in pairwise([0, *self._ends]))
+        self._names = list(self._shapes)
+        self._spans = dict(zip(self._names, places, strict=True))
         self.optimized = self.count - averaged
         self._cut: Cut | None = None
         problems = list(problems)
@@ -72,9 +78,7 @@ class Packing(ABC):
 
     def span(self, name: str) -> slice:
         """The elements of an array."""
-        names = list(self._shapes)
-        start = sum(prod(self._shapes[before]) for before in names[: names.index(name)])
-        return slice(start, start + prod(self._shapes[name]))
+        return self._spans[name]
 
     @property
     def layout(self) -> str:
@@ -82,8 +86,8 @@ class Packing(ABC):
         return digest([[name, list(shape)] for name, shape in self._shapes.items()])
 
     @abstractmethod
-    def read(self, part: slice = WHOLE) -> Floats:
-        """A flat copy of a part of the arrays: of what this process holds."""
+    def read(self, part: slice = WHOLE, room: Floats | None = None) -> Floats:
+        """A flat copy of a part of the arrays: of what this process holds. It is made in `room`, or in new memory."""
 
     @abstractmethod
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
@@ -96,10 +100,11 @@ class Packing(ABC):
     def pieces(self, part: slice) -> Iterator[Piece]:
         """The pieces of arrays that lie in `part`."""
         begin, end, _ = part.indices(self.count)
-        start = 0
-        for name, shape in self._shapes.items():
-            stop = start + prod(shape)
+        if begin >= end:
+            return
+        # Those without elements are in the part where they lie.
+        for name in self._names[bisect_left(self._ends, begin) : bisect_right(self._ends, end) + 1]:
+            start, stop = self._spans[name].start, self._spans[name].stop
             first, last = max(start, begin), min(stop, end)
             if first < last or (start == stop and begin <= start < end):
                 yield Piece(name, slice(first - start, last - start), slice(first - begin, last - begin))
-            start = stop

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
 
 from muster.replica.wire.binary_format import CodecError, Floats, decode_into
-from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.blocks import PIECE_ELEMENTS, Blocks
 
 READ_TRIES = 3
 
@@ -46,17 +48,20 @@ class ByteStream:
             self._rest = piece
 
 
-def decode_stream(values: Floats, key: str, stream: ByteStream, blocks: Blocks, which: range) -> None:
-    """As `decode_into`, from records that are still arriving: run by run of blocks, each while it is in the cache.
+def decoded_stream(key: str, stream: ByteStream, blocks: Blocks, which: range) -> Iterator[tuple[range, Floats]]:
+    """The values of records that are still arriving: run by run of blocks, each while it is in the cache.
+
+    Each run's values are valid until the next one's.
 
     Raises:
         CodecError: as `decode_into`, and for fewer records or more bytes than the blocks take.
     """
-    offset = blocks.span(which).start
+    room = np.empty(max(PIECE_ELEMENTS, blocks.elements), np.float32)
     for run in blocks.pieces(which):
         span = blocks.span(run)
-        records = stream.take(len(run) * blocks.record_bytes)
-        decode_into(values[span.start - offset : span.stop - offset], key, records, blocks, run)
+        values = room[: span.stop - span.start]
+        decode_into(values, key, stream.take(len(run) * blocks.record_bytes), blocks, run)
+        yield run, values
     if stream.take(1):
         message = f"it has bytes after the records of blocks {which.start} to {which.stop - 1}"
         raise CodecError(message)

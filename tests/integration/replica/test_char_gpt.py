@@ -1,6 +1,10 @@
-"""The GPT example's parts: the text that is dealt out, the data's position, the model."""
+"""The GPT example's parts: the text that is dealt out, the data's position, the model, the processes that share it."""
 
 from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -8,8 +12,15 @@ pytest.importorskip("torch", reason="make test installs it")
 
 import torch
 
+from examples.char_gpt.baselines import alone
 from examples.char_gpt.dataset import VOCABULARY, Windows, shard
-from examples.char_gpt.learning import Settings
+from examples.char_gpt.learning import Settings, own_rows
+from examples.char_gpt.trainer import train
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.launcher import free_port
+from muster.replica.group.member import Member
+from tests.support.contexts import all_succeed, board_of_a_group, launched
+from tests.support.peers import Run
 
 
 def test_every_character_is_dealt_to_exactly_one_replica() -> None:
@@ -36,3 +47,32 @@ def test_the_model_sees_only_what_came_before() -> None:
     with torch.no_grad():
         torch.testing.assert_close(model(characters)[0, :-1], model(other)[0, :-1])
     assert model.output.weight is model.characters.weight
+
+
+SMALL = {"steps": 30, "width": 16, "layers": 1, "heads": 2, "length": 16, "batch_size": 4}
+
+
+def test_two_processes_that_share_a_model_reach_the_loss_of_one(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+    # Averaging a single replica changes nothing: the same as training without rounds.
+    training = partial(train, sync_every=10, outer_learning_rate=1.0, outer_momentum=0.0, **SMALL)
+    torch.optim.AdamW([torch.zeros(1)])  # imports what the processes would import each
+    with board_of_a_group() as board:
+        members = [Member(InnerGroup(index, 2, index), board) for index in range(2)]
+        port = free_port()
+        all_succeed([partial(launched, run, 0, member, training, port) for member in members])
+    expected = dict(alone(Settings(**SMALL), 1, 10, Event()))
+    members = [run.commit(round_).members[0] for round_ in (2, 3)]
+    # A contribution has the metrics of the round before it.
+    assert [member.metrics["heldout"] for member in members] == pytest.approx([expected[10], expected[20]], rel=1e-3)
+    # Each step counts every character of the batch once.
+    assert [(member.parts, member.weight) for member in members] == [(2, 10 * 4 * 16)] * 2
+
+
+def test_the_rows_of_a_batch_are_divided_evenly() -> None:
+    batch = torch.arange(4), torch.arange(4) + 1
+    found = [own_rows(batch, InnerGroup(rank, 2, rank)) for rank in range(2)]
+    for index, whole in enumerate(batch):
+        assert torch.equal(torch.cat([rows[index] for rows in found]), whole)
+    with pytest.raises(ValueError, match="4 rows of a batch cannot be divided among 3 processes"):
+        own_rows(batch, InnerGroup(0, 3, 0))

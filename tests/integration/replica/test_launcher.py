@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +19,13 @@ pytest.importorskip("torch", reason="make test installs it")
 from muster.contract.run.exits import ReplicaExit
 from muster.replica.group import spawning, watch
 from muster.replica.group.board import ENDED, Board, LocalBoard, has
-from muster.replica.group.cause import Cause
+from muster.replica.group.cause import Cause, End
+from muster.replica.group.group_folder import GroupFolder
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE, Instances
 from muster.replica.group.launched_group import Group, Patience
 from muster.replica.group.launcher import BOARD_PORT, run_group
+from muster.replica.group.member import STOPPED_SECONDS, Member
 from muster.replica.group.network_board import BoardServer, NetworkBoard
 from muster.replica.group.spawning import Crew, Ends, Spawner, spawn_plainly, spawn_with_torch
 from tests.support.waiting import wait_until
@@ -27,7 +33,7 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[3]
 MEMBER = ROOT / "tests" / "support" / "jobs" / "programs" / "group_member.py"
 both = pytest.mark.parametrize("spawner", [spawn_plainly, spawn_with_torch])
-IMPATIENT = Patience(stop=1.0, end=0.5, returned=60.0, meet=60.0, reach=0.5)
+IMPATIENT = Patience(stop=60.0, end=0.5, returned=60.0, meet=60.0, reach=0.5)
 
 
 @dataclass
@@ -129,6 +135,35 @@ def test_a_process_that_the_spawner_reaps_before_the_launcher_looks_is_not_waite
     assert cause.text.startswith("process 1 ended with exit code 0 before the trainer returned")
 
 
+def test_the_process_that_ended_first_is_the_reason_although_the_spawner_reaps_it_before_the_launcher_looks(
+    launched: list[Launched],
+) -> None:
+    def spawn(crew: Crew) -> Ends:
+        children = [
+            subprocess.Popen(crew.command, env={**os.environ, **spawning.group_variables(crew, local_rank)})
+            for local_rank in range(crew.count)
+        ]
+        ended = time.time()
+        children[1].wait()
+        children[0].kill()
+        time.sleep(10 * watch.LOOK_SECONDS)  # the launcher sees the end of process 0, and must not judge by it
+        children[0].wait()
+        return {0: End(time.time(), -signal.SIGKILL), 1: End(ended, -signal.SIGKILL)}
+
+    cause = launch(launched, 2, spawner=spawn, _0="hangs", _1="dies").cause()
+    assert cause == Cause(ReplicaExit.KILLED, "process 1 was killed by SIGKILL")
+
+
+def test_a_peer_that_is_dead_is_not_waited_for(tmp_path: Path) -> None:
+    folder = GroupFolder(tmp_path)
+    peer = subprocess.Popen(["true"])
+    (tmp_path / "1.pid").write_text(str(peer.pid))
+    peer.wait()
+    began = time.monotonic()
+    Member(InnerGroup(0, 2, 0), LocalBoard(), folder).wait_for_stops()
+    assert time.monotonic() - began < STOPPED_SECONDS / 2
+
+
 def test_processes_whose_trainers_return_have_succeeded(launched: list[Launched]) -> None:
     assert launch(launched, 2, _0="returns", _1="returns").cause() is None
 
@@ -160,7 +195,7 @@ def test_when_the_job_is_stopped_all_have_time_to_save(launched: list[Launched],
 
 
 def test_a_process_that_does_not_stop_is_killed_before_sagemaker_does(launched: list[Launched]) -> None:
-    one = launch(launched, 2, _0="hangs")
+    one = launch(launched, 2, patience=replace(IMPATIENT, stop=1.0), _0="hangs")
     pids = one.pids(range(2))
     one.stop.set()
     wait_until("the other one saves", lambda: has(one.board, "saved/1"))

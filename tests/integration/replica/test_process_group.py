@@ -78,7 +78,7 @@ class Job:
 
     def ended(self, instance: int = 0) -> tuple[int, str, str]:
         process = self.processes[instance]
-        out, error = process.communicate(timeout=120)
+        out, error = process.communicate(timeout=240)
         return process.returncode, out, error
 
     def failure(self, instance: int = 0) -> str:

@@ -18,9 +18,10 @@ from torchft import local_sgd
 from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.store.transport import Store
 from muster.replica.wire import keys
 from muster.torchft import Manager
-from tests.support.peers import Run, together
+from tests.support.peers import Faults, FaultyStore, Run, together
 from tests.support.torchft_training import SYNC_EVERY, inner_steps, model_of, outer_of, state_of, train_with_torchft
 
 SECONDS_MAX = 20.0  # a replica that waits in vain fails then
@@ -109,6 +110,58 @@ def test_a_round_of_local_sgd_is_applied_before_the_first_inner_step(tmp_path: P
     # Their first step applies the round, and nothing else.
     assert together(run, partial(work, 1), attempt=2) == [(state, 1) for state, _ in ended]
     assert len({state for state, _ in together(run, partial(work, 3), attempt=3)}) == 1
+
+
+class Damaged(Run):
+    """A run in which the contribution of rank 1 to round 2 is damaged in the bucket: no quorum is left there."""
+
+    @property
+    def store(self) -> Store:
+        def damage(key: str, body: bytes) -> bytes:
+            return body[:-1] + bytes([body[-1] ^ 1]) if key == keys.contribution(2, 1, 1) else body
+
+        return FaultyStore(super().store, Faults(rewrite=damage))
+
+
+def after_each_round(rendezvous: Rendezvous, last: int, *, averages: bool) -> dict[int, list[bytes]]:
+    """The state after each round up to `last` with torchft's LocalSGD (`averages`) or its DiLoCo."""
+    model = model_of()
+    manager = Manager(rendezvous, model)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    algorithm: Any = (
+        local_sgd.LocalSGD(manager, model, inner, sync_every=SYNC_EVERY)
+        if averages
+        else local_sgd.DiLoCo(manager, [model], inner, outer_of(model), sync_every=SYNC_EVERY)
+    )
+    states = {}
+
+    def note() -> None:
+        states[manager.round] = [state_of(model), *([] if averages else shared_of(algorithm))]
+
+    with algorithm:
+        # As the first inner step: LocalSGD then applies the rounds that its state lacks.
+        manager.disallow_state_dict_read()
+        note()
+        while manager.round < last:
+            inner_steps(model, inner, rendezvous.rank, manager.round + 1)
+            note()
+    # No shutdown: the process ends between the commit and its next step.
+    return states
+
+
+@pytest.mark.parametrize("averages", [False, True], ids=["DiLoCo", "LocalSGD"])
+def test_a_void_round_changes_nothing(tmp_path: Path, averages: bool) -> None:
+    run = Damaged(tmp_path, replicas=2, min_participants=2, timeout_seconds=SECONDS_MAX)
+    ended, other = together(run, partial(after_each_round, last=2, averages=averages))
+    assert run.commit(2, 1).void
+    assert ended == other
+    assert ended[2] == ended[1] != ended[0]
+    assert not run.store.exists(keys.torchft_state(2))
+    # Their reruns replay it, and train on.
+    rerun, other = together(run, partial(after_each_round, last=3, averages=averages), attempt=2)
+    assert rerun == other
+    assert rerun[3] != rerun[2] == ended[2]
+    assert not run.commit(3).excluded
 
 
 def shared_of(algorithm: Any) -> list[bytes]:

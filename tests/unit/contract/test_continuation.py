@@ -118,3 +118,11 @@ def test_on_is_a_name_in_yaml_too() -> None:
     spec = parse_spec_text(text)
     assert spec.rerun is not None
     assert spec.rerun.on == ["user-code"]
+
+
+def test_a_run_that_a_rule_has_stopped_is_not_continued() -> None:
+    policy, reason = {"on": ["failed"], "max": 1}, "AlgorithmError: [hang] process 3 of 4 has made no step for 612 s"
+    lost = replica(1, 1, FailureClass.INFRASTRUCTURE)
+    hung = lost.model_copy(update={"attempts": (lost.attempts[0].model_copy(update={"reason": reason}),)})
+    assert next_run(plan(rerun=policy, watch={"hang": {"then": "stop"}}), result(replica(0, 1, None), hung)) is None
+    assert next_run(plan(rerun=policy, watch={"hang": {"then": "restart"}}), result(replica(0, 1, None), hung))

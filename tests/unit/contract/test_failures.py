@@ -36,6 +36,12 @@ C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
         (F, "Failed", "AlgorithmError: [out-of-memory] a:b failed: MemoryError", FailureClass.USER_CODE),
         (F, "Failed", "AlgorithmError: a:b failed: [fenced] by a dog, exit code: 1", FailureClass.USER_CODE),
         (F, "Failed", "AlgorithmError: [unheard-of] word, exit code: 75", FailureClass.INFRASTRUCTURE),
+        # A rule of `watch` has ended the attempt. A program may end with the same codes.
+        (F, "Failed", "AlgorithmError: [hang] process 3 of 4 has made no step for 612 s", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", "AlgorithmError: [slow] it takes 4 s, exit code: 81", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", "AlgorithmError: [loss] its metric loss is nan", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", "AlgorithmError: [no-round] no round for 69 s", FailureClass.INFRASTRUCTURE),
+        (F, "Failed", f"AlgorithmError: , exit code: {ReplicaExit.HANG}", FailureClass.USER_CODE),
         # What the user's own text says decides nothing.
         (F, "Failed", "AlgorithmError: InternalServerError: my model, exit code: 1", FailureClass.USER_CODE),
         (F, "Failed", "AlgorithmError: raised CapacityError, exit code: 2", FailureClass.USER_CODE),

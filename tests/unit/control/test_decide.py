@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from muster.contract.aws.failure_classes import FailureClass
@@ -120,3 +122,47 @@ def test_the_ends_of_an_hour_are_those_up_to_the_last_one(ends, expected):
         for number, end in enumerate(ends, start=1)
     )
     assert ends_within_hour(history) == expected
+
+
+# --- rules that watch the training ------------------------------------------------------------------
+
+LOST_INSTANCE, HANG, LOSS = "InternalServerError: again", "AlgorithmError: [hang] no", "AlgorithmError: [loss] nan"
+
+
+def ended_by(*reasons: str) -> tuple[Attempt, ...]:
+    """Attempts that ended for these reasons, all of them in the class infrastructure."""
+    return tuple(
+        Attempt(attempt=number, job=f"j{number}", failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
+        for number, reason in enumerate(reasons, start=1)
+    )
+
+
+def watching(**fields: object) -> Facts:
+    infrastructure = {"reruns": {"infrastructure": {"max_reruns": 1}}}
+    return replace(facts(), spec=parse_spec({"replicas": 4, "trainer": "a.b:c", **infrastructure, "watch": fields}))
+
+
+def test_restarts_by_rules_have_a_budget_of_their_own():
+    rules = watching(hang={"then": "restart"}, loss={"then": "restart"}, max_restarts=2)
+    after = judge(2, ended_by(HANG, LOST_INSTANCE, LOSS), rules)
+    assert (after.next, after.attempt, after.delay_seconds) == (Next.RERUN, 4, 0)
+    assert judge(2, ended_by(HANG, LOSS, LOST_INSTANCE), rules).next is Next.RERUN
+    third = judge(2, ended_by(HANG, LOST_INSTANCE, LOSS, HANG), rules)
+    assert (third.lost, third.stops_run) == (True, False)
+    assert third.reason == f"replica 2 was lost: watch.max_restarts (2 reruns) is used up: {HANG}"
+    assert judge(2, ended_by(HANG, LOST_INSTANCE, LOST_INSTANCE), rules).lost, "and so has the class"
+
+
+def test_a_rule_that_says_stop_stops_the_run_with_its_first_replica():
+    rules = watching(hang={"then": "stop"}, loss={"then": "restart"})
+    decision = judge(1, ended_by(HANG), rules)
+    assert (decision.next, decision.lost, decision.stops_run) == (Next.FAIL, True, True)
+    assert decision.reason == f"replica 1 was lost: watch.hang.then is stop: {HANG}"
+    assert judge(1, ended_by(LOSS), rules).next is Next.RERUN
+
+
+def test_only_a_replicas_own_word_is_a_rules():
+    rules = watching(hang={"then": "stop"})
+    spot = ended_by(HANG)[0].model_copy(update={"failure_class": FailureClass.SPOT})
+    assert not judge(1, (spot,), rules).stops_run
+    assert not judge(1, ended_by("AlgorithmError: a.b:c failed: [hang] no, exit code: 80"), rules).stops_run

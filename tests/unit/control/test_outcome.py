@@ -372,3 +372,18 @@ def test_the_bill_is_at_the_price_of_the_type_that_sagemaker_chose(harness: Cont
     end_attempt(harness.plane, run.replica(0), ended(harness, AGAIN))
     assert "0-1-cost-230000" in harness.keys(f"{CONTROL}spent/")
     assert harness.record().current.instance_type == "ml.m5.large"
+
+
+def test_a_rule_that_says_stop_stops_a_run_that_could_do_without_the_replica(harness: ControlHarness) -> None:
+    spec = {"replicas": 4, "min_replicas": 1, "on_replica_failure": "continue", "watch": {"loss": {"then": "stop"}}}
+    run = harness.plan(**spec)
+    harness.arm()
+    outcome = end_attempt(
+        harness.plane, run.replica(0), ended(harness, "AlgorithmError: [loss] its metric loss is nan")
+    )
+    assert outcome is not None
+    assert outcome.decision.next is Next.STOP
+    assert outcome.decision.reason.startswith("replica 0 was lost: watch.loss.then is stop: AlgorithmError: [loss]")
+    decided = harness.record().decision
+    assert decided is not None
+    assert decided.next is Next.FAIL, "a record holds what is the replica's alone"

@@ -12,9 +12,11 @@ from muster.contract.errors import NewerDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, Finish, Member
 from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.watch_rules import Rule
 from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError
@@ -338,3 +340,29 @@ def test_a_finish_of_an_earlier_run_and_a_commit_that_cannot_be_read_add_nothing
     commit_rounds(run, 3, finish_of(0, "the-run-before"), body=body)
     complete(harness)
     assert settled(run).reason == "1 of 1 replicas succeeded"
+
+
+# --- findings of the watch ------------------------------------------------------------------------
+
+
+def put_finding(harness: ControlHarness, name: str, body: bytes) -> None:
+    harness.plane.store.create(f"rendezvous/{RUN}/commits/finding-{name}.json", body)
+
+
+def finding(round_: int, run: str = RUN, rank: int = 0) -> bytes:
+    found = Finding(rule=Rule.LOSS, then="report", rank=rank, attempt=1, round=round_, text="its metric loss is nan")
+    return FindingDocument(run=run, finding=found).to_json()
+
+
+def test_the_result_has_the_findings_of_the_run_and_leaves_out_what_is_none(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=1)
+    complete(harness)
+    put_finding(harness, "loss-00000-000001-02", finding(9))
+    put_finding(harness, "loss-00000-000001-01", finding(3))
+    put_finding(harness, "loss-00000-000001-03", finding(1, run="one-before"))
+    put_finding(harness, "loss-00000-000001-04", finding(1, rank=1))
+    put_finding(harness, "loss-00000-000001-05", finding(1) + b" " * 5_000)
+    put_finding(harness, "loss-00000-000001-06", b"{")
+    result = settled(run)
+    assert [item.round for item in result.findings] == [3, 9]
+    assert result.verdict is Verdict.SUCCEEDED

@@ -125,7 +125,7 @@ def test_the_bytes_do_not_depend_on_how_many_processes_hold_the_model(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weight_files_module, "FILE_BYTES_MAX", 300)
-    monkeypatch.setattr(weights_writer, "WINDOW_BYTES", 64)
+    monkeypatch.setattr(weights_writer, "window_elements", lambda *_: 16)
     alone = written_by(tmp_path / "alone", 1, (), NUMBERS)
     shared = written_by(tmp_path / "shared", size, ("embedding.weight", "head.weight", "norm.mean"), NUMBERS)
     assert [file.name for file in alone] == [f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3)]
@@ -134,7 +134,7 @@ def test_the_bytes_do_not_depend_on_how_many_processes_hold_the_model(
 
 
 def test_no_process_holds_more_than_a_window_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_writer, "WINDOW_BYTES", 800)
+    monkeypatch.setattr(weights_writer, "window_elements", lambda *_: 200)
     asked: list[int] = []
 
     class Watched(Arrays):

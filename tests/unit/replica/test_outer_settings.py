@@ -22,7 +22,8 @@ from muster.replica.rounds.quorum import outliers
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.wire.binary_format import Floats
-from tests.support.groups import CopiedArray, Shared, ThreadLink
+from tests.support.copied_array import CopiedArray
+from tests.support.groups import Shared, ThreadLink
 from tests.support.peers import PATIENT_SECONDS, Run, together
 
 

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.entry.main import Stops
 from muster.replica.errors import StoppedError
 from muster.replica.frontends import saved_state
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
+from muster.replica.parts.link import Alone
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.store import checkpoints
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys
-from tests.support.groups import CopiedArray, Shared, ThreadLink
-from tests.support.peers import Faults, FaultyStore, Run
+from tests.support.copied_array import CopiedArray
+from tests.support.groups import Shared, ThreadLink
+from tests.support.peers import Faults, FaultyStore, Run, run_all
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.waiting import wait_until
 
@@ -336,6 +342,80 @@ def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> 
     assert run.store.exists(keys.contribution(1, 0, 1))
     names = {path.name for path in (tmp_path / "own").iterdir()}
     assert names == {f"muster-stopped-p{rank}of2-0.ckpt" for rank in range(2)}
+
+
+def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_step(tmp_path: Path) -> None:
+    algorithm = Algorithm(4, delay=3)
+    run = Run(
+        tmp_path / "run", replicas=2, min_participants=2, rounds=9, on_early_finish=OnEarlyFinish.STOP, count=100_000
+    )
+    shared, links, inner = Shared(2), Shared(2), threading.Barrier(2, timeout=20)
+    board, stops = LocalBoard(), [Stops(), Stops()]
+    processes: list[Rendezvous | None] = [None, None]
+    steps, errors, returned = [0, 0], list[BaseException](), threading.Event()
+    last = 8  # of the second round's phase; it is given after the fifth
+
+    def train(rendezvous: Rendezvous, packing: CopiedArray, rounds: int) -> Iterator[None]:
+        outer = Synchronizer(rendezvous, packing, algorithm, OwnState(lambda *_: lambda: None, lambda: None), None)
+        while outer.round < rounds and not rendezvous.context.trainer_stop.is_set():
+            yield
+            outer.step(1)
+        if rendezvous is processes[0]:
+            returned.set()
+        outer.finish()
+
+    def alone() -> None:
+        rendezvous = Rendezvous.open(run.context(), 0, 1, Metrics())
+        for _ in train(rendezvous, CopiedArray(np.zeros(run.count, np.float32), Alone()), rounds=1):
+            pass
+        rendezvous.finish("its trainer returned")
+
+    def learn_late(rendezvous: Rendezvous) -> None:
+        """The second process learns it in its last step before the exchange is merged, the first one before."""
+        note = rendezvous._note
+
+        def noted(commit: Commit) -> None:
+            if commit.round == 2:
+                wait_until("the first process", lambda: processes[0] is not None and processes[0].has_ended)
+                wait_until("its last step", lambda: steps[0] == last or returned.is_set())
+            note(commit)
+
+        rendezvous._note = noted  # type: ignore[method-assign]
+
+    def process(index: int) -> None:
+        stop = stops[index]
+        context = replace(
+            run.context(stop=stop.asked),
+            trainer_stop=stop.trainer,
+            stops_at_steps=stop.at_steps,
+            group=InnerGroup(index, 2, index),
+            board=board,
+        )
+        processes[index] = rendezvous = Rendezvous.open(context, 1, 1, Metrics())
+        if index:
+            learn_late(rendezvous)
+        rendezvous.connect(ThreadLink(shared, index))
+        packing = CopiedArray(np.zeros(run.count, np.float32), ThreadLink(links, index))
+        for _ in train(rendezvous, packing, rounds=9):
+            steps[index] += 1
+            if (index, steps[index]) == (0, last - 2):
+                wait_until("the end of the run", lambda: rendezvous.has_ended)
+            inner.wait()  # an inner step needs both, as with FSDP
+
+    def work(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+            for barrier in (shared.barrier, links.barrier, inner):
+                barrier.abort()
+
+    actions: list[Callable[[], None]] = [alone, partial(process, 0), partial(process, 1)]
+    run_all([threading.Thread(target=work, args=(action,), daemon=True) for action in actions])
+    assert not errors, errors
+    assert steps[0] == steps[1]
+    assert run.commit(2).finished
+    assert not run.store.exists(keys.commit(3))
 
 
 def test_a_stop_reaches_a_trainer_at_once_where_no_front_end_passes_it_on() -> None:

@@ -9,12 +9,13 @@ import pytest
 from muster.replica import stopwatch
 from muster.replica.metrics import Metrics
 from muster.replica.stopwatch import Stopwatch
+from muster.replica.watching.progress import Progress
 
 
 def test_a_blocked_time_within_another_one_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: now))
-    watch = Stopwatch(Metrics())
+    watch = Stopwatch(Metrics(), Progress())
     with watch.blocked():
         now += 1
         with watch.blocked():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from muster.replica.wire.binary_format import HEADER_BYTES, CodecError, byte_range, encode
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ClaimDocument
-from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, RecordReader, decode_stream
+from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, RecordReader, decoded_stream
 
 KEY = "contributions/1"
 COUNT = 300_000
@@ -37,14 +38,15 @@ def test_the_sizes_in_which_bytes_come_do_not_matter(sizes: list[int]) -> None:
     stream = ByteStream(in_pieces(BODY, sizes))
     assert stream.take(HEADER_BYTES) == BODY[:HEADER_BYTES]
     values = np.empty(COUNT, np.float32)
-    decode_stream(values, KEY, stream, BLOCKS, ALL)
+    for run, found in decoded_stream(KEY, stream, BLOCKS, ALL):
+        values[BLOCKS.span(run)] = found
     assert values.tobytes() == VALUES.tobytes()
 
 
 @pytest.mark.parametrize("body", [BODY[HEADER_BYTES:-1], BODY[HEADER_BYTES:] + b"x", b""])
 def test_too_few_or_too_many_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(CodecError):
-        decode_stream(np.empty(COUNT, np.float32), KEY, ByteStream([memoryview(body)]), BLOCKS, ALL)
+        deque(decoded_stream(KEY, ByteStream([memoryview(body)]), BLOCKS, ALL), maxlen=0)
 
 
 @pytest.mark.parametrize("damaged_times", [1, READ_TRIES - 1, READ_TRIES])

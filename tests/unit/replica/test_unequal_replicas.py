@@ -23,7 +23,8 @@ from muster.replica.rounds.lookout import Lookout
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.wire import keys
-from tests.support.groups import CopiedArray, Shared, ThreadLink
+from tests.support.copied_array import CopiedArray
+from tests.support.groups import Shared, ThreadLink
 from tests.support.peers import PATIENT_SECONDS, Faults, FaultyStore, Run
 from tests.support.waiting import wait_until
 

@@ -1,0 +1,29 @@
+"""The findings of the replicas' watch in the settlement: they add words to the result, and decide nothing."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from muster.contract.errors import DocumentError
+from muster.contract.run.finding import FINDING_BYTES_MAX, FINDINGS_READ_MAX, Finding, FindingDocument, is_finding
+from muster.control.active_run import ActiveRun
+from muster.control.runtime.function import logger
+
+
+def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
+    """The findings of this run, by round; those of many that come first in the bucket."""
+    layout, store = run.plan.shared_layout, run.documents.store
+    listed = islice(store.keys(layout.findings), FINDINGS_READ_MAX)
+    keys = [key for key in listed if is_finding(key.removeprefix(layout.commits))]
+    found: list[Finding] = []
+    for key in keys:
+        try:
+            body = store.read_bounded(key, FINDING_BYTES_MAX) or b""
+            document = FindingDocument.from_json(body, store.uri(key))
+        except DocumentError as error:
+            # Replicas wrote it.
+            logger.warning("a finding is left out of the result", extra={"error": str(error)})
+            continue
+        if document.run == run.plan.run and document.finding.rank < run.plan.spec.replicas:
+            found.append(document.finding)
+    return tuple(sorted(found, key=lambda finding: finding.round))

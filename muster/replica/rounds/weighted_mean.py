@@ -1,0 +1,202 @@
+"""The weighted mean of a shard, run by run of blocks, from all contributions: no contribution is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+
+from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.replica.errors import RoundGoneError
+from muster.replica.rounds.contribution import Contribution
+from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
+from muster.replica.store.transport import ObjectMissingError
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import CodecError, Floats, byte_range
+from muster.replica.wire.blocks import PIECE_ELEMENTS, Blocks
+from muster.replica.wire.stream_decoder import ByteStream, RecordReader
+
+# What fits into a shard's header; the next revision rejects further members.
+REJECTED_MAX = 8
+REASON_CHARACTERS = 200
+
+
+class Rejection(Exception):  # noqa: N818 - an answer, not an error
+    """The shard cannot be made: these members' data are unusable."""
+
+    def __init__(self, rejected: tuple[Exclusion, ...]) -> None:
+        self.rejected = rejected
+        super().__init__(str(rejected))
+
+
+class Records(Protocol):
+    """One member's values, run after run."""
+
+    def begin(self) -> None:
+        """Wait for the first bytes."""
+
+    def decode(self, values: Floats, run: range) -> None:
+        """Fill `values` with those of `run`, which follows the last run. Raises CodecError."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    member: Member
+    records: Records
+
+
+class WeightedMean:
+    """The mean of the members' contributions in the blocks `which`: any process computes the same bytes."""
+
+    def __init__(self, context: RoundContext, commit: Commit, which: range, mine: Contribution | None) -> None:
+        """`mine`: this process's own contribution, whose values need not be read; None if all are read."""
+        self._context = context
+        self._commit = commit
+        self._which = which
+        self._mine = mine
+        self._blocks = Blocks(commit.count, context.codec)
+        self._room = np.empty(PIECE_ELEMENTS, np.float32)
+
+    def runs(self) -> Iterator[Floats]:
+        """The values of one run of blocks after another, each valid until the next.
+
+        A run of this process's own contribution may be overwritten once it is returned here.
+
+        Raises:
+            Rejection: members' data are unusable. After the last run; further runs are not returned.
+            RoundGoneError: the contributions are deleted.
+        """
+        members = self._commit.members
+        batches = [members[first : first + CONNECTIONS] for first in range(0, len(members), CONNECTIONS)]
+        # Of so many members that they are read one batch after another, the sums are held.
+        sums = np.empty(self._length if len(batches) > 1 else PIECE_ELEMENTS, np.float32)
+        rejected: list[Exclusion] = []
+        try:
+            for number, batch in enumerate(batches):
+                sources = [_Source(member, self._records(member)) for member in batch]
+                self._context.side_by_side(lambda source: source.records.begin(), sources)
+                start = 0
+                for run in self._blocks.pieces(self._which):
+                    span = self._blocks.span(run)
+                    target = sums[start : start + span.stop - span.start]
+                    start += target.size if len(batches) > 1 else 0
+                    rejected += self._add(sources, target, run, held=number > 0)
+                    if number + 1 == len(batches) and not rejected:
+                        target *= np.float32(1 / len(members))
+                        yield target
+        except ObjectMissingError:
+            # A committed contribution did exist: its absence is not the sender's fault.
+            raise RoundGoneError(self._commit.round) from None
+        if rejected:
+            raise Rejection(tuple(rejected[:REJECTED_MAX]))
+
+    @property
+    def _length(self) -> int:
+        span = self._blocks.span(self._which)
+        return int(span.stop - span.start)
+
+    def _add(self, sources: list[_Source], target: Floats, run: range, *, held: bool) -> list[Exclusion]:
+        """Add the values of `run` in the members' order, while they are in the cache.
+
+        Args:
+            sources: those whose data are unusable are removed; they are returned.
+            held: whether `target` holds a sum already; otherwise the first member's values replace its content.
+        """
+        average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
+        rejected = []
+        for source in tuple(sources):
+            member, values = source.member, self._room[: target.size] if held else target
+            try:
+                source.records.decode(values, run)
+            except CodecError as error:
+                rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
+                sources.remove(source)
+                continue
+            # Most members have the average weight: nothing to multiply.
+            if member.weight != average:
+                values *= np.float32(member.weight / average)
+            if held:
+                target += values
+            held = True
+        return rejected
+
+    def _records(self, member: Member) -> Records:
+        """A member's contribution, from one object or from its parts; this process's own from its memory."""
+        key = keys.contribution(self._commit.round, member.rank, member.epoch)
+
+        def read(which: range) -> RecordReader:
+            def open_at(rest: range) -> ByteStream:
+                if member.parts is None:
+                    return ByteStream(self._stored(key, range(self._blocks.number), rest))
+                parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
+                return ByteStream(
+                    chain.from_iterable(
+                        self._stored(keys.contribution_part(key, part), held, both)
+                        for part, held in enumerate(parts)
+                        if (both := _both(held, rest))
+                    )
+                )
+
+            return RecordReader(key, open_at, self._blocks, which)
+
+        mine = self._mine
+        return OwnRecords(mine, self._blocks, self._which, read) if mine and mine.key == key else read(self._which)
+
+    def _stored(self, key: str, held: range, which: range) -> Iterator[memoryview]:
+        """The records of `which` in the object `key`, which has those of `held`."""
+        start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
+        return self._context.store.stream(key, start, stop)
+
+
+class OwnRecords:
+    """The contribution of this process's replica: what the process holds of it comes from its memory."""
+
+    def __init__(
+        self, mine: Contribution, blocks: Blocks, which: range, reader: Callable[[range], RecordReader]
+    ) -> None:
+        """For the blocks `which`. `reader` reads those that other processes of the replica have encoded."""
+        self._mine, self._blocks = mine, blocks
+        self._start = blocks.span(mine.which).start
+        before = range(which.start, max(which.start, min(which.stop, mine.which.start)))
+        after = range(min(which.stop, max(which.start, mine.which.stop)), which.stop)
+        self._others = [(part, reader(part)) for part in (before, after) if part]
+
+    def begin(self) -> None:
+        """See `Records`."""
+        for _, reader in self._others:
+            reader.begin()
+
+    def decode(self, values: Floats, run: range) -> None:
+        """See `Records`."""
+        offset = self._blocks.span(run).start
+        if both := _both(self._mine.which, run):
+            span = self._blocks.span(both)
+            held = self._mine.values[span.start - self._start : span.stop - self._start]
+            values[span.start - offset : span.stop - offset] = held
+        for part, reader in self._others:
+            if both := _both(part, run):
+                span = self._blocks.span(both)
+                reader.decode(values[span.start - offset : span.stop - offset], both)
+
+
+def regrouped(runs: Iterator[Floats], blocks: Blocks) -> Iterator[tuple[range, Floats]]:
+    """The same values in the runs of other blocks, each valid until the next."""
+    longest = max(1, PIECE_ELEMENTS // blocks.elements) * blocks.elements
+    room, filled = np.empty(longest + PIECE_ELEMENTS, np.float32), 0
+    for piece in blocks.pieces(range(blocks.number)):
+        span = blocks.span(piece)
+        size = span.stop - span.start
+        while filled < size:
+            values = next(runs)
+            room[filled : filled + values.size] = values
+            filled += values.size
+        yield piece, room[:size]
+        room[: filled - size] = room[size:filled].copy()
+        filled -= size
+
+
+def _both(one: range, other: range) -> range:
+    return range(max(one.start, other.start), min(one.stop, other.stop))

@@ -1,0 +1,1 @@
+"""The rules of `watch`, as a replica applies them to itself."""

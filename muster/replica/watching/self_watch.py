@@ -1,0 +1,61 @@
+"""What a replica watches of itself round by round: its loss before it contributes, and its pace after the commit.
+
+Both look at the commits of the last rounds, which are the same for all replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from muster.contract.run.commit import Commit
+from muster.contract.spec.watch_rules import Rule, Watch
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.claims import Claim
+from muster.replica.rounds.round_context import RoundContext
+from muster.replica.watching.findings import Findings
+from muster.replica.watching.loss_rule import unusual_loss
+from muster.replica.watching.pace_rule import slower_than_others
+
+_SUSPECT_MAX = 200  # a contribution's header
+
+
+class SelfWatch:
+    """Called by the first process of a replica, for all of them. Reports the beginning of a spell, once."""
+
+    def __init__(self, context: RoundContext, rules: Watch, claim: Claim, metrics: Metrics) -> None:
+        self._context, self._metrics = context, metrics
+        self.rules = rules
+        self.findings = Findings(context, rules, claim)
+        self._met: set[Rule] = set()
+
+    @classmethod
+    def of(cls, context: RoundContext, claim: Claim, metrics: Metrics) -> Self | None:
+        """The watch of a process; None where the run has no rules."""
+        return None if context.watch is None else cls(context, context.watch, claim, metrics)
+
+    def judge_loss(self, recent: Sequence[Commit]) -> str | None:
+        """Why the round is to be made without this replica, if it can be: its loss is unusual, and the rule says so.
+
+        Raises:
+            WatchError: the rule says restart or stop.
+        """
+        rule = self.rules.loss
+        text = unusual_loss(rule, self._metrics.last(rule.metric), recent)
+        self._met_or_not(Rule.LOSS, text)
+        return None if text is None or rule.then != "exclude" else text[:_SUSPECT_MAX]
+
+    def judge_pace(self, claim: Claim, recent: Sequence[Commit]) -> None:
+        """See whether this replica is slow.
+
+        Raises:
+            WatchError: it is, and the rule says restart or stop.
+        """
+        self._met_or_not(Rule.SLOW, slower_than_others(self.rules.slow, (claim.rank, claim.epoch), recent))
+
+    def _met_or_not(self, rule: Rule, text: str | None) -> None:
+        is_new = text is not None and rule not in self._met
+        self._met = self._met - {rule} if text is None else self._met | {rule}
+        # A replica that is asked to stop saves what it has.
+        if text is not None and is_new and self.findings.then(rule) != "ignore" and not self._context.stop.is_set():
+            self.findings.act(rule, text)

@@ -1,0 +1,113 @@
+"""Watches a process from a thread of its own: whether its training loop hangs, and whether the run commits rounds.
+
+The thread runs while the trainer computes or waits, because both leave the interpreter to other threads. A process that
+holds it for ever, in native code, cannot watch itself: its peers ask it, and report that it does not answer.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+from collections.abc import Callable
+from threading import Event, Thread
+
+from muster.contract.errors import MusterError
+from muster.contract.run.watched_end import EXITS
+from muster.contract.spec.watch_rules import Rule, Watch
+from muster.replica.errors import WatchError
+from muster.replica.group.board import BoardError
+from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.watching.findings import Findings, ends_attempt
+from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
+
+_LOOKS = 20  # in the time of the quickest rule: it is noticed late by a twentieth
+_LOOK_MAX_SECONDS = 5.0
+# An exchange waits for contributions, and then for their mean; each for `rendezvous.timeout_seconds` at most.
+_WAITS_OF_EXCHANGE = 2
+# A process that is idle for so large a share of the time when another one asks hangs with it, and need not ask again.
+_REPORTED_SHARE = 0.5
+_STDERR = 2
+
+
+class TrainingWatch:
+    """The watch of this process."""
+
+    def __init__(
+        self, context: RoundContext, rules: Watch, findings: Findings, end: Callable[[WatchError], object]
+    ) -> None:
+        """`end` ends this process and its replica's attempt; called from another thread than the trainer's."""
+        self._context, self._rules, self._findings, self._end = context, rules, findings, end
+        self._inquiry = Inquiry(context.board, context.group, self._answer)
+        self._reported_at: float | None = None
+        self._reported_round: int | None = None
+        self._over = Event()
+
+    def start(self) -> None:
+        """Watch from now on, until `stop`."""
+        self._inquiry.start()
+        Thread(target=self._run, name="watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """The trainer has returned."""
+        self._over.set()
+
+    def look(self) -> None:
+        """Look once, and report what is found. A replica that is asked to stop, or has left the run, is left alone."""
+        if self._context.stop.is_set() or self._context.progress.is_over:
+            return
+        if self._findings.then(Rule.HANG) != "ignore":
+            self._look_for_hang()
+        if self._findings.then(Rule.NO_ROUND) != "ignore" and self._context.group.is_first:
+            self._look_for_round()
+
+    def _run(self) -> None:
+        pause = min(
+            _LOOK_MAX_SECONDS, self._rules.hang.after_seconds / _LOOKS, self._rules.no_round.after_seconds / _LOOKS
+        )
+        while not self._over.wait(pause):
+            try:
+                self.look()
+            except MusterError as error:
+                log.warning("event=watch-failed reason=%r", str(error))
+
+    def _look_for_hang(self) -> None:
+        progress = self._context.progress
+        # Read first: what is noted meanwhile belongs to the next look.
+        noted_at = progress.noted_at
+        limit = self._rules.hang.after_seconds
+        if progress.is_waiting:
+            limit += _WAITS_OF_EXCHANGE * self._context.timeout_seconds
+        # Before its first step a trainer loads models and data, for as long as it takes.
+        if not progress.steps or progress.idle_seconds < limit or self._reported_at == noted_at:
+            return
+        self._reported_at = noted_at
+        try:
+            answers = self._inquiry.ask()
+        except BoardError as error:
+            log.warning("event=watch-failed reason=%r", str(error))
+            answers = {self._context.group.rank: self._answer()}
+        # While the others were asked, the step may have ended after all.
+        if answers is not None and progress.noted_at == noted_at:
+            self._report(Rule.HANG, hang_text(self._context.group.size, answers))
+
+    def _answer(self) -> Answer:
+        """What this process says when it is asked. If it hangs as well, its stacks go to the log."""
+        progress = self._context.progress
+        if progress.idle_seconds >= _REPORTED_SHARE * self._rules.hang.after_seconds:
+            self._reported_at = progress.noted_at
+            log.warning("event=stacks seconds=%d", progress.idle_seconds)
+            faulthandler.dump_traceback(_STDERR)
+        return Answer(progress.steps, round(progress.idle_seconds, 1), progress.is_waiting, progress.place())
+
+    def _look_for_round(self) -> None:
+        progress = self._context.progress
+        seconds = progress.seconds_without_round
+        if seconds < self._rules.no_round.after_seconds or self._reported_round == progress.round:
+            return
+        self._reported_round = progress.round
+        doing = progress.missing or f"this replica is {self._answer().words}"
+        self._report(Rule.NO_ROUND, f"no round for {seconds:.0f} s; {doing}")
+
+    def _report(self, rule: Rule, text: str) -> None:
+        self._findings.report(rule, text)
+        if ends_attempt(self._findings.then(rule)):
+            self._end(WatchError(EXITS[rule], text))

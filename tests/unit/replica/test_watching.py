@@ -1,0 +1,468 @@
+"""The rules that watch the training, as a replica applies them to itself."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.contract.run.commit import Commit, Member
+from muster.contract.run.exits import ReplicaExit
+from muster.contract.run.finding import FINDINGS_MAX, Finding, FindingDocument, is_finding
+from muster.contract.spec.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.errors import WatchError
+from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.group.board import LocalBoard
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.claims import Claim
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.work_time import WorkTime
+from muster.replica.store.transport import StoreUnavailableError
+from muster.replica.watching.findings import Findings
+from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
+from muster.replica.watching.loss_rule import unusual_loss
+from muster.replica.watching.pace_rule import slower_than_others
+from muster.replica.watching.progress import Progress
+from muster.replica.watching.training_watch import TrainingWatch
+from tests.support.peers import Faults, FaultyStore, Run, run_all
+from tests.support.waiting import wait_until
+
+CLAIM = Claim(rank=0, attempt=1, incarnation=1, epoch=1)
+
+
+def commits(*rounds: Sequence[Member]) -> list[Commit]:
+    return [
+        Commit(run="r", round=number, committed_at="", count=1, members=tuple(members), epochs=(1, 1, 1))
+        for number, members in enumerate(rounds, start=1)
+    ]
+
+
+def member(rank: int, loss: float | None = None, seconds: float | None = None, epoch: int = 1) -> Member:
+    metrics = {} if loss is None else {"loss": loss}
+    return Member(
+        rank=rank,
+        attempt=1,
+        incarnation=1,
+        epoch=epoch,
+        weight=2.0,
+        checksum="0" * 8,
+        metrics=metrics,
+        seconds=seconds,
+    )
+
+
+def findings_in(run: Run) -> list[Finding]:
+    paths = sorted((run.root / "commits").glob("finding-*"))
+    assert all(is_finding(path.name) for path in paths)
+    return [FindingDocument.from_json(path.read_bytes(), path.name).finding for path in paths]
+
+
+# The loss
+
+
+def test_a_loss_is_unusual_if_it_is_no_number_or_far_above_the_last_rounds() -> None:
+    recent = commits(*[[member(0, 2.0), member(1, 2.2)]] * 3)
+    assert unusual_loss(Loss(), math.nan, []) == "its metric loss is nan"
+    assert unusual_loss(Loss(), math.inf, recent) == "its metric loss is inf"
+    text = "its metric loss, 6.31, is more than 3 times the median of the last 3 rounds, 2.1"
+    assert unusual_loss(Loss(), 6.31, recent) == text
+    assert unusual_loss(Loss(), 6.29, recent) is None
+    assert unusual_loss(Loss(), None, recent) is None
+
+
+def test_a_jump_needs_three_rounds_and_a_positive_loss() -> None:
+    assert unusual_loss(Loss(), 9.0, commits([member(0, 1.0)], [member(0, 1.0)])) is None
+    assert unusual_loss(Loss(), 9.0, commits(*[[member(0, -1.0)]] * 4)) is None
+    assert unusual_loss(Loss(metric="nll"), 9.0, commits(*[[member(0, 1.0)]] * 4)) is None
+
+
+def trained(
+    run: Run, rules: Watch, losses: Callable[[int, int], float], rounds: int
+) -> tuple[list[bytes], list[BaseException | None]]:
+    """The parameters after so many rounds, and the errors. `losses` has that of a rank before a round."""
+    parameters = [np.zeros(10, np.float32) for _ in range(run.replicas)]
+    errors: list[BaseException | None] = [None] * run.replicas
+
+    def work(rank: int) -> None:
+        metrics = Metrics()
+        rendezvous = Rendezvous.open(replace(run.context(), watch=rules), rank, 1, metrics)
+        outer = DiLoCo(rendezvous, parameters[rank], Algorithm(learning_rate=1.0, momentum=0.0))
+        try:
+            while outer.round < rounds:
+                metrics.log(loss=losses(rank, outer.round + 1))
+                parameters[rank] -= np.float32(rank + 1)
+                outer.step()
+        except WatchError as error:
+            errors[rank] = error
+
+    run_all([threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(run.replicas)])
+    return [found.tobytes() for found in parameters], errors
+
+
+def jumps(rank: int, round_: int) -> float:
+    """Replica 1 jumps in rounds 4 and 5, and replica 2 has NaN in round 5."""
+    if rank == 1 and round_ in {4, 5}:
+        return 50.0
+    return math.nan if (rank, round_) == (2, 5) else 1.0
+
+
+def test_an_unusual_loss_is_reported_once_in_a_spell(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    parameters, errors = trained(run, Watch(), jumps, rounds=6)
+    assert errors == [None] * 3
+    assert len(set(parameters)) == 1
+    first, second = findings_in(run)
+    assert first.words == (
+        "watch.loss: replica 1 attempt 1, after round 3: its metric loss, 50, is more than 3 times the median of the "
+        "last 3 rounds, 1 (report)"
+    )
+    assert (second.rank, second.round, second.text) == (2, 4, "its metric loss is nan")
+    assert not run.commit(4).excluded
+
+
+def test_a_replica_with_an_unusual_loss_is_excluded_as_far_as_the_quorum_allows(tmp_path: Path) -> None:
+    run = Run(tmp_path, min_participants=2)
+    parameters, errors = trained(run, Watch(loss=Loss(then="exclude")), jumps, rounds=6)
+    assert errors == [None] * 3
+    assert len(set(parameters)) == 1, "the commit says who counts, so all apply the same"
+    (excluded,) = run.commit(4).excluded
+    assert (excluded.rank, excluded.reason[:20]) == (1, "its metric loss, 50,")
+    (excluded,) = run.commit(5).excluded
+    assert excluded.rank == 1, "with two suspects one of them is needed"
+    assert not run.commit(6).excluded
+    assert [finding.then for finding in findings_in(run)] == ["exclude", "exclude"]
+
+
+@pytest.mark.parametrize("then", ["restart", "stop"])
+def test_an_unusual_loss_ends_the_attempt_before_it_contributes(tmp_path: Path, then: str) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    rules = Watch(loss=Loss.model_validate({"then": then}))
+    _, (error,) = trained(run, rules, lambda _, round_: math.nan if round_ == 2 else 1.0, rounds=3)
+    assert isinstance(error, WatchError)
+    assert (error.exit_code, str(error)) == (ReplicaExit.LOSS, "its metric loss is nan")
+    assert [path.name for path in (run.root / "contributions" / "00000").iterdir()] == ["00000001-000001"]
+
+
+def test_a_rule_that_is_ignored_tells_nothing(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    trained(run, Watch(loss=Loss(then="ignore")), jumps, rounds=6)
+    assert findings_in(run) == []
+
+
+# The pace
+
+
+def test_a_replica_is_slow_if_it_was_in_each_of_the_last_rounds() -> None:
+    slow = [member(0, seconds=8.0), member(1, seconds=2.0), member(2, seconds=2.2)]
+    usual = [member(0, seconds=6.0), member(1, seconds=2.0), member(2, seconds=2.2)]
+    rule = Slow(rounds=2)
+    text = (
+        "it takes 4 s for a sample, 3.8 times the median of the others, 1.05 s; in each of the last 2 rounds it took "
+        "more than 3 times as long"
+    )
+    assert slower_than_others(rule, (0, 1), commits(usual, slow, slow)) == text
+    assert slower_than_others(rule, (0, 1), commits(slow, slow, usual)) is None
+    assert slower_than_others(rule, (1, 1), commits(slow, slow)) is None
+    assert slower_than_others(rule, (0, 1), commits(slow)) is None
+
+
+def test_another_process_of_the_rank_says_nothing_about_this_one() -> None:
+    before = [member(0, seconds=8.0, epoch=1), member(1, seconds=1.0)]
+    after = [member(0, seconds=8.0, epoch=2), member(1, seconds=1.0)]
+    assert slower_than_others(Slow(rounds=2), (0, 2), commits(before, after)) is None
+    assert slower_than_others(Slow(rounds=2), (0, 2), commits(after, after)) is not None
+
+
+def test_without_the_seconds_of_others_no_replica_is_slow() -> None:
+    assert slower_than_others(Slow(rounds=1), (0, 1), commits([member(0, seconds=8.0), member(1)])) is None
+    assert slower_than_others(Slow(rounds=1), (0, 1), commits([member(0), member(1, seconds=1.0)])) is None
+
+
+class Hours:
+    """A clock of a test."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        return stop.wait(seconds)
+
+
+@pytest.mark.parametrize("then", ["report", "restart"])
+def test_a_slow_replica_finds_that_it_is_by_the_commits(tmp_path: Path, then: str) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2)
+    rules = Watch(slow=Slow.model_validate({"rounds": 2, "then": then}))
+    errors: list[WatchError] = []
+
+    def work(rank: int) -> None:
+        hours = Hours()
+        outer = DiLoCo(
+            Rendezvous.open(replace(run.context(), watch=rules, clock=hours), rank, 1, Metrics()),
+            np.zeros(10, np.float32),
+            Algorithm(),
+        )
+        try:
+            while outer.round < 2:
+                hours.seconds += 40.0 if rank else 10.0
+                outer.step(samples=20)
+        except WatchError as error:
+            errors.append(error)
+
+    run_all([threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(2)])
+    (finding,) = findings_in(run)
+    assert (finding.rule, finding.rank, finding.round) == (Rule.SLOW, 1, 2)
+    assert finding.text.startswith("it takes 2 s for a sample, 4.0 times the median of the others, 0.5 s")
+    assert [one.seconds for one in run.commit(2).members] == [10.0, 40.0]
+    assert [error.exit_code for error in errors] == ([ReplicaExit.SLOW] if then == "restart" else [])
+
+
+def test_the_time_in_an_exchange_is_no_work() -> None:
+    hours = Hours()
+    work = WorkTime(2, hours)
+    for _ in range(2):
+        hours.seconds += 3.0
+        work.pause()
+        hours.seconds += 100.0
+        work.go_on()
+    assert (work.given(0), work.given(0), work.given(1)) == (6.0, 0.0, 6.0)
+
+
+# A hang
+
+
+@dataclass
+class Watched:
+    """A process whose watch looks when the test says so."""
+
+    context: RoundContext
+    hours: Hours
+    watch: TrainingWatch
+    inquiry: Inquiry
+    ended: list[WatchError] = field(default_factory=list)
+
+    @property
+    def progress(self) -> Progress:
+        return self.context.progress
+
+    def look_after(self, seconds: float) -> None:
+        self.hours.seconds += seconds
+        self.watch.look()
+
+
+def watched(
+    run: Run, rules: Watch, group: InnerGroup | None = None, board: LocalBoard | None = None, rank: int = 0
+) -> Watched:
+    hours = Hours()
+    context = replace(
+        run.context(),
+        watch=rules,
+        progress=Progress(hours.monotonic),
+        group=group or InnerGroup(),
+        board=board or LocalBoard(),
+        timeout_seconds=1_000.0,
+    )
+    ended: list[WatchError] = []
+    watch = TrainingWatch(context, rules, Findings(context, rules, replace(CLAIM, rank=rank)), ended.append)
+    return Watched(context, hours, watch, watch._inquiry, ended)
+
+
+HANG = Watch(hang=Hang(after_seconds=100.0), no_round=NoRound(then="ignore"))
+
+
+def test_a_process_that_makes_no_step_is_reported_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    one = watched(run, HANG)
+    one.progress.step()
+    one.look_after(99.0)
+    assert findings_in(run) == []
+    one.look_after(2.0)
+    one.look_after(500.0)
+    (finding,) = findings_in(run)
+    assert (finding.rule, finding.then, finding.rank) == (Rule.HANG, "report", 0)
+    assert finding.text.startswith("no step for 101 s: the process is in step 2: ")
+    one.progress.step()
+    one.look_after(101.0)
+    assert len(findings_in(run)) == 2, "another hang"
+    assert not one.ended
+
+
+def test_the_place_is_that_of_the_training_loop() -> None:
+    progress, stepped, over = Progress(), threading.Event(), threading.Event()
+
+    def loop() -> None:
+        progress.step()
+        stepped.set()
+        over.wait()
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    stepped.wait()
+    wait_until("the loop waits", lambda: "threading.py" in progress.place())
+    assert " in loop" in progress.place()
+    over.set()
+    thread.join()
+    assert progress.place() == ""
+
+
+def test_what_is_no_hang(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    one = watched(run, HANG)
+    one.look_after(5_000.0)  # loads a model before its first step
+    one.progress.step()
+    with one.progress.waiting():
+        one.look_after(2_050.0)  # in an exchange, whose two waits have 1,000 s each
+    for _ in range(3):
+        one.look_after(90.0)  # evaluates
+        one.progress.alive()
+    one.context.stop.set()
+    one.look_after(5_000.0)  # saves what it has
+    one.context.stop.clear()
+    one.progress.is_over = True
+    one.look_after(5_000.0)  # writes the model
+    assert findings_in(run) == []
+
+
+def test_an_exchange_that_outlasts_its_own_limits_is_a_hang(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    one = watched(run, HANG)
+    one.progress.step()
+    with one.progress.waiting():
+        one.look_after(2_101.0)
+    (finding,) = findings_in(run)
+    assert "in step 2, in an exchange: " in finding.text
+
+
+@pytest.mark.parametrize("then", ["restart", "stop"])
+def test_a_process_that_hangs_ends_with_the_word_of_the_rule(tmp_path: Path, then: str) -> None:
+    run = Run(tmp_path)
+    one = watched(run, Watch(hang=Hang.model_validate({"after_seconds": 100.0, "then": then})))
+    one.progress.step()
+    one.look_after(101.0)
+    (error,) = one.ended
+    assert error.exit_code is ReplicaExit.HANG
+    (finding,) = findings_in(run)
+    assert (finding.then, finding.text) == (then, str(error))
+
+
+def group_of(run: Run, size: int) -> list[Watched]:
+    board = LocalBoard()
+    return [watched(run, HANG, InnerGroup(rank, size, rank), board) for rank in range(size)]
+
+
+def test_the_process_that_hangs_is_named_by_its_peers_steps(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    processes = group_of(run, 3)
+    for rank, process in enumerate(processes):
+        process.inquiry.start()
+        process.progress.step()
+        if rank != 1:
+            process.progress.step()
+        process.hours.seconds += 200.0
+    processes[0].watch.look()
+    for process in processes:
+        process.watch.look()
+    (finding,) = findings_in(run)
+    assert finding.text.startswith("process 1 of 3 has made no step for 200 s: process 1 is in step 2: ")
+    assert "; process 0 is in step 3: " in finding.text
+
+
+def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = LocalBoard()
+    answer = Answer(4, 700.0, waits=False, place="loop.py:3 in train")
+    asking = Inquiry(board, InnerGroup(0, 2, 0), lambda: answer)
+    asking.start()
+    answers = asking.ask(seconds=0.3)
+    assert answers == {0: answer}
+    assert hang_text(2, answers) == (
+        "process 1 of 2 does not answer, and the others have made no step for 700 s: process 0 is in step 5: "
+        "loop.py:3 in train"
+    )
+
+
+def test_of_many_processes_a_few_are_shown() -> None:
+    answers = {rank: Answer(7, 30.0, waits=False, place="a.py:1 in f") for rank in range(8)}
+    text = hang_text(8, answers)
+    assert text.startswith("none of the 8 processes has made a step for 30 s: process 0 is in step 8: a.py:1 in f; ")
+    assert text.endswith("; and 5 more")
+
+
+def test_a_process_that_makes_no_steps_by_itself_does_not_hang() -> None:
+    first, other = Answer(7, 30.0, waits=False, place="a"), Answer(0, 99.0, waits=False, place="b")
+    assert hang_text(2, {0: first, 1: other}) == "process 0 of 2 has made no step for 30 s: process 0 is in step 8: a"
+
+
+# No round
+
+
+def test_without_a_round_one_replica_reports_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    replicas = [watched(run, Watch(no_round=NoRound(after_seconds=60.0)), rank=rank) for rank in range(2)]
+    for one in replicas:
+        one.progress.committed(7)
+        one.progress.missing = "round 8 has 2 of at least 3 participants; missing: rank 1."
+        one.look_after(59.0)
+    assert findings_in(run) == []
+    for _ in range(2):
+        for one in replicas:
+            one.look_after(10.0)
+    (finding,) = findings_in(run)
+    assert (finding.rule, finding.round) == (Rule.NO_ROUND, 7)
+    assert finding.text == "no round for 69 s; round 8 has 2 of at least 3 participants; missing: rank 1."
+    replicas[1].progress.committed(8)
+    replicas[1].look_after(61.0)
+    assert [finding.round for finding in findings_in(run)] == [7, 8]
+
+
+def test_the_other_processes_of_a_replica_leave_rounds_to_the_first(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    one = watched(run, Watch(no_round=NoRound(after_seconds=60.0)), InnerGroup(1, 2, 1))
+    one.look_after(100.0)
+    assert findings_in(run) == []
+
+
+def test_a_run_without_rounds_is_stopped_if_the_rule_says_so(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    one = watched(run, Watch(no_round=NoRound(after_seconds=60.0, then="stop")))
+    one.look_after(61.0)
+    assert [error.exit_code for error in one.ended] == [ReplicaExit.NO_ROUND]
+
+
+def test_a_replica_that_waits_for_others_knows_what_is_missing(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=2.5)
+    context = replace(run.context(), watch=Watch())
+    outer = DiLoCo(Rendezvous.open(context, 0, 1, Metrics()), np.zeros(3, np.float32), Algorithm())
+    with pytest.raises(Exception, match="Timed out"):
+        outer.step()
+    assert context.progress.missing.startswith("round 1 has 1 of at least 2 participants; missing: rank 1")
+
+
+# Findings
+
+
+def test_findings_are_bounded_and_a_store_that_fails_loses_them_only(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    told = Findings(run.context(), Watch(), CLAIM)
+    for number in range(FINDINGS_MAX + 5):
+        told.report(Rule.LOSS, f"{number} – é\n" + "x" * 2_000)
+    found = findings_in(run)
+    assert len(found) == FINDINGS_MAX
+    assert all(len(finding.text) == 800 for finding in found)
+
+    def breaks(key: str) -> None:
+        raise StoreUnavailableError(key, 8, "503")
+
+    Findings(run.context(FaultyStore(run.store, Faults(before_create=breaks))), Watch(), CLAIM).report(
+        Rule.SLOW, "slow"
+    )
+    assert len(findings_in(run)) == FINDINGS_MAX
