@@ -190,7 +190,7 @@ class RoundTimes {
       [{ label: "round (s)", stroke: () => css("--training"), width: 1.75 }, { label: "blocked (s)", stroke: () => css("--blocked"), width: 1.5, fill: () => `${css("--blocked")}33` }, { label: "replicas", stroke: () => css("--quiet"), width: 1, dash: [4, 4], scale: "replicas" }],
       [numbers, filled(seconds), filled(blocked), filled(members)],
       { unit: "seconds", right: { scale: "replicas", range: [0, model.replicas.length + 1] } });
-    this.rates.caption.textContent = `${unit} that counted in each round, per second of its duration.`;
+    this.rates.caption.textContent = `How many ${unit} counted in each round, per second of its duration.`;
     this.rates.draw(`${unit} per second, last ${short(rates.at(-1))}`, [{ label: `${unit}/s`, stroke: () => css("--training"), width: 1.75 }], [numbers, filled(rates)], { unit: `${unit}/s` });
   }
 }
