@@ -99,14 +99,15 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     member.ready()
-
-    def end_now(error: WatchError) -> None:
-        # The trainer hangs, so nothing that it would have to let through is tried.
-        os._exit(_failed(error, variables, member))
-
-    # What is left of the metrics is written after the reason of a failure is reported: a slow sink must not
-    # delay it.
+    # What is left of the metrics is written after the reason of a failure is reported: a slow sink must not delay it.
     with ExitStack() as at_the_end:
+
+        def end_now(error: WatchError) -> None:
+            # The trainer hangs, so nothing that it would have to let through is tried.
+            code = _failed(error, variables, member)
+            at_the_end.close()
+            os._exit(code)
+
         try:
             _run(*read(variables), _Process(stops, member, at_the_end, end_now))
         except MusterError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry import main as entry
 from muster.replica.entry.container_tree import Tree
-from muster.replica.errors import InputError, ParametersError
+from muster.replica.errors import InputError, ParametersError, WatchError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.member import Member
@@ -111,6 +113,28 @@ def test_what_a_stopped_replica_has_logged_is_written_before_it_ends(tmp_path: P
     assert run_here(tmp_path, "wait_to_be_stopped", {"rounds": 1}) is ReplicaExit.STOPPED
     assert kept.steps_of("waiting") == [1]
     assert kept.ending is Ending.STOPPED
+
+
+def test_what_a_replica_that_hangs_has_logged_is_written_after_its_reason(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def found_hanging(context: Context, end_now: Callable[[WatchError], None]) -> Iterator[None]:
+        context.metrics.log(loss=0.5)
+        end_now(WatchError(ReplicaExit.HANG, "no step for 600 s"))
+        yield
+
+    def exited(code: int) -> None:
+        assert kept.steps_of("loss") == [0]
+        assert kept.ending is Ending.FAILED
+        assert (tmp_path / "opt" / "output" / "failure").exists()
+        raise SystemExit(code)
+
+    monkeypatch.setattr(entry, "_watched", found_hanging)
+    monkeypatch.setattr(entry, "os", SimpleNamespace(_exit=exited))
+    with pytest.raises(SystemExit) as ended:
+        run_here(tmp_path, "do_nothing", {})
+    assert ended.value.code is ReplicaExit.HANG
 
 
 @pytest.mark.parametrize(("member", "opened"), [(Member(), 1), (Member(InnerGroup(1, 2, 1)), 0)])
