@@ -512,10 +512,11 @@ class World:
         previous = self.last_commit(commit.round - 1) if commit.round > 1 else None
         if previous is None:
             return
+        present = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
         for rank in commit.absent:
             key = keys.claim(rank, commit.epochs[rank])
             loads = commit.epochs[rank] and ClaimDocument.from_json(self.store.written[key], key).loads
-            if loads and rank not in {item.rank for item in (*previous.members, *previous.excluded)}:
+            if loads and rank not in present:
                 self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")
 
     def flips(self, process: Process, state: GlobalState) -> None:
