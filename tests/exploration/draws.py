@@ -86,8 +86,9 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         setting = replace(setting, timeout_seconds=30.0)
     events = _events(rng, setting)
     if front_end == "groups":
-        # A rerun may have another number than the attempt before.
-        setting = replace(setting, sizes=tuple(rng.choice([1, 2, 2, 4]) for _ in range(replicas)))
+        # A rerun may have another number than the attempt before. In large models shards cross the processes' borders.
+        setting = replace(setting, sizes=tuple(rng.choice([1, 2, 3, 4]) for _ in range(replicas)))
+        setting = replace(setting, count=rng.choice([setting.count, setting.count, 4096]))
     if setting.sizes != (1,) and rng.random() < 0.7:
         step, rank = rng.randrange(0, rng.choice(STEPS)), rng.randrange(replicas)
         events.append(Event(step, rank, loses=rng.randrange(4)))

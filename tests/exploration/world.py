@@ -487,7 +487,7 @@ class World:
 
     def _judge_parts(self, key: str) -> None:
         """A contribution in parts is whole when others can see it."""
-        header = decode_header(key, self.sound[key], ContributionHeader)
+        header = decode_header(key, memoryview(self.sound[key]), ContributionHeader)
         parts = header.member.parts or 0
         blocks = Blocks(header.count)
         missing = [
