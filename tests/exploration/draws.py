@@ -94,7 +94,21 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         events.append(Event(step, rank, loses=rng.randrange(4)))
     if front_end == "torchft":
         events += _ends_after_commits(rng, setting)
+    if front_end == "diloco":
+        events += _ends_in_a_row(rng, setting)
     return Plan(setting, tuple(events))
+
+
+def _ends_in_a_row(rng: random.Random, setting: Setting) -> list[Event]:
+    """Sometimes the processes of one rank are stopped or lost one after the other, perhaps in the same round."""
+    if rng.random() < 0.6:
+        return []
+    events, rank, step = [], rng.randrange(setting.replicas), rng.randrange(20, rng.choice(STEPS))
+    for _ in range(rng.choice([2, 2, 3])):
+        stops = rng.random() < 0.5
+        events.append(Event(step, rank, not stops, not stops, rng.random() < 0.5, stops=stops))
+        step += rng.randrange(2, 60)
+    return events
 
 
 def _ends_after_commits(rng: random.Random, setting: Setting) -> list[Event]:
