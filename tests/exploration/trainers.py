@@ -152,7 +152,7 @@ class _Steps:
         self._keep = synchronizer._own.keep
         synchronizer._own = OwnState(self._kept, synchronizer._own.heal)
         synchronizer._start_over = self._dropped  # type: ignore[method-assign]
-        synchronizer._update = self._updated  # type: ignore[method-assign]
+        synchronizer._update = self._updated  # type: ignore[method-assign, assignment]
 
     def made(self, item: int) -> None:
         """An inner step."""

@@ -512,7 +512,8 @@ class World:
         if commit.round == 1:
             return
         previous = self.last_commit(commit.round - 1)
-        for rank in set(commit.absent) - {item.rank for item in (*previous.members, *previous.excluded)}:
+        answered = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
+        for rank in set(commit.absent) - answered:
             claims = (keys.claim(rank, epoch) for epoch in range(previous.epochs[rank] + 1, commit.epochs[rank] + 1))
             if all(ClaimDocument.from_json(self.store.written[key], key).loads for key in claims):
                 self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")

@@ -60,6 +60,7 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
         private_registry=image is not None and image.training_repository_access_mode == "Vpc"
     )
     yield from spec.observation_problems()
+    yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.trainer is not None)
     yield from _channel_problems(spec, spec, "input_data_config")
 
 
@@ -97,7 +98,7 @@ def _watch_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("watch", "set without trainer", "leave it out: only replicas with a trainer are watched")
     if spec.watch.loss.then == "exclude" and spec.min_participants >= spec.replicas:
         statement = f"exclude is set, and a round needs the contributions of all {spec.replicas} replicas"
-        remedy = "lower rendezvous.min_participants, or choose tell, restart or stop"
+        remedy = "lower rendezvous.min_participants, or choose report, restart or stop"
         yield StatedProblem("watch.loss.then", statement, remedy)
 
 

@@ -1,4 +1,4 @@
-"""The rules that watch the training of a run: what is told of, and what is done about it."""
+"""The rules that watch the training of a run: what is reported, and what is done about it."""
 
 from __future__ import annotations
 
@@ -29,17 +29,15 @@ class Hang(Document):
         le=604_800,
         description="time without a step after the first one; longer than the longest evaluation between two steps",
     )
-    then: Literal["ignore", "tell", "restart", "stop"] = Field(default="tell", description="what follows")
+    then: Literal["ignore", "report", "restart", "stop"] = Field(default="report", description="what follows")
 
 
 class Slow(Document):
-    """A replica takes longer for a sample than the others."""
+    """A replica takes longer for a sample than the others, or one of its processes works longer than its peers."""
 
-    factor: float = Field(
-        default=3.0, gt=1, le=1_000, description="seconds per sample, as a multiple of the others' median"
-    )
+    factor: float = Field(default=3.0, gt=1, le=1_000, description="seconds, as a multiple of the others' median")
     rounds: int = Field(default=5, ge=1, le=16, description="in so many rounds, one after the other")
-    then: Literal["ignore", "tell", "restart", "stop"] = Field(default="tell", description="what follows")
+    then: Literal["ignore", "report", "restart", "stop"] = Field(default="report", description="what follows")
 
 
 class Loss(Document):
@@ -56,7 +54,9 @@ class Loss(Document):
         le=1_000_000,
         description="a jump: so many times the median of the last rounds, of all replicas",
     )
-    then: Literal["ignore", "tell", "exclude", "restart", "stop"] = Field(default="tell", description="what follows")
+    then: Literal["ignore", "report", "exclude", "restart", "stop"] = Field(
+        default="report", description="what follows"
+    )
 
 
 class NoRound(Document):
@@ -65,7 +65,7 @@ class NoRound(Document):
     after_seconds: float = Field(
         default=2_700.0, gt=0, le=604_800, description="time since the last round, or since the start of the replica"
     )
-    then: Literal["ignore", "tell", "stop"] = Field(default="tell", description="what follows")
+    then: Literal["ignore", "report", "stop"] = Field(default="report", description="what follows")
 
 
 class Watch(Document):

@@ -163,6 +163,7 @@ class DiLoCoFrontEnd(FrontEnd):
         Raises:
             ParametersError: samples is negative, infinite or NaN.
             FencedError, StoppedError, RendezvousError, DivergedError: the parameters keep their local values.
+            WatchError: a rule of `watch` ends the attempt. Let it pass.
             RunEndedError: the run has ended (`on_early_finish: stop`), and the trainer was called on. Let it pass.
         """
         return self._synchronizer.step(samples)

@@ -217,6 +217,7 @@ class Manager(FrontEnd):
         if not self._took_part:
             with self._stopwatch.blocked():
                 self._rejoin()
+        self._rendezvous.metrics.step = self._round
         self._stopwatch.lap()
         return applies
 

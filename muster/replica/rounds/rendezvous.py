@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from muster.contract.run.commit import Commit, Finish
+from muster.contract.run.commit import ROUND_MAX, UNIT, Commit, Finish
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
@@ -173,6 +174,25 @@ class Rendezvous:
         """Whether `check_not_ended` raises."""
         return self._last is not None
 
+    def expect(self, rounds: int | None, unit: str | None) -> None:
+        """What the trainer says about its training; None leaves as it is what was said before.
+
+        Raises:
+            ParametersError: a number of rounds or a unit that is not allowed.
+        """
+        problems = []
+        if rounds is not None and (
+            isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= ROUND_MAX
+        ):
+            problems.append(f"rounds is {rounds!r}; allowed: 1 to {ROUND_MAX:,}, the rounds of the whole run")
+        if unit is not None and (not isinstance(unit, str) or re.fullmatch(UNIT, unit) is None):
+            problems.append(f"unit is {unit!r}; allowed: at most 20 lower-case letters, such as tokens")
+        if problems:
+            message = f"What the trainer expects is invalid: {'; '.join(problems)}."
+            raise ParametersError(message)
+        expected = self._context.expected
+        expected.rounds, expected.unit = rounds or expected.rounds, unit or expected.unit
+
     def leave_with(self, wishes: Wishes, end: Callable[[], object]) -> None:
         """What this process leaves, and the front end's call that ends its training and then calls `leave`."""
         self._wishes, self._end = wishes, end
@@ -233,8 +253,8 @@ class Rendezvous:
 
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
-        factor = float(settings.get("outlier_factor", 0.0))
-        self._context = replace(self._context, codec=codec_named(codec), outlier_factor=factor)
+        factor, fragments = float(settings.get("outlier_factor", 0.0)), int(settings.get("fragments", 1))
+        self._context = replace(self._context, codec=codec_named(codec), outlier_factor=factor, fragments=fragments)
         self._by_first(lambda: agree_on_options(self._context, settings))
 
     def refuse_second_join(self) -> None:
@@ -298,7 +318,8 @@ class Rendezvous:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         exchange = self._exchanged(commit, mine)
         if self.watch is not None:
-            self._by_first(partial(self.watch.judge_pace, self._claim, self.recent))
+            seconds = () if mine is None else mine.seconds
+            self._by_first(partial(self.watch.judge_pace, self._claim, self.recent, seconds))
         return exchange
 
     def give(self, round_: int, update: LocalUpdate) -> None:
@@ -352,6 +373,7 @@ class Rendezvous:
         # A time-out of its own: a commit may come when the one of the wait for it is over.
         commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
         self._note(commit)
+        self._show_pace(commit)
         return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
@@ -367,6 +389,14 @@ class Rendezvous:
             if not self._context.stops_at_steps.is_set():
                 self._context.trainer_stop.set()
             log.warning("round=%d event=run-ended on_early_finish=stop", commit.round)
+
+    def _show_pace(self, commit: Commit) -> None:
+        """Log the rates of this replica and of the run, as `tokens_per_second` and `run_tokens_per_second`."""
+        if commit.pace is None or not self._context.group.is_first:
+            return
+        own = commit.pace.by_rank[self.rank] if self.rank < len(commit.pace.by_rank) else None
+        rates = {} if own is None else {f"{commit.unit}_per_second": own}
+        self.metrics.show({**rates, f"run_{commit.unit}_per_second": commit.pace.samples_per_second})
 
     def _finished_in(self, commit: Commit) -> tuple[Finish, ...]:
         """The replicas that have finished in this run, as `commit` lists them."""

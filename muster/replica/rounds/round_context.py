@@ -61,6 +61,19 @@ class SystemClock:
         return stop.wait(seconds)
 
 
+@dataclass
+class Expected:
+    """What a trainer has said about its training.
+
+    Attributes:
+        rounds: how many it expects in all; None: it has not said.
+        unit: what its samples are; None: it has not said.
+    """
+
+    rounds: int | None = None
+    unit: str | None = None
+
+
 @dataclass(frozen=True)
 class RoundContext:
     """One run's rendezvous as one process sees it.
@@ -82,6 +95,8 @@ class RoundContext:
         watch: the rules that watch the training; None: nothing does.
         progress: how far this process has come, for the watch.
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
+        fragments: into how many fragments the model is cut.
+        expected: what the trainer has said about its training.
     """
 
     store: Store
@@ -107,6 +122,8 @@ class RoundContext:
     watch: Watch | None = None
     progress: Progress = field(default_factory=Progress)
     outlier_factor: float = 0.0
+    fragments: int = 1
+    expected: Expected = field(default_factory=Expected)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

@@ -124,6 +124,7 @@ class Synchronizer:
         self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
+        self._rendezvous.metrics.step += 1
         if self._pulse.is_over:
             with self.stopwatch.blocked():
                 self._leave()
@@ -352,6 +353,9 @@ class Synchronizer:
             self._own.heal()
 
     def _begin_phase(self) -> None:
+        # A replica that was left out of rounds continues at the run's step.
+        metrics = self._rendezvous.metrics
+        metrics.step = max(metrics.step, self.round * self._algorithm.interval + self.steps)
         self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
         self._pulse.begin()
         # The round may still count what the process before has given. A rerun that made fewer steps then would come to

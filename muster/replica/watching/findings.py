@@ -1,4 +1,4 @@
-"""Tells what the rules have found: in the log, and as an object beside the commits, which clients and people read."""
+"""Reports what the rules have found: in the log, and as an object beside the commits, which clients and people read."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Findings:
 
     def __init__(self, context: RoundContext, rules: Watch, claim: Claim) -> None:
         self._context, self._rules, self._claim = context, rules, claim
-        self._told: Counter[Rule] = Counter()
+        self._reported: Counter[Rule] = Counter()
         self._lock = Lock()
 
     def then(self, rule: Rule) -> str:
         """What follows when `rule` is met."""
         return self._rules.then(rule)
 
-    def tell(self, rule: Rule, text: str) -> None:
+    def report(self, rule: Rule, text: str) -> None:
         """Write a finding. One that the store does not take is in the log only.
 
-        `no_round` is the run's: the first replica that finds it after a round tells.
+        `no_round` is the run's: the first replica that finds it after a round reports it.
         """
         shown = _printable(text)[:TEXT_MAX]
         round_, then, claim = self._context.progress.round, self.then(rule), self._claim
         finding = Finding(rule=rule, then=then, rank=claim.rank, attempt=claim.attempt, round=round_, text=shown)
         log.warning("event=watch rule=%s then=%s text=%r", rule, then, shown)
         with self._lock:
-            self._told[rule] += 1
-            number = self._told[rule]
+            self._reported[rule] += 1
+            number = self._reported[rule]
         if number > FINDINGS_MAX:
             return
         process = self._context.group.rank
@@ -55,12 +55,12 @@ class Findings:
             log.warning("event=finding-not-stored reason=%r", str(error))
 
     def act(self, rule: Rule, text: str) -> None:
-        """Tell of what a rule has found, and end the attempt where the spec says so.
+        """Report what a rule has found, and end the attempt where the spec says so.
 
         Raises:
             WatchError: the spec says restart or stop.
         """
-        self.tell(rule, text)
+        self.report(rule, text)
         if ends_attempt(self.then(rule)):
             raise WatchError(EXITS[rule], text)
 

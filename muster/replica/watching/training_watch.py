@@ -1,7 +1,7 @@
 """Watches a process from a thread of its own: whether its training loop hangs, and whether the run commits rounds.
 
 The thread runs while the trainer computes or waits, because both leave the interpreter to other threads. A process that
-holds it for ever, in native code, cannot watch itself: its peers ask it, and tell that it does not answer.
+holds it for ever, in native code, cannot watch itself: its peers ask it, and report that it does not answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_MAX_SECONDS = 5.0
 # An exchange waits for contributions, and then for their mean; each for `rendezvous.timeout_seconds` at most.
 _WAITS_OF_EXCHANGE = 2
 # A process that is idle for so large a share of the time when another one asks hangs with it, and need not ask again.
-_TOLD_SHARE = 0.5
+_REPORTED_SHARE = 0.5
 _STDERR = 2
 
 
@@ -37,8 +37,8 @@ class TrainingWatch:
         """`end` ends this process and its replica's attempt; called from another thread than the trainer's."""
         self._context, self._rules, self._findings, self._end = context, rules, findings, end
         self._inquiry = Inquiry(context.board, context.group, self._answer)
-        self._told_of: float | None = None
-        self._told_round: int | None = None
+        self._reported_at: float | None = None
+        self._reported_round: int | None = None
         self._over = Event()
 
     def start(self) -> None:
@@ -51,13 +51,17 @@ class TrainingWatch:
         self._over.set()
 
     def look(self) -> None:
-        """Look once, and tell of what is found. A replica that is asked to stop, or has left the run, is left alone."""
-        if self._context.stop.is_set() or self._context.progress.is_over:
+        """Look once, and report what is found. A replica that is asked to stop, or has left the run, is left alone."""
+        if self._is_left_alone:
             return
         if self._findings.then(Rule.HANG) != "ignore":
             self._look_for_hang()
         if self._findings.then(Rule.NO_ROUND) != "ignore" and self._context.group.is_first:
             self._look_for_round()
+
+    @property
+    def _is_left_alone(self) -> bool:
+        return self._over.is_set() or self._context.stop.is_set() or self._context.progress.is_over
 
     def _run(self) -> None:
         pause = min(
@@ -77,23 +81,23 @@ class TrainingWatch:
         if progress.is_waiting:
             limit += _WAITS_OF_EXCHANGE * self._context.timeout_seconds
         # Before its first step a trainer loads models and data, for as long as it takes.
-        if not progress.steps or progress.idle_seconds < limit or self._told_of == noted_at:
+        if not progress.steps or progress.idle_seconds < limit or self._reported_at == noted_at:
             return
-        self._told_of = noted_at
+        self._reported_at = noted_at
         try:
             answers = self._inquiry.ask()
         except BoardError as error:
             log.warning("event=watch-failed reason=%r", str(error))
             answers = {self._context.group.rank: self._answer()}
-        # While the others were asked, the step may have ended after all.
-        if answers is not None and progress.noted_at == noted_at:
-            self._tell(Rule.HANG, hang_text(self._context.group.size, answers))
+        # While the others were asked, the step, or the training, may have ended after all.
+        if answers is not None and progress.noted_at == noted_at and not self._is_left_alone:
+            self._report(Rule.HANG, hang_text(self._context.group.size, answers))
 
     def _answer(self) -> Answer:
         """What this process says when it is asked. If it hangs as well, its stacks go to the log."""
         progress = self._context.progress
-        if progress.idle_seconds >= _TOLD_SHARE * self._rules.hang.after_seconds:
-            self._told_of = progress.noted_at
+        if progress.idle_seconds >= _REPORTED_SHARE * self._rules.hang.after_seconds:
+            self._reported_at = progress.noted_at
             log.warning("event=stacks seconds=%d", progress.idle_seconds)
             faulthandler.dump_traceback(_STDERR)
         return Answer(progress.steps, round(progress.idle_seconds, 1), progress.is_waiting, progress.place())
@@ -101,13 +105,13 @@ class TrainingWatch:
     def _look_for_round(self) -> None:
         progress = self._context.progress
         seconds = progress.seconds_without_round
-        if seconds < self._rules.no_round.after_seconds or self._told_round == progress.round:
+        if seconds < self._rules.no_round.after_seconds or self._reported_round == progress.round:
             return
-        self._told_round = progress.round
+        self._reported_round = progress.round
         doing = progress.missing or f"this replica is {self._answer().words}"
-        self._tell(Rule.NO_ROUND, f"no round for {seconds:.0f} s; {doing}")
+        self._report(Rule.NO_ROUND, f"no round for {seconds:.0f} s; {doing}")
 
-    def _tell(self, rule: Rule, text: str) -> None:
-        self._findings.tell(rule, text)
+    def _report(self, rule: Rule, text: str) -> None:
+        self._findings.report(rule, text)
         if ends_attempt(self._findings.then(rule)):
             self._end(WatchError(EXITS[rule], text))

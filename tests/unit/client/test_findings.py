@@ -23,7 +23,7 @@ from tests.support.memory_client import client_of
 
 COMMITS = RunLayout(RUN).commits
 TEXT = "process 3 of 4 has made no step for 612 s"
-WORDS = f"watch.hang: replica 0 attempt 1, after round 1: {TEXT} (tell)"
+WORDS = f"watch.hang: replica 0 attempt 1, after round 1: {TEXT} (report)"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def put(harness: ControlHarness, name: str, body: bytes) -> None:
 
 
 def finding(run: str = RUN) -> bytes:
-    found = Finding(rule=Rule.HANG, then="tell", rank=0, attempt=1, round=1, text=TEXT)
+    found = Finding(rule=Rule.HANG, then="report", rank=0, attempt=1, round=1, text=TEXT)
     return FindingDocument(run=run, finding=found).to_json()
 
 

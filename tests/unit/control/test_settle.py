@@ -350,7 +350,7 @@ def put_finding(harness: ControlHarness, name: str, body: bytes) -> None:
 
 
 def finding(round_: int, run: str = RUN, rank: int = 0) -> bytes:
-    found = Finding(rule=Rule.LOSS, then="tell", rank=rank, attempt=1, round=round_, text="its metric loss is nan")
+    found = Finding(rule=Rule.LOSS, then="report", rank=rank, attempt=1, round=round_, text="its metric loss is nan")
     return FindingDocument(run=run, finding=found).to_json()
 
 
