@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +13,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.model import ModelKind, ModelResult
+from muster.contract.run.pace import pace_of
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
@@ -26,6 +28,7 @@ _MODEL = "s3://muster-sample/output/sample/model/"
 _EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:Runs:sample"
 # One replica in so many loses its instance, and one in so many waits for quota.
 _LOSSES, _WAITS = 9, 23
+_ROUNDS_SEEN = 16
 
 
 def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reason: str = "") -> PageInput:
@@ -54,11 +57,14 @@ def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reaso
         rank: _LAUNCH_SECONDS + chance.uniform(0.2, 0.7) * rounds * round_seconds
         for rank in range(2, replicas, _LOSSES)
     }
-    table = RoundTable(replicas, plan.created_at)
+    table, recent = RoundTable(replicas, plan.created_at), deque[Commit](maxlen=_ROUNDS_SEEN)
     for number in range(1, rounds + 1):
         at = _LAUNCH_SECONDS + number * round_seconds
         away = {rank for rank, when in lost.items() if when <= at < when + 3 * round_seconds + _LAUNCH_SECONDS}
-        table.add(_commit(number, at, [rank for rank in range(replicas) if rank not in away], chance, rounds))
+        made = _commit(number, at, [rank for rank in range(replicas) if rank not in away], chance, rounds)
+        recent.append(made)
+        pace = pace_of([commit.timed for commit in recent], replicas)
+        table.add(made.model_copy(update={"pace": pace, "samples": number * made.counted}))
     views = [_replica(rank, end, lost.get(rank), reason, rounds) for rank in range(replicas)]
     count = f"{replicas} of {replicas} replicas succeeded"
     model = ModelResult(
@@ -72,8 +78,8 @@ def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reaso
         manifest_sha256="cd" * 32,
         evaluation={"loss": 0.402},
     )
-    made = PageInput(plan, "succeeded", count, _iso(end + 5), _iso(end), views, table.view())
-    return replace(made, parameters_identical=True, model=model)
+    page = PageInput(plan, "succeeded", count, _iso(end + 5), _iso(end), views, table.view())
+    return replace(page, parameters_identical=True, model=model)
 
 
 def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rounds: int) -> Commit:
@@ -84,7 +90,7 @@ def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rou
             attempt=1,
             incarnation=1,
             epoch=1,
-            weight=64.0,
+            weight=65_536.0 * (2 if rank % 4 else 1),
             checksum="00000000",
             metrics={
                 "loss": loss + chance.gauss(0, 0.05) + (rank % 7) * 0.01,
@@ -94,7 +100,16 @@ def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rou
         )
         for rank in ranks
     )
-    return Commit(run="sample", round=number, committed_at=_iso(at), count=1, members=members, epochs=(1,))
+    return Commit(
+        run="sample",
+        round=number,
+        committed_at=_iso(at),
+        count=1,
+        members=members,
+        epochs=(1,),
+        unit="tokens",
+        expected_rounds=rounds,
+    )
 
 
 def _replica(rank: int, end: float, lost: float | None, reason: str, rounds: int) -> ReplicaView:

@@ -61,6 +61,7 @@ def train(
         final_model=FinalModel(evaluate=lambda: {"heldout": learner.held_out_loss()}),
     )
     rounds = chosen.steps * fragments // sync_every
+    context.expect(rounds=rounds, unit="characters")
     _report(context, round=outer.round, heldout=learner.held_out_loss())
     losses = []
     while outer.round < rounds and not context.stop.is_set():

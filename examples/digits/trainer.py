@@ -46,6 +46,7 @@ def train(
         checkpoint_dir=context.checkpoint_dir,
         final_model=FinalModel(evaluate=lambda: {"accuracy": model.accuracy(held_out)}),
     )
+    context.expect(rounds=rounds)
     context.metrics.log(round=outer.round, accuracy=model.accuracy(held_out))
     while outer.round < rounds and not context.stop.is_set():
         started = time.monotonic()

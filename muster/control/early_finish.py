@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.contract.errors import DocumentError
-from muster.contract.run.commit import Finish, commit_bytes_max, parse_commit
+from muster.contract.run.commit import Commit, Finish, commit_bytes_max, parse_commit
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult
 from muster.control.active_run import ActiveRun
 from muster.control.runtime.function import logger
@@ -16,20 +16,24 @@ from muster.control.runtime.function import logger
 _NAMED_MAX = 3  # in the run's reason; the replicas themselves say the rest
 
 
-def finished_before(run: ActiveRun, rounds: int) -> tuple[Finish, ...]:
-    """The replicas that had finished in this run when its last round, `rounds`, was committed."""
+def last_commit(run: ActiveRun, rounds: int) -> Commit | None:
+    """The commit of the run's last round, `rounds`; None where there is none, or it cannot be read."""
     if not rounds:
-        return ()
+        return None
     key = run.plan.shared_layout.commit(rounds)
     store = run.documents.store
     try:
         body = store.read_bounded(key, commit_bytes_max(run.plan.spec.replicas))
-        commit = parse_commit(body or b"", store.uri(key))
+        return parse_commit(body or b"", store.uri(key))
     except DocumentError as error:
         # Replicas wrote it. It only adds words to the result.
-        logger.warning("early finishes are left out of the result", extra={"error": str(error)})
-        return ()
-    return tuple(finish for finish in commit.finished if finish.run == run.plan.run)
+        logger.warning("early finishes and the pace are left out of the result", extra={"error": str(error)})
+        return None
+
+
+def finished_before(commit: Commit | None, run: str) -> tuple[Finish, ...]:
+    """The replicas that had finished in `run` when its last round was committed. Pure."""
+    return () if commit is None else tuple(finish for finish in commit.finished if finish.run == run)
 
 
 def with_early_finishes(replicas: Sequence[ReplicaResult], finished: Sequence[Finish]) -> list[ReplicaResult]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.commit import Commit
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.early_finish import finished_before, with_early_finish_note, with_early_finishes
+from muster.control.early_finish import finished_before, last_commit, with_early_finish_note, with_early_finishes
 from muster.control.findings import find_findings
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import find_model
@@ -56,7 +57,8 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     search = _Search(budget, may_wait)
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     rounds = committed_rounds(run.documents.store, run.plan.shared_layout)
-    replicas = with_early_finishes(replicas, finished_before(run, rounds))
+    last = last_commit(run, rounds)
+    replicas = with_early_finishes(replicas, finished_before(last, run.plan.run))
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     found = find_model(run, replicas, rounds)
     result = Result(
@@ -71,10 +73,19 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         model=found.model,
         model_problem=found.problem,
         findings=find_findings(run),
+        **_speed(last),
     )
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
         return result
     return run.documents.result() or result
+
+
+def _speed(last: Commit | None) -> dict[str, Any]:
+    """How much has counted in the rounds, and how fast the last ones were, as the replicas report it."""
+    if last is None:
+        return {}
+    rate = None if last.pace is None else last.pace.samples_per_second
+    return {"unit": last.unit, "samples": last.samples, "samples_per_second": rate}
 
 
 def is_overdue(fence: Fence | None) -> bool:

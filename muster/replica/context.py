@@ -61,3 +61,17 @@ class Context:
     def alive(self) -> None:
         """Report progress during long work between two steps, such as an evaluation: `watch.hang` waits anew."""
         self.rendezvous.context.progress.alive()
+
+    def expect(self, *, rounds: int | None = None, unit: str | None = None) -> None:
+        """Say how long the training is, and what its samples are: `muster status` and the page then show when it ends.
+
+        Call it on all replicas. A later call changes what it names.
+
+        Args:
+            rounds: how many rounds the run makes in all, those before a restart included.
+            unit: what `samples` counts, such as `tokens`; `samples` by default.
+
+        Raises:
+            ParametersError: a number of rounds or a unit that is not allowed.
+        """
+        self.rendezvous.expect(rounds, unit)

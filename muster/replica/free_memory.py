@@ -17,7 +17,8 @@ from muster.replica.codecs.base import Payload
 
 def pages(size: int) -> Payload:
     """`size` bytes of undefined content, which go back to the system as soon as they are freed."""
-    return np.frombuffer(mmap.mmap(-1, max(1, size)), np.uint8, size)
+    memory = mmap.mmap(-1, max(1, size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, np.uint8, size)
 
 
 def give_back() -> None:

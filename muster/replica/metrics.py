@@ -1,22 +1,33 @@
-"""Metrics: printed to standard output, where SageMaker's regular expressions find them; the last values are kept."""
+"""Metrics: printed to standard output, where SageMaker's regular expressions find them, and written to the run's sinks.
+
+The last values are kept: they are sent with contributions.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from threading import Lock
+
+from muster.contract.spec.metric_sinks import METRIC_NAME
+from muster.replica.sinks.writer import MetricsWriter
 
 # Logged by the front ends in every round.
 UTILISATION = "utilisation"
 # The trainer's own; with the above they are the 32 that fit into a contribution's header.
 METRICS_MAX = 31
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,47}")
+NAME = re.compile(METRIC_NAME)
 
 
 class Metrics:
     """The trainer's metrics, and the utilisation of each round (see `Stopwatch`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, writer: MetricsWriter | None = None) -> None:
+        """`writer`: hands everything that is logged to the run's sinks; None: there are none."""
+        self.step = 0
+        """The run's inner steps so far, or its rounds where a front end knows no steps: the front end sets it."""
+        self._writer = writer or MetricsWriter()
         self._latest: dict[str, float] = {}
         self._not_finite: dict[str, float] = {}
         self._lock = Lock()
@@ -42,7 +53,12 @@ class Metrics:
             self._latest.update(kept)
             self._not_finite = {**self._not_finite, **numbers}
             self._not_finite = {name: value for name, value in self._not_finite.items() if not math.isfinite(value)}
+        self.show(numbers)
+
+    def show(self, numbers: Mapping[str, float]) -> None:
+        """Print and write numbers that are not sent with contributions."""
         print(" ".join(f"{name}={value:.6g}" for name, value in numbers.items()), flush=True)
+        self._writer.write(self.step, numbers)
 
     def latest(self) -> dict[str, float]:
         """The latest value of each name."""

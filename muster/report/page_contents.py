@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
@@ -67,6 +68,7 @@ def make_page(run: PageInput) -> Page:
                     model=run.model,
                     model_problem=run.model_problem,
                     findings=run.findings,
+                    now=timestamps.parse(run.made_at) if run.state == "running" else None,
                 ),
             )
         ),

@@ -8,6 +8,8 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.commit import DEFAULT_UNIT
+from muster.contract.run.pace import Pace
 from muster.contract.timestamps import Timestamp
 
 PAGE_VERSION = 1
@@ -65,6 +67,12 @@ class RoundsView(Document):
     members: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
     absent: tuple[int, ...] = ()
+    rates: tuple[float | None, ...] = Field(default=(), description="what counted in a round, per second of it")
+    unit: str = Field(default=DEFAULT_UNIT, description="what the trainers count, such as `samples` or `tokens`")
+    samples: float | None = Field(default=None, description="how many have counted in all rounds")
+    expected: int | None = Field(default=None, description="how many rounds the trainers expect in all")
+    last_at: Timestamp | None = Field(default=None, description="when the latest round was committed")
+    pace: Pace | None = Field(default=None, description="of the last rounds, of the run and of each replica")
     unread: int = Field(default=0, description="commits that could not be read and are left out")
     metrics: tuple[MetricView, ...] = ()
 

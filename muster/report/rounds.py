@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from muster.contract.run.commit import Commit
 from muster.contract.timestamps import seconds_between
@@ -60,6 +61,8 @@ class RoundTable:
         self._members: list[int] = []
         self._excluded: list[int] = []
         self._absent: list[int] = []
+        self._counted: list[float] = []
+        self._newest: Commit | None = None
         self._columns: dict[str, _Column] = {}
         self._columns_max = max(1, min(METRICS_MAX, _VALUES_MAX // (4 * ROUNDS_MAX * max(1, replicas))))
 
@@ -80,6 +83,9 @@ class RoundTable:
         self._numbers.append(commit.round)
         self._at.append(at)
         self._members.append(len(commit.members))
+        self._counted.append(commit.counted)
+        # Its parts that a page shows: of many replicas the members take megabytes.
+        self._newest = commit.model_copy(update={"members": commit.members[:1], "epochs": ()})
         self._excluded.append(len(commit.excluded))
         self._absent.append(len(commit.absent))
         names = sorted({name for member in commit.members for name in member.metrics} - {"round"})
@@ -110,6 +116,18 @@ class RoundTable:
         seconds = self._seconds()
         utilisation = self._columns.get(UTILISATION)
         shares = utilisation.mean if utilisation else [None] * len(seconds)
+        newest = self._newest
+        speed: dict[str, Any] = (
+            {}
+            if newest is None
+            else {
+                "unit": newest.unit,
+                "samples": newest.samples,
+                "expected": newest.expected_rounds,
+                "last_at": newest.committed_at,
+                "pace": newest.pace and newest.pace.of_replicas(self._replicas),
+            }
+        )
         return RoundsView(
             total=self.latest,
             numbers=tuple(self._numbers),
@@ -119,8 +137,10 @@ class RoundTable:
             members=tuple(self._members),
             excluded=tuple(self._excluded),
             absent=tuple(self._absent),
+            rates=tuple(map(_rate, self._counted, seconds)),
             unread=unread,
             metrics=tuple(self._metrics()),
+            **speed,
         )
 
     def _seconds(self) -> list[float | None]:
@@ -153,6 +173,10 @@ class RoundTable:
 
 def _blocked(seconds: float | None, utilisation: float | None) -> float | None:
     return None if seconds is None or utilisation is None else _short(seconds * min(1.0, max(0.0, 1 - utilisation)))
+
+
+def _rate(counted: float, seconds: float | None) -> float | None:
+    return _short(counted / seconds) if seconds else None
 
 
 def _short(value: float) -> float:

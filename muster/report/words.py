@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
+from muster.contract.run.pace import end_of, has_stalled
+from muster.contract.timestamps import parse
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 
 _NAMED_MAX = 3  # replicas in a sentence
@@ -34,6 +37,8 @@ class RunFacts:
     model: ModelResult | None = None
     model_problem: str | None = None
     findings: Sequence[Finding] = ()
+    now: datetime | None = None
+    """The time now, while the run is in progress."""
 
 
 def verdict(
@@ -97,9 +102,11 @@ def facts(
     """The summary, in the order of the page."""
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
-    yield Fact(label="Rounds", value=str(rounds.total), note="committed")
+    of = "" if rounds.expected is None else f" of {rounds.expected}"
+    yield Fact(label="Rounds", value=f"{rounds.total}{of}", note="committed")
     limit = "" if run.deadline_seconds is None else f"of at most {duration(run.deadline_seconds)}"
     yield Fact(label="Time", value=duration(run.seconds), note=limit)
+    yield from _speed(rounds, run.now)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
     yield _cost(replicas, run.ceiling_usd)
     yield from _rates(rounds)
@@ -113,6 +120,29 @@ def facts(
         yield Fact(label="Continues", value=run.parent)
     if run.continued_by:
         yield Fact(label="Continued by", value=run.continued_by)
+
+
+def _speed(rounds: RoundsView, now: datetime | None) -> Iterator[Fact]:
+    """How fast the run trains, or has trained; and while it is in progress, when it will have trained."""
+    pace = rounds.pace
+    if pace is None or rounds.last_at is None:
+        return
+    so_far = "" if rounds.samples is None else f"; {count_text(rounds.samples, rounds.unit)} so far"
+    over = "the last round" if pace.rounds == 1 else f"the last {pace.rounds} rounds"
+    try:
+        waited = None if now is None else (now - parse(rounds.last_at)).total_seconds()
+    except ValueError:
+        return
+    stalls = waited is not None and has_stalled(pace, waited)
+    value = "0" if stalls else rate_text(pace.samples_per_second, rounds.unit)
+    yield Fact(label="Speed", value=value, note=f"in {over}{so_far}")
+    if stalls and waited is not None:
+        yield Fact(label="Time left", value="not known", note=f"no round for {duration(waited)}")
+    elif now is not None and rounds.expected is not None:
+        end = end_of(pace, rounds.last_at, rounds.expected - rounds.total, now)
+        if end is not None:
+            left = duration((end - now).total_seconds())
+            yield Fact(label="Time left", value=left, note=f"until about {end:%Y-%m-%d %H:%M} UTC, at this pace")
 
 
 def _cost(replicas: Sequence[ReplicaView], ceiling_usd: float | None) -> Fact:
@@ -159,6 +189,24 @@ def bytes_text(count: int) -> str:
     while size >= 999.5 and len(units) > 1:
         size, units = size / 1_000, units[1:]
     return f"{size:.3g} {units[0]}"
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """`12,300 tokens/s`, `0.25 samples/s`: three significant digits, and whole numbers in full."""
+    return f"{rate_number(rate)} {unit}/s"
+
+
+def rate_number(rate: float) -> str:
+    """`12,300`, `4.5`."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def count_text(count: float, unit: str) -> str:
+    """`1.23 billion tokens`, `12,300 samples`."""
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:.3g} {word} {unit}"
+    return f"{count:,.0f} {unit}"
 
 
 def duration(seconds: float) -> str:

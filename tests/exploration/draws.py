@@ -74,7 +74,10 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)
     if front_end == "diloco":
-        setting = replace(setting, algorithm=rng.choice(sorted(ALGORITHMS)))
+        algorithm = rng.choice(sorted(ALGORITHMS))
+        setting = replace(setting, algorithm=algorithm, fragments=ALGORITHMS[algorithm].fragments)
+        if rng.random() < 0.3:
+            setting = replace(setting, sizes=(2,))
         if rng.random() < 0.6:
             # Machines of different speeds: some phases end early.
             setting = replace(setting, paces=tuple(rng.choice([0.3, 1.0, 4.0]) for _ in range(replicas)))
@@ -83,11 +86,11 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         setting = replace(setting, timeout_seconds=30.0)
     events = _events(rng, setting)
     if front_end == "groups":
-        # Another number of shards for each number of processes.
+        # A rerun may have another number than the attempt before.
         setting = replace(setting, sizes=tuple(rng.choice([1, 2, 2, 4]) for _ in range(replicas)))
-        if rng.random() < 0.7:
-            step, rank = rng.randrange(0, rng.choice(STEPS)), rng.randrange(replicas)
-            events.append(Event(step, rank, loses=rng.randrange(4)))
+    if setting.sizes != (1,) and rng.random() < 0.7:
+        step, rank = rng.randrange(0, rng.choice(STEPS)), rng.randrange(replicas)
+        events.append(Event(step, rank, loses=rng.randrange(4)))
     if front_end == "torchft":
         events += _ends_after_commits(rng, setting)
     return Plan(setting, tuple(events))

@@ -74,7 +74,9 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        given = [
+            world.given(keys.contribution(round_, member.rank, member.epoch), commit.count) for member in commit.members
+        ]
         for values in given:
             if (marks := values[:8].tobytes()) in counted:
                 found.append(f"a contribution to round {round_} was counted before")
@@ -93,9 +95,10 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
 
 
 def _counted_twice(world: World, commits: dict[int, Commit]) -> list[str]:
-    """No item of a replica's data counts in two rounds, and a contribution weighs the items that it comes from."""
+    """No item of a replica's data counts in two rounds of a fragment; a contribution weighs the items it comes from."""
     found: list[str] = []
-    counted: set[tuple[int, int]] = set()
+    fragments = world.setting.fragments
+    counted: set[tuple[int, int, int]] = set()
     for round_, commit in commits.items():
         for member in () if commit.void else commit.members:
             items = world.gave.get((round_, member.rank, member.epoch))
@@ -103,9 +106,10 @@ def _counted_twice(world: World, commits: dict[int, Commit]) -> list[str]:
                 continue
             if member.weight != len(items):
                 found.append(f"round {round_} weighs {len(items)} items of rank {member.rank} as {member.weight:g}")
-            again = sorted({(member.rank, item) for item in items} & counted)
-            found += [f"item {item} of rank {rank} counts again in round {round_}" for rank, item in again]
-            counted |= {(member.rank, item) for item in items}
+            carried = {(member.rank, round_ % fragments, item) for item in items}
+            again = sorted(carried & counted)
+            found += [f"item {item} of rank {rank} counts again in round {round_}" for rank, _, item in again]
+            counted |= carried
     return found
 
 

@@ -99,6 +99,8 @@ def finish(world: World, choose: Choice, events: Sequence[Event] = ()) -> None:
                 break
     for late in world.lates:
         world.execute(late)
+    if max(world.setting.sizes) > 1:
+        world.note_orphans()
     world.problems[:] = problems(world)
 
 

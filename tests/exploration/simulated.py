@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica.rounds import background, reduction, retention, round_context, snapshots, weighted_mean
+from muster.replica.rounds import background, reduction, rendezvous, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, s3_store
-from muster.replica.store.checkpoints import KEPT
+from muster.replica.store.checkpoints import Contributor, kept_beside, usable
 from muster.replica.wire import blocks
 from tests.exploration.activities import Beside, Makers, current, settle_all
 from tests.exploration.simulated_s3 import OBSTORE, Wire
@@ -37,9 +37,9 @@ def _monotonic() -> float:
 class Folder:
     """`Checkpoints` in the memory of the world, where a rank's next process finds them."""
 
-    def __init__(self, folder: Path, kind: str, every: int, kept: int = KEPT) -> None:
+    def __init__(self, folder: Path, kind: str, every: int, kept: int, contributor: Contributor) -> None:
         self._states = current().process.world.folders.setdefault(f"{folder}/{kind}", {})
-        self._every, self._kept = every, kept
+        self._every, self._kept, self._contributor = every, kept, contributor
         self._first: int | None = None
 
     def is_due(self, round_: int, *, is_small: bool) -> bool:
@@ -50,18 +50,15 @@ class Folder:
         self._states.clear()
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
-        earlier = sorted((kept for kept in self._states if kept < round_), reverse=True)[: self._kept - 1]
-        self._keep(lambda kept: kept in earlier)
-        self._states[round_] = bytes(state)
+        saved = round_, self._contributor.epoch
+        kept = kept_beside(self._states, saved, self._kept - 1)
+        for other in self._states.keys() - kept:
+            del self._states[other]
+        self._states[saved] = bytes(state)
 
     def load(self, last_round: int) -> tuple[int, bytes] | None:
-        self._keep(lambda kept: kept <= last_round)
-        newest = max(self._states, default=None)
-        return None if newest is None else (newest, self._states[newest])
-
-    def _keep(self, is_kept: Callable[[int], bool]) -> None:
-        for round_ in [round_ for round_ in self._states if not is_kept(round_)]:
-            del self._states[round_]
+        found = usable(self._states, last_round, self._contributor)
+        return (found[0][0], self._states[found[0]]) if found else None
 
 
 _swept = retention.Keeper._sweep
@@ -111,7 +108,7 @@ def simulated() -> Iterator[None]:
         (round_context, "wait", settle_all),
         (reduction, "ThreadPoolExecutor", Makers),
         (background, "_Work", Beside),
-        (round_context, "Checkpoints", Folder),
+        (rendezvous, "Checkpoints", Folder),
         (retention.Keeper, "_sweep", _sweep),
         (logging, "_srcfile", None),  # no look for the caller of each log line
     ]

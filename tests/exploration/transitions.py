@@ -21,6 +21,7 @@ LOGGED = (
     "snapshot",
     "swept",
     "take-over",
+    "void",
 )
 FAULTS = (
     "fault: 503",
@@ -58,6 +59,17 @@ FAULTS = (
     "cut off from S3",
     "rerun after a failure",
 )
+DILOCO = (
+    "a phase is given by a process that ends",
+    "a phase is resumed",
+    "logged: given-early",
+    "logged: left",
+    "logged: phase-resumed",
+)
+GROUPS = (
+    "one process of several is killed",
+    "a contribution's parts stay without its own object",
+)
 ENDS = (
     "ended: well",
     "ended: fenced",
@@ -92,11 +104,12 @@ COMMON = (
     "late effect of a process that has ended",
     "late effect finds an object",
     "rerun after a failure",
+    "one process of several is killed",
     "ended: fenced",
     "ended: S3 unavailable",
     "ended: no quorum in time",
 )
-REACHED = (*(f"logged: {name}" for name in LOGGED), *FAULTS, *ENDS, *TORCHFT)
+REACHED = (*(f"logged: {name}" for name in LOGGED), *FAULTS, *DILOCO, *GROUPS, *ENDS, *TORCHFT)
 
 
 def unreached(seen: Counter[str], expected: tuple[str, ...] = REACHED) -> list[str]:

@@ -6,6 +6,7 @@ Time is virtual: it passes only when a process that waits is chosen, and then ju
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -25,12 +26,13 @@ from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.store.checkpoints import State
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
-from muster.replica.wire.headers import ClaimDocument
+from muster.replica.wire.headers import ClaimDocument, ContributionHeader
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
 from tests.exploration.groups import Group
 from tests.exploration.pieces import Pieces
@@ -43,6 +45,7 @@ LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect come
 LAUNCHER_STEPS = (0, 3, 30)  # how many steps of a replica after the end of one process the others get SIGTERM
 STATES = ("snapshots", "torchft")
 DATA = ("contributions", "reduced", *STATES)
+IS_PART = re.compile(keys.CONTRIBUTIONS + r"\d{5}/\d{8}-\d{6}-\d{4}")
 
 # A front end's loop in one process: trains to the last round.
 Trainer = Callable[["Process", RoundContext], None]
@@ -68,6 +71,7 @@ class Setting:
     declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
     flips: tuple[int, int] | None = None  # rank and round before which one bit of its parameters changes
     algorithm: str = "at once"  # of `trainers.ALGORITHMS`, for the front end `diloco`
+    fragments: int = 1  # its number
     paces: tuple[float, ...] = ()  # there: seconds of an inner step of each rank; none: they take no time
     skew_seconds: float = 0.0  # how much the clock of rank 0's machine is ahead of the others'
     hides_missing: bool = False  # S3 answers 403 for a missing object: the role may not list the bucket
@@ -338,7 +342,8 @@ class World:
         self.seen: Counter[str] = Counter()
         self.flipped: set[Process] = set()
         self.gave: dict[tuple[int, int, int], list[int]] = {}  # by round, rank and claim: the items of the steps
-        self.folders: dict[str, dict[int, bytes]] = {}  # the replicas' own states, by folder and kind
+        self.left: dict[int, tuple[int, list[list[int]]]] = {}  # of each rank that was stopped: its position, its items
+        self.folders: dict[str, dict[State, bytes]] = {}  # the replicas' own states, by folder and kind
         self.trace: list[str] | None = None
         self._created: dict[str, int] = {}
         self._shards: dict[int, list[str]] = {}
@@ -456,6 +461,8 @@ class World:
             amendment = Commit.from_json(self.store.written[key], key)
             self.seen["a round is void"] += amendment.void
             self._judge_members(amendment)
+        if key.startswith(keys.CONTRIBUTIONS) and len(self.sound[key]) == HEADER_BYTES:
+            self._judge_parts(key)
         if key.startswith(keys.SNAPSHOTS):
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(keys.COMMITS):
@@ -465,6 +472,7 @@ class World:
         round_ = commit.round
         if commit.absent:
             self.seen["a round is committed without an expected rank"] += 1
+            self._judge_absent(commit)
         if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
             self.breaks(f"round {round_} is committed before round {round_ - 1}")
         self.steps_at_commits.append(list(self.steps_of))
@@ -477,9 +485,39 @@ class World:
             if newer is not None and newer < checked:
                 self.breaks(f"round {round_} counts a superseded process of rank {member.rank}")
 
+    def _judge_parts(self, key: str) -> None:
+        """A contribution in parts is whole when others can see it."""
+        header = decode_header(key, memoryview(self.sound[key]), ContributionHeader)
+        parts = header.member.parts or 0
+        blocks = Blocks(header.count)
+        missing = [
+            part
+            for part in range(parts)
+            if blocks.shard(part, parts) and keys.contribution_part(key, part) not in self.store.written
+        ]
+        if missing:
+            self.breaks(f"{key} is there without its parts {missing}")
+
+    def note_orphans(self) -> None:
+        """Count the parts of contributions that never became whole."""
+        parts = {key[: -len("-0000")] for key in self.store.written if IS_PART.fullmatch(key)}
+        self.seen["a contribution's parts stay without its own object"] += len(parts - self.store.written.keys())
+
     def _judge_members(self, commit: Commit) -> None:
         if not commit.void and len(commit.members) < needed_of(self.setting.min_participants, len(commit.finished)):
             self.breaks(f"round {commit.round} counts with {len(commit.members)} members")
+
+    def _judge_absent(self, commit: Commit) -> None:
+        """No round waits for a rank because of a claim whose process still loads the run's state."""
+        previous = self.last_commit(commit.round - 1) if commit.round > 1 else None
+        if previous is None:
+            return
+        present = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
+        for rank in commit.absent:
+            key = keys.claim(rank, commit.epochs[rank])
+            loads = commit.epochs[rank] and ClaimDocument.from_json(self.store.written[key], key).loads
+            if loads and rank not in present:
+                self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")
 
     def flips(self, process: Process, state: GlobalState) -> None:
         """Damage the process's memory, if the schedule says so: once."""
@@ -519,16 +557,16 @@ class World:
         key = keys.commit(round_, revision)
         return Commit.from_json(self.store.written[key], key)
 
-    def given(self, key: str) -> Floats:
-        """The values of a contribution as its processes have sent them."""
-        blocks = Blocks(self.setting.count)
+    def given(self, key: str, count: int) -> Floats:
+        """The `count` values of a contribution as its processes have sent them."""
+        blocks = Blocks(count)
         bodies = [self.sound[key]]
         if len(bodies[0]) == HEADER_BYTES:
             parts = (keys.contribution_part(key, part) for part in range(max(self.setting.sizes)))
             bodies = [self.sound[part] for part in parts if part in self.sound]
         body = b"".join(body[HEADER_BYTES:] for body in bodies)
         records = np.frombuffer(body, np.uint8).reshape(blocks.number, blocks.record_bytes)
-        return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[: self.setting.count]
+        return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[:count]
 
     def saw_members(self, commit: Commit, claim: Claim, gradient: Floats, first: int = 0) -> None:
         """A process has given `gradient` to a round under `claim`: what counts under it is this, not another's.
@@ -537,7 +575,7 @@ class World:
         """
         key = keys.contribution(commit.round, claim.rank, claim.epoch)
         counted = any((member.rank, member.epoch) == (claim.rank, claim.epoch) for member in commit.members)
-        if counted and not np.array_equal(self.given(key)[first : first + gradient.size], gradient):
+        if counted and not np.array_equal(self.given(key, commit.count)[first : first + gradient.size], gradient):
             self.breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
 
     def saw_mean(self, round_: int, mean: Floats, first: int = 0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +131,35 @@ def test_a_hundred_rounds_leave_three_files_of_fixed_names(tmp_path: Path) -> No
     assert Checkpoints(tmp_path, "trainer").load(99) == (99, bytes([99]) * 10_000)
 
 
-def test_a_state_ahead_of_the_run_is_deleted(tmp_path: Path) -> None:
+def test_a_state_ahead_of_the_run_is_left_alone(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "trainer")
     for round_ in range(1, 8):
         checkpoints.save(round_, b"state of %d" % round_)
     assert checkpoints.load(6) == (6, b"state of 6")
-    assert checkpoints.load(9) == (6, b"state of 6")
     assert checkpoints.load(4) is None
+    assert checkpoints.load(9) == (7, b"state of 7")
+
+
+@dataclass
+class Claimed:
+    """A process with a claim, and the claim under which its replica counts in round 5."""
+
+    epoch: int
+    counts: int | None = None
+
+    def counted(self, round_: int) -> int | None:
+        return self.counts if round_ == 5 else None
+
+
+@pytest.mark.parametrize(("counts", "found"), [(1, 1), (2, 2), (3, 3), (4, 0), (None, 3)])
+def test_of_the_states_of_a_round_the_one_that_counts_is_loaded(tmp_path: Path, counts: int | None, found: int) -> None:
+    Checkpoints(tmp_path, "trainer", contributor=Claimed(1)).save(4, b"state 0")
+    for epoch in (1, 2, 3):
+        # Of four states the one is lost that only the oldest claim needs.
+        Checkpoints(tmp_path, "trainer", contributor=Claimed(epoch)).save(5, b"state %d" % epoch)
+    loaded = Checkpoints(tmp_path, "trainer", contributor=Claimed(4, counts)).load(5)
+    assert loaded == ((4, b"state 0") if found in {0, 1} else (5, b"state %d" % found))
+    assert Checkpoints(tmp_path, "trainer", contributor=Claimed(4, counts)).load(4) is not None
 
 
 def test_a_round_that_is_trained_again_replaces_its_state(tmp_path: Path) -> None:

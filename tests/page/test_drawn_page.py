@@ -99,7 +99,8 @@ def test_verdict_and_summary_are_in_words(show: Open, small: PageInput) -> None:
         "All replicas hold the same parameters."
     )
     facts = page.locator("#facts")
-    for text in ("Rounds", "30", "Cost so far", "≤ $3.", "Utilisation", "93%"):
+    speed = ("30 of 30", "Speed", "7,500 tokens/s", "in the last 15 rounds; 13.8 million tokens so far")
+    for text in ("Rounds", *speed, "Cost so far", "≤ $3.", "Utilisation", "93%"):
         expect(facts).to_contain_text(text)
     assert page.title() == "sample: succeeded"
 

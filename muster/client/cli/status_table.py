@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -12,7 +13,7 @@ from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import Row, headline, model_line, select
 from muster.contract.text import shortened
 
-HEADINGS = Row("rank", "attempt", "status", "round", "metrics", "note", alert=False)
+HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False)
 _GAP = "  "
 _STATUS_WIDTH = 12  # the longest usual status: a table that jumps is hard to read
 _METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make room for the notes
@@ -28,7 +29,7 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
     frame = _FRAME_LINES + len(status.remarks) + len(findings)
     limit = max(3, console.height - frame) if console.is_terminal else len(status.replicas)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
-    heading, *lines = lay_out([HEADINGS, *rows], console.width)
+    heading, *lines = lay_out([replace(HEADINGS, rate=f"{status.unit}/s"), *rows], console.width)
     parts = [_line(headline(status), _COLOURS.get(status.state, "bold")), _line(heading, "dim")]
     parts += [_line(line, _style(row)) for line, row in zip(lines, rows, strict=True)]
     if others:
@@ -53,12 +54,17 @@ def _style(row: Row) -> str:
 
 def lay_out(rows: Sequence[Row], width: int) -> list[str]:
     """One line for each of `rows`, at most `width` characters long unless a note is longer."""
-    rank, attempt, status, round_, note = (
+    rank, attempt, status, round_, rate, note = (
         max(len(cell) for cell in cells)
-        for cells in zip(*((row.rank, row.attempt, row.status, row.round, row.note) for row in rows), strict=True)
+        for cells in zip(
+            *((row.rank, row.attempt, row.status, row.round, row.rate, row.note) for row in rows), strict=True
+        )
     )
     status = max(status, _STATUS_WIDTH)
     left = width - (rank + attempt + status + round_ + note + 5 * len(_GAP))
+    # Of a run that says no rate, and in a narrow terminal, the column is left out.
+    shows_rates = any(row.rate not in {HEADINGS.rate, "–"} for row in rows[1:]) and left - rate - len(_GAP) >= 0
+    left -= rate + len(_GAP) if shows_rates else 0
     metrics = max(_METRICS_WIDTH, min(left, max(len(row.metrics) for row in rows)))
     shows_metrics = left >= _METRICS_WIDTH
     return [
@@ -68,6 +74,7 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
                 row.attempt.rjust(attempt),
                 row.status.ljust(status),
                 row.round.rjust(round_),
+                *((row.rate.rjust(rate),) if shows_rates else ()),
                 *((shortened(row.metrics, metrics).ljust(metrics),) if shows_metrics else ()),
                 row.note,
             )

@@ -141,4 +141,9 @@ def advance(progress: Progress, commit: Commit) -> Progress:
         rounds={**progress.rounds, **{member.rank: commit.round for member in commit.members}},
         metrics={**progress.metrics, **{member.rank: member.metrics for member in commit.members}},
         finished=commit.finished,
+        committed_at=commit.committed_at,
+        unit=commit.unit,
+        expected_rounds=commit.expected_rounds,
+        samples=commit.samples,
+        pace=commit.pace,
     )

@@ -16,9 +16,10 @@ from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.document import Document
 from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import Finish
+from muster.contract.run.commit import DEFAULT_UNIT, Finish
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.model import ModelResult
+from muster.contract.run.pace import Pace, end_of, has_stalled
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
@@ -81,6 +82,9 @@ class ReplicaStatus(Document):
         default=None, description="what the next attempt waits for, when SageMaker refused its launch for now"
     )
     round: int | None = Field(default=None, description="the latest round it took part in")
+    samples_per_second: float | None = Field(
+        default=None, description="in the last rounds that it took part in; none where not known, or while it waits"
+    )
     finished_early: str | None = Field(
         default=None, description="how the replica finished, where others train on or did; none where none did"
     )
@@ -122,6 +126,19 @@ class RunStatus(Document):
         default=None, description="the runs ahead of it in the run queue; none when it is not queued"
     )
     round: int | None = Field(default=None, description="the latest round that was committed")
+    round_at: Timestamp | None = Field(default=None, description="when it was committed, by the replicas' account")
+    expected_rounds: int | None = Field(default=None, description="how many rounds the trainers expect in all")
+    unit: str = Field(default=DEFAULT_UNIT, description="what the trainers count, such as `samples` or `tokens`")
+    samples: float | None = Field(default=None, description="how many have counted so far, in all rounds")
+    samples_per_second: float | None = Field(
+        default=None, description="how many counted in the last rounds, per second; none while the run stalls"
+    )
+    stalled: bool = Field(
+        default=False, description="whether the present round takes far longer than the longest of those before it"
+    )
+    ends_at: Timestamp | None = Field(
+        default=None, description="when the last expected round will be committed, at the pace of the last rounds"
+    )
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     parent: str | None = Field(default=None, description="the run that this one continues")
@@ -155,6 +172,11 @@ class Progress:
     findings: tuple[FindingDocument, ...] = ()
     unreadable: tuple[str, ...] = ()
     """The commits that cannot be read, each with the reason."""
+    committed_at: Timestamp | None = None
+    unit: str = DEFAULT_UNIT
+    expected_rounds: int | None = None
+    samples: float | None = None
+    pace: Pace | None = None
 
 
 def settled_progress(progress: Progress, result: Result) -> Progress:
@@ -199,6 +221,9 @@ def run_status(seen: Observation) -> RunStatus:
         )
         for rank in sorted({*range(execution.replicas), *attempts})
     )
+    speed = _speed(seen, state)
+    rates = () if speed.rate is None or seen.progress.pace is None else seen.progress.pace.by_rank
+    replicas = tuple(_with_rate(replica, rates, state) for replica in replicas)
     return RunStatus(
         run=seen.run,
         state=state,
@@ -207,6 +232,13 @@ def run_status(seen: Observation) -> RunStatus:
         ended_at=timestamps.text(execution.ended_at) if execution.ended_at else None,
         behind=seen.behind,
         round=seen.progress.round,
+        round_at=seen.progress.committed_at,
+        expected_rounds=seen.progress.expected_rounds,
+        unit=seen.progress.unit,
+        samples=seen.progress.samples,
+        samples_per_second=speed.rate,
+        stalled=speed.stalled,
+        ends_at=speed.ends_at,
         excluded=seen.progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
@@ -224,6 +256,42 @@ def _findings(seen: Observation) -> tuple[Finding, ...]:
     """Those of this run of its lineage."""
     own = (item.finding for item in seen.progress.findings if item.run == run_name(seen.run))
     return tuple(sorted(own, key=lambda finding: finding.round))
+
+
+def _with_rate(replica: ReplicaStatus, rates: Sequence[float | None], state: RunState) -> ReplicaStatus:
+    trains = state is not RunState.RUNNING or replica.state_in(state) is ReplicaState.RUNNING
+    if not trains or replica.rank >= len(rates):
+        return replica
+    return replica.model_copy(update={"samples_per_second": rates[replica.rank]})
+
+
+@dataclass(frozen=True)
+class _Speed:
+    rate: float | None = None
+    stalled: bool = False
+    ends_at: Timestamp | None = None
+
+
+def _speed(seen: Observation, state: RunState) -> _Speed:
+    """How fast the run trains now; of a run that has ended, how fast it trained in its last rounds."""
+    progress = seen.progress
+    pace, committed_at = progress.pace, progress.committed_at
+    if pace is None or committed_at is None or progress.round is None:
+        return _Speed()
+    if state is not RunState.RUNNING:
+        return _Speed(pace.samples_per_second)
+    started_at = seen.execution.started_at
+    try:
+        last = timestamps.parse(committed_at)
+    except ValueError:
+        return _Speed()
+    if has_stalled(pace, (seen.now - max(last, started_at)).total_seconds()):
+        return _Speed(stalled=True)
+    if last < started_at:
+        return _Speed()  # of the run that it continues
+    left = None if progress.expected_rounds is None else progress.expected_rounds - progress.round
+    end = end_of(pace, committed_at, left, seen.now)
+    return _Speed(pace.samples_per_second, ends_at=None if end is None else timestamps.text(end))
 
 
 def _remarks(seen: Observation) -> Iterator[str]:

@@ -11,7 +11,7 @@ from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 from muster.contract import timestamps
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.model import ModelResult
-from muster.report.words import bytes_text, model_text
+from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
 _SPOT_PAUSES = {"Interrupted", "Restarting"}
@@ -25,6 +25,7 @@ class Row:
     attempt: str
     status: str
     round: str
+    rate: str
     metrics: str
     note: str
     alert: bool
@@ -37,6 +38,7 @@ class Row:
             attempt=str(replica.attempt or "–"),
             status=status_word(replica),
             round="–" if replica.round is None else str(replica.round),
+            rate="–" if replica.samples_per_second is None else rate_number(replica.samples_per_second),
             metrics=metrics_text(replica.metrics),
             note=note(replica, state),
             alert=replica.waiting_for is not None
@@ -84,7 +86,7 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
 def headline(status: RunStatus) -> str:
     """One line on the whole run."""
     where = _rounds(status) if status.behind is None else queue_text(status)
-    words = [f"{status.run}: {status.state}", elapsed(status.started_at, status.ended_at), where]
+    words = [f"{status.run}: {status.state}", elapsed(status.started_at, status.ended_at), where, *_speed(status)]
     if status.reruns:
         words.append(f"{status.reruns} rerun{'s' if status.reruns > 1 else ''}")
     if status.parent:
@@ -110,7 +112,24 @@ def elapsed(started_at: str, ended_at: str | None) -> str:
 
 
 def _rounds(status: RunStatus) -> str:
-    return "no round yet" if status.round is None else f"round {status.round}"
+    return "no round yet" if status.round is None else _round_text(status)
+
+
+def _round_text(status: RunStatus) -> str:
+    expected = status.expected_rounds
+    return f"round {status.round}" if expected is None else f"round {status.round} of {expected}"
+
+
+def _speed(status: RunStatus, now: datetime | None = None) -> Iterator[str]:
+    """How fast the run trains, and when it will have trained; or for how long it has had no round."""
+    now = now or datetime.now(UTC)
+    if status.stalled and status.round_at is not None:
+        waited = (now - max(timestamps.parse(status.round_at), timestamps.parse(status.started_at))).total_seconds()
+        yield f"no round for {duration(waited)}"
+    if status.samples_per_second is not None:
+        yield rate_text(status.samples_per_second, status.unit)
+    if status.ends_at is not None:
+        yield f"{duration((timestamps.parse(status.ends_at) - now).total_seconds())} left"
 
 
 def queue_text(status: RunStatus) -> str:
@@ -169,7 +188,7 @@ def _replica_line(replica: ReplicaStatus, state: RunState) -> str:
 
 def _round_line(status: RunStatus) -> str:
     members = [replica for replica in status.replicas if replica.round == status.round]
-    text = f"round {status.round}: {len(members)} of {len(status.replicas)} replicas"
+    text = ", ".join([f"{_round_text(status)}: {len(members)} of {len(status.replicas)} replicas", *_speed(status)])
     shared = sorted(set.intersection(*(set(replica.metrics) for replica in members))) if members else []
     means = {name: sum(replica.metrics[name] for replica in members) / len(members) for name in shared}
     return f"{text}, mean {metrics_text(means)}" if means else text

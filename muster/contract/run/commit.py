@@ -14,6 +14,7 @@ from pydantic import Field
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
+from muster.contract.run.pace import Pace, TimedRound
 from muster.contract.timestamps import Timestamp
 
 ROUND_MAX = 99_999_999  # eight digits in a key
@@ -24,6 +25,10 @@ COMMIT_BYTES_MAX = 4 * 1024 * 1024
 """The largest commit that the control plane and clients read: parsed, it takes up to 400 MiB of a function's 1,024."""
 _COMMIT_BYTES, _MEMBER_BYTES = 65_536, 4_096  # a member's part comes from a header of at most 4,096 bytes
 _KEY = re.compile(r"([0-9]{8})\.json")
+
+UNIT = r"^[a-z]{1,20}$"
+"""What weights count, such as `samples` or `tokens`."""
+DEFAULT_UNIT = "samples"
 
 STATE = r"^[0-9a-f]{8}$"
 """A digest of parameters."""
@@ -115,6 +120,26 @@ class Commit(StoredDocument):
         pattern=STATE,
         description="digest of the parameters from which two or more contributions start; None: not known",
     )
+    fragments: int = Field(default=1, ge=1, description="into how many fragments the model is cut")
+    unit: str = Field(default=DEFAULT_UNIT, pattern=UNIT, description="what the weights count")
+    expected_rounds: int | None = Field(
+        default=None, ge=1, le=ROUND_MAX, description="how many rounds the trainers expect in all; None: not known"
+    )
+    samples: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="what has counted so far, in all rounds; None: not known"
+    )
+    pace: Pace | None = Field(default=None, description="of the last rounds; None: not known")
+
+    @property
+    def timed(self) -> TimedRound:
+        """When the round was committed, and what counted in it. Nothing counts in a void round."""
+        weights = {} if self.void else {member.rank: member.weight for member in self.members}
+        return TimedRound(self.round, self.committed_at, weights, self.fragments)
+
+    @property
+    def counted(self) -> float:
+        """What counts in this round: the share of one fragment of each sample, whose other fragments count as well."""
+        return sum(self.timed.weights.values()) / self.fragments
 
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""

@@ -29,7 +29,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
         "RoleArn": spec.role_arn or place.role_arn,
-        "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments),
+        "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments, spec.metrics.definitions),
         "HyperParameters": spec.hyper_parameters,
         "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),

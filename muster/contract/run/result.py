@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from muster.contract.document import StoredDocument, StoredPart, known_member
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.commit import DEFAULT_UNIT, UNIT
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.timestamps import Timestamp
@@ -66,6 +67,13 @@ class Result(StoredDocument):
     reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
     committed_rounds: int | None = Field(
         default=None, ge=0, description="the last round committed in the rendezvous, those of the runs before included"
+    )
+    unit: str = Field(default=DEFAULT_UNIT, pattern=UNIT, description="what the trainers count: `samples`, `tokens`")
+    samples: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="how many have counted in all rounds; none where not known"
+    )
+    samples_per_second: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="in the last rounds; none where not known"
     )
     parameters_identical: bool | None = Field(
         default=None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from muster.contract.document import StoredDocument
 from muster.contract.layout import s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
+from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.contract.spec.watch_rules import Watch
 
@@ -49,6 +50,14 @@ class RunDocument(StoredDocument):
         default=None, description="below this the run's model is written; none for a place in the rendezvous"
     )
 
+    metrics: MetricSinks = Field(default_factory=MetricSinks, description="where metrics go beside the log")
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _known_sinks(cls, value: object) -> object:
+        # A newer version may know more of them. Users' specs are closed, so here what is not known is left out.
+        return MetricSinks.model_validate(value, extra="ignore") if isinstance(value, dict) else value
+
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
         """The document of a plan."""
@@ -69,6 +78,7 @@ class RunDocument(StoredDocument):
             root=plan.lineage.root if plan.lineage else None,
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
             output_uri=s3_uri(plan.place.bucket, plan.layout.output),
+            metrics=plan.spec.metrics,
         )
 
     @property

@@ -99,6 +99,12 @@ class RunEnded(RunEvent):
     replicas: int = Field(description="how many replicas trained together")
     reruns: int = Field(description="attempts beyond the first, all replicas together")
     result: str = Field(description="URI of the result, s3://…")
+    rounds: int | None = Field(default=None, description="the last committed round")
+    unit: str | None = Field(default=None, description="what the trainers count, such as `samples` or `tokens`")
+    samples: float | None = Field(default=None, description="how many have counted in all rounds")
+    samples_per_second: float | None = Field(
+        default=None, description="how many counted in the last rounds, per second"
+    )
 
 
 class RunSucceeded(RunEnded):
@@ -170,4 +176,8 @@ def run_ended(result: Result, result_uri: str) -> RunEnded:
         replicas=len(result.replicas),
         reruns=result.reruns,
         result=result_uri,
+        rounds=result.committed_rounds,
+        unit=result.unit,
+        samples=result.samples,
+        samples_per_second=result.samples_per_second,
     )

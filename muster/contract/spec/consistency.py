@@ -60,6 +60,7 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
         private_registry=image is not None and image.training_repository_access_mode == "Vpc"
     )
     yield from spec.observation_problems()
+    yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.trainer is not None)
     yield from _channel_problems(spec, spec, "input_data_config")
 
 

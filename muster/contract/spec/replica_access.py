@@ -110,6 +110,8 @@ def _needed(spec: Spec) -> Iterator[tuple[str, dict[str, object]]]:
         yield "remote_debug_config", _statement([f"ssmmessages:{action}" for action in _SHELL], "*")
     if spec.mlflow_config is not None:
         yield "mlflow_config", _statement(["sagemaker-mlflow:*"], spec.mlflow_config.mlflow_resource_arn)
+    if (server := spec.metrics.mlflow) is not None and server.is_managed:
+        yield "metrics.mlflow", _statement(["sagemaker-mlflow:*"], server.tracking_uri)
     image = spec.training_image_config
     login = None if image is None else image.training_repository_auth_config
     if login is not None:

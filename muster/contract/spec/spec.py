@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
+from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rendezvous, Rerun
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
@@ -102,6 +103,9 @@ class Spec(
     )
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how long replicas wait for each other")
     watch: Watch = Field(default_factory=Watch, description="rules that watch the training, and what follows")
+    metrics: MetricSinks = Field(
+        default_factory=MetricSinks, description="where metrics go beside the log, the status and the page"
+    )
     rerun: Rerun | None = Field(default=None, description="whether a failed run gets a continuation")
     resume_from: Annotated[
         str | None,

@@ -13,6 +13,9 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import HyperParameterKey, HyperParameterValue, Image, Wording
 
+METRIC_DEFINITIONS_MAX = 40
+"""AlgorithmSpecification: MetricDefinitions has at most so many items."""
+
 InputMode = Literal["File", "FastFile", "Pipe"]
 
 
@@ -77,7 +80,9 @@ class AlgorithmFields(Document):
         default_factory=dict, max_length=100, description="what the algorithm reads in hyperparameters.json"
     )
     metric_definitions: list[MetricDefinition] = Field(
-        default_factory=list, max_length=40, description="metrics that SageMaker reads from the log"
+        default_factory=list,
+        max_length=METRIC_DEFINITIONS_MAX,
+        description="metrics that SageMaker reads from the log",
     )
     enable_sage_maker_metrics_time_series: bool | None = Field(
         default=None, description="keep the metrics as time series; default SageMaker's"
@@ -98,8 +103,13 @@ class AlgorithmFields(Document):
                 field = f"metric_definitions.{index}.regex"
                 yield Problem(field, repr(metric.regex), "correct it", f"not a valid regular expression: {error}")
 
-    def algorithm_request(self, entrypoint: list[str] | None, arguments: list[str]) -> RequestPart:
-        """AlgorithmSpecification. With `entrypoint` None the container runs its own program."""
+    def algorithm_request(
+        self, entrypoint: list[str] | None, arguments: list[str], further: list[MetricDefinition]
+    ) -> RequestPart:
+        """AlgorithmSpecification. With `entrypoint` None the container runs its own program.
+
+        `further`: metrics that are read from the log beside those of `metric_definitions`.
+        """
         members: RequestPart = {
             "TrainingImage": self.image,
             "AlgorithmName": self.algorithm_name,
@@ -107,7 +117,7 @@ class AlgorithmFields(Document):
             "ContainerEntrypoint": entrypoint,
             "ContainerArguments": arguments or None,
             "TrainingImageConfig": self.training_image_config and self.training_image_config.request(),
-            "MetricDefinitions": [metric.request() for metric in self.metric_definitions] or None,
+            "MetricDefinitions": [metric.request() for metric in (*self.metric_definitions, *further)] or None,
             "EnableSageMakerMetricsTimeSeries": self.enable_sage_maker_metrics_time_series,
         }
         return {name: value for name, value in members.items() if value is not None}

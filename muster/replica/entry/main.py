@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -24,7 +24,7 @@ from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
-from muster.replica.entry.trainer import call_trainer, load_trainer
+from muster.replica.entry.trainer import Trainer, call_trainer, load_trainer
 from muster.replica.errors import (
     FencedError,
     HistoryGoneError,
@@ -41,7 +41,10 @@ from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.result import Result
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.sinks.open_sinks import open_sinks
+from muster.replica.sinks.writer import Ending, MetricsWriter
 from muster.replica.store.open_store import open_store
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.watching.training_watch import TrainingWatch
@@ -96,19 +99,23 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
     member.ready()
+    # What is left of the metrics is written after the reason of a failure is reported: a slow sink must not delay it.
+    with ExitStack() as at_the_end:
 
-    def end_now(error: WatchError) -> None:
-        # The trainer hangs, so nothing that it would have to let through is tried.
-        os._exit(_failed(error, variables, member))
+        def end_now(error: WatchError) -> None:
+            # The trainer hangs, so nothing that it would have to let through is tried.
+            code = _failed(error, variables, member)
+            at_the_end.close()
+            os._exit(code)
 
-    try:
-        _run(*read(variables), stops, member, end_now)
-    except MusterError as error:
-        return _failed(error, variables, member)
-    except MemoryError as error:
-        # Raised by Muster's own code: an error in the trainer is a TrainerError or an OutOfMemoryError by now.
-        traceback.print_exc()
-        return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables, member)
+        try:
+            _run(*read(variables), _Process(stops, member, at_the_end, end_now))
+        except MusterError as error:
+            return _failed(error, variables, member)
+        except MemoryError as error:
+            # Raised by Muster's own code: an error in the trainer is a TrainerError or an OutOfMemoryError by now.
+            traceback.print_exc()
+            return _failed(OutOfMemoryError(f"The replica failed: {type(error).__name__}"), variables, member)
     member.finish()
     return ReplicaExit.DONE
 
@@ -122,6 +129,16 @@ def _failed(error: MusterError, variables: Mapping[str, str], member: Member) ->
         reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
         Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
     return code
+
+
+@dataclass(frozen=True)
+class _Process:
+    """What the training needs of its process."""
+
+    stops: Stops
+    member: Member
+    at_the_end: ExitStack
+    end_now: Callable[[WatchError], None]
 
 
 @contextmanager
@@ -139,19 +156,37 @@ def _watched(context: Context, end_now: Callable[[WatchError], None]) -> Iterato
         watch.stop()
 
 
-def _run(
-    environment: Environment,
-    document: RunDocument,
-    stops: Stops,
-    member: Member,
-    end_now: Callable[[WatchError], None],
-) -> None:
+def _run(environment: Environment, document: RunDocument, process: _Process) -> None:
+    member = process.member
     tree = Tree(environment.base_dir)
     tree.prepare()
     trainer = load_trainer(document.trainer or "", document.kwargs)
-    context = _context(environment, document, tree, stops, member)
+    # The first process of a replica reports for all of them.
+    writer = open_sinks(document, environment.rank, tree) if member.group.is_first else MetricsWriter()
+    process.at_the_end.callback(writer.close)
+    context = _context(environment, document, process.stops, member, Metrics(writer))
     try:
-        with _watched(context, end_now):
+        result = _train(trainer, context, document, process)
+    except StoppedError:
+        writer.ending = Ending.STOPPED
+        raise
+    if result is None and member.group.is_first:
+        message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
+        raise TrainerError(message)
+    writer.ending = Ending.DONE
+    if result is None or not member.group.is_first:
+        return
+    uri = open_store(document.results_uri).uri(MODEL_FOLDER)
+    manifest = manifest_of(uri, result, context.metrics.latest())
+    tree.write_manifest(manifest)
+    log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
+
+
+def _train(trainer: Trainer, context: Context, document: RunDocument, process: _Process) -> Result | None:
+    """What the training has left, once all processes of the replica have returned; None if it joined no run."""
+    member = process.member
+    try:
+        with _watched(context, process.end_now):
             how = call_trainer(trainer, context, document)
     except RunEndedError as end:
         log.info("event=ended reason=%r", str(end))
@@ -165,19 +200,13 @@ def _run(
         raise
     result = context.rendezvous.returned(how)
     member.wait_for_returns()
-    if not member.group.is_first:
-        return
-    if result is None:
-        message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
-        raise TrainerError(message)
-    uri = open_store(document.results_uri).uri(MODEL_FOLDER)
-    manifest = manifest_of(uri, result, context.metrics.latest())
-    tree.write_manifest(manifest)
-    log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
+    return result
 
 
-def _context(environment: Environment, document: RunDocument, tree: Tree, stops: Stops, member: Member) -> Context:
-    metrics = Metrics()
+def _context(
+    environment: Environment, document: RunDocument, stops: Stops, member: Member, metrics: Metrics
+) -> Context:
+    tree = Tree(environment.base_dir)
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     round_context = RoundContext(
         open_store(document.rendezvous_uri),

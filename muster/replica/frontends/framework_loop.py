@@ -7,6 +7,7 @@ this number, so that schedules and the last step are the same on all replicas.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from inspect import signature
@@ -74,6 +75,11 @@ class FrameworkLoop:
         )
         self.steps = self._diloco.round * self._algorithm.interval + self._diloco.steps
         return self.steps
+
+    def expect(self, steps: float) -> None:
+        """The framework trains for so many steps in all; infinity: it does not know."""
+        if steps < math.inf:
+            self._context.expect(rounds=max(1, math.ceil(steps / self._algorithm.interval)))
 
     def step(self, samples: float) -> bool:
         """After an inner step with `samples`; returns whether a round was merged into the parameters.

@@ -132,7 +132,7 @@ class DiLoCoFrontEnd(FrontEnd):
         check_final_model(rendezvous, final_model)
         # Now, not at the end: what cannot be stored is an error before anything is trained.
         self._stored(final_model)
-        self._saved = SavedState(rendezvous.context, checkpoint_dir, packing.link, (self._pack, self._unpack))
+        self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, (self._pack, self._unpack))
         own = OwnState(self._keep, self._heal)
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
         super().__init__(self._synchronizer.stopwatch)

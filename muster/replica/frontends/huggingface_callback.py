@@ -77,6 +77,7 @@ class DiLoCoCallback(TrainerCallback):
         own: dict[str, Stateful] = {"scheduler": scheduler, "trainer": _Counters(state)}
         if (scaler := getattr(optimizer, "scaler", None)) is not None:
             own["scaler"] = scaler
+        self._loop.expect(state.max_steps)
         state.global_step = self._loop.join(model, optimizer, own)
         self._tokens = state.num_input_tokens_seen
         if state.global_step >= state.max_steps:
@@ -134,6 +135,7 @@ class DiLoCoCallback(TrainerCallback):
         """What this step counts: tokens where the trainer counts them, for all processes at once; else examples."""
         tokens, self._tokens = state.num_input_tokens_seen - self._tokens, state.num_input_tokens_seen
         if tokens:
+            self._context.expect(unit="tokens")
             return float(tokens) if self._context.group.is_first else 0.0
         return float(args.train_batch_size * args.gradient_accumulation_steps)
 

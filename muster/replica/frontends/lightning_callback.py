@@ -86,6 +86,7 @@ class DiLoCoCallback(lightning.Callback):
         for number, config in enumerate(trainer.lr_scheduler_configs):
             own[f"scheduler-{number}"] = config.scheduler
         self._total = trainer.estimated_stepping_batches
+        self._loop.expect(self._total)
         steps = self._loop.join(pl_module, trainer.optimizers[0], own)
         if steps:
             self._begin_at(trainer, steps)

@@ -9,7 +9,7 @@ from typing import Any
 from muster.replica.frontends.common_state import load_common
 from muster.replica.frontends.plain_state import Packed, StateDict, bytes_of
 from muster.replica.parts.link import Link
-from muster.replica.rounds.round_context import RoundContext, checkpoints_of
+from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.checkpoints import SMALL_BYTES
 
 Pack = Callable[[StateDict], Packed]
@@ -19,10 +19,10 @@ Unpack = Callable[[Packed], StateDict]
 class SavedState:
     """Saves and loads the states of a front end. Without a folder it does nothing."""
 
-    def __init__(self, context: RoundContext, folder: Path | None, link: Link, coding: tuple[Pack, Unpack]) -> None:
+    def __init__(self, rendezvous: Rendezvous, folder: Path | None, link: Link, coding: tuple[Pack, Unpack]) -> None:
         """`link` connects the processes of the replica for the training loop: they save in the same rounds."""
-        self._whole = checkpoints_of(context, folder, "trainer")
-        self._progress = checkpoints_of(context, folder, "progress")
+        self._whole = rendezvous.checkpoints(folder, "trainer")
+        self._progress = rendezvous.checkpoints(folder, "progress")
         self._link = link
         self._pack, self._unpack = coding
 
@@ -40,7 +40,7 @@ class SavedState:
         if not kind.is_due(round_, is_small=is_small) and not whole:
             kind, state = self._progress, small_part(state)
         packed = [self._pack(state)]
-        # Once: what is written is not held while the exchange goes on.
+        # Once: what is written is not held during the exchange.
         return lambda: kind.save(round_, packed.pop())
 
     def load(self, link: Link, last_round: int) -> StateDict | None:

@@ -50,7 +50,7 @@ from muster.replica.model.model_folder import Wishes
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.rounds.retention import Keeper
-from muster.replica.rounds.round_context import RoundContext, checkpoints_of, log
+from muster.replica.rounds.round_context import log
 from muster.replica.stopwatch import Stopwatch
 
 
@@ -109,7 +109,7 @@ class Manager(FrontEnd):
         self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
         packing = TensorPacking(model)
         self._round, self._loaded = self._load_latest()
-        feedback = partial(_feedback, rendezvous.context, self._codec, checkpoint_dir)
+        feedback = partial(_feedback, rendezvous, self._codec, checkpoint_dir)
         self._sync = SyncExchange(self._fragments, feedback)
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
@@ -217,6 +217,7 @@ class Manager(FrontEnd):
         if not self._took_part:
             with self._stopwatch.blocked():
                 self._rejoin()
+        self._rendezvous.metrics.step = self._round
         self._stopwatch.lap()
         return applies
 
@@ -343,9 +344,11 @@ class Manager(FrontEnd):
         self.should_commit()
 
 
-def _feedback(context: RoundContext, codec: Codec, folder: Path | None, count: int, round_: int) -> StoredErrorFeedback:
+def _feedback(
+    rendezvous: Rendezvous, codec: Codec, folder: Path | None, count: int, round_: int
+) -> StoredErrorFeedback:
     """What the codec has lost of `count` values by the end of a round, as it was saved."""
-    return StoredErrorFeedback(codec, count, checkpoints_of(context, folder, "residual"), round_)
+    return StoredErrorFeedback(codec, count, rendezvous.checkpoints(folder, "residual"), round_)
 
 
 def _codec(name: str) -> Codec:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from muster.contract import timestamps
-from muster.contract.run.commit import Commit, Exclusion
+from muster.contract.run.commit import DEFAULT_UNIT, Commit, Exclusion
+from muster.contract.run.pace import pace_of
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holder
 from muster.replica.rounds.commit_store import read_commit, write_commit
@@ -71,6 +72,7 @@ class _Agreement:
         self._count = mine.header.count
         quorum = context.quorum
         grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent.commits)
+        self._recent = recent.commits
         self._previous = recent.commits[-1] if recent.commits else None
         self._previous_seen_at = recent.seen_at
         self._tally = QuorumTally(quorum, grace, self._previous)
@@ -216,7 +218,8 @@ class _Agreement:
         except ObjectMissingError:
             return None
         arrivals = sorted(self._arrived[member.rank] for member in members)
-        return Commit(
+        expected, previous = self._context.expected, self._previous
+        commit = Commit(
             run=self._context.run,
             round=self._round,
             committed_at=timestamps.text(datetime.fromtimestamp(self._committed_at(), UTC)),
@@ -232,7 +235,15 @@ class _Agreement:
             finished=self._tally.finished,
             epochs=tuple(self._tally.epochs),
             state=self._tally.confirmed_state,
+            fragments=self._context.fragments,
+            unit=expected.unit or (DEFAULT_UNIT if previous is None else previous.unit),
+            expected_rounds=expected.rounds or (None if previous is None else previous.expected_rounds),
         )
+        rounds = [earlier.timed for earlier in (*self._recent, commit)]
+        pace = pace_of(rounds, self._context.quorum.replicas, self._context.rounds_before)
+        before = 0.0 if self._round == 1 else None if previous is None else previous.samples
+        samples = None if before is None else before + commit.counted
+        return commit.model_copy(update={"pace": pace, "samples": samples})
 
     def _committed_at(self) -> float:
         """The store's time now: the time of this process's contribution, and the seconds since then."""

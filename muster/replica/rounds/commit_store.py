@@ -69,4 +69,7 @@ def amended(commit: Commit, rejected: tuple[Exclusion, ...], min_participants: i
         "excluded_total": commit.excluded_total + len(rejected),
         "revision": commit.revision + 1,
     }
-    return commit.model_copy(update=update)
+    changed = commit.model_copy(update=update)
+    if commit.samples is None:
+        return changed
+    return changed.model_copy(update={"samples": max(0.0, commit.samples - commit.counted + changed.counted)})

@@ -91,9 +91,9 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
-    Each process of a replica with several encodes the blocks that it holds, and stores them as its part: nobody looks
-    for it before the contribution's own object is there. The contribution has the sum of their weights, and the metrics
-    of the first one.
+    Each process of a replica with several encodes the blocks that it holds, and stores them as its part. No process
+    looks for it before the contribution's own object is there. The contribution has the sum of their weights, and the
+    metrics of the first one.
 
     The body of a single process lies in one of the context's buffers and is valid until the next contribution is made.
     The residual, if any, is added before encoding and holds the codec's error afterwards (zeros if the values are not

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
-from muster.contract.run.commit import Commit, Finish
+from muster.contract.run.commit import ROUND_MAX, UNIT, Commit, Finish
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
@@ -29,6 +31,7 @@ from muster.replica.rounds.result import Result, result_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
+from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
@@ -118,6 +121,30 @@ class Rendezvous:
         return self._training
 
     @property
+    def epoch(self) -> int:
+        """The number of this process's current claim."""
+        return self._claim.epoch
+
+    def counted(self, round_: int) -> int | None:
+        """The claim of this replica's contribution that counts in `round_`, the last round that this process has seen.
+
+        None if none counts; also for any other round.
+        """
+        commit = self._recent[-1] if self._recent else None
+        if commit is None or commit.void or commit.round != round_:
+            return None
+        return next((member.epoch for member in commit.members if member.rank == self.rank), None)
+
+    def checkpoints(self, folder: Path | None, kind: str, kept: int = KEPT) -> Checkpoints | None:
+        """This process's own states of one kind, the large ones as often as the run saves them; None without a folder.
+
+        The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
+        """
+        group = self._context.group
+        named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
+        return None if folder is None else Checkpoints(folder, named, self._context.checkpoint_rounds, kept, self)
+
+    @property
     def context(self) -> RoundContext:
         """The store and the run's rules."""
         return self._context
@@ -146,6 +173,25 @@ class Rendezvous:
     def has_ended(self) -> bool:
         """Whether `check_not_ended` raises."""
         return self._last is not None
+
+    def expect(self, rounds: int | None, unit: str | None) -> None:
+        """What the trainer says about its training; None leaves as it is what was said before.
+
+        Raises:
+            ParametersError: a number of rounds or a unit that is not allowed.
+        """
+        problems = []
+        if rounds is not None and (
+            isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= ROUND_MAX
+        ):
+            problems.append(f"rounds is {rounds!r}; allowed: 1 to {ROUND_MAX:,}, the rounds of the whole run")
+        if unit is not None and (not isinstance(unit, str) or re.fullmatch(UNIT, unit) is None):
+            problems.append(f"unit is {unit!r}; allowed: at most 20 lower-case letters, such as tokens")
+        if problems:
+            message = f"What the trainer expects is invalid: {'; '.join(problems)}."
+            raise ParametersError(message)
+        expected = self._context.expected
+        expected.rounds, expected.unit = rounds or expected.rounds, unit or expected.unit
 
     def leave_with(self, wishes: Wishes, end: Callable[[], object]) -> None:
         """What this process leaves, and the front end's call that ends its training and then calls `leave`."""
@@ -207,8 +253,8 @@ class Rendezvous:
 
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""
-        factor = float(settings.get("outlier_factor", 0.0))
-        self._context = replace(self._context, codec=codec_named(codec), outlier_factor=factor)
+        factor, fragments = float(settings.get("outlier_factor", 0.0)), int(settings.get("fragments", 1))
+        self._context = replace(self._context, codec=codec_named(codec), outlier_factor=factor, fragments=fragments)
         self._by_first(lambda: agree_on_options(self._context, settings))
 
     def refuse_second_join(self) -> None:
@@ -327,6 +373,7 @@ class Rendezvous:
         # A time-out of its own: a commit may come when the one of the wait for it is over.
         commit, mean = reduced_mean(self._context, commit, mine, self._context.polling())
         self._note(commit)
+        self._show_pace(commit)
         return Exchange(commit, mean, self.rank, None if mine is None else mine.header.member.epoch)
 
     def _note(self, commit: Commit) -> None:
@@ -342,6 +389,14 @@ class Rendezvous:
             if not self._context.stops_at_steps.is_set():
                 self._context.trainer_stop.set()
             log.warning("round=%d event=run-ended on_early_finish=stop", commit.round)
+
+    def _show_pace(self, commit: Commit) -> None:
+        """Log the rates of this replica and of the run, as `tokens_per_second` and `run_tokens_per_second`."""
+        if commit.pace is None or not self._context.group.is_first:
+            return
+        own = commit.pace.by_rank[self.rank] if self.rank < len(commit.pace.by_rank) else None
+        rates = {} if own is None else {f"{commit.unit}_per_second": own}
+        self.metrics.show({**rates, f"run_{commit.unit}_per_second": commit.pace.samples_per_second})
 
     def _finished_in(self, commit: Commit) -> tuple[Finish, ...]:
         """The replicas that have finished in this run, as `commit` lists them."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
 
@@ -20,7 +19,6 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.store.transport import Store
 from muster.replica.watching.progress import Progress
 from muster.replica.wire.blocks import Buffers
@@ -63,6 +61,19 @@ class SystemClock:
         return stop.wait(seconds)
 
 
+@dataclass
+class Expected:
+    """What a trainer has said about its training.
+
+    Attributes:
+        rounds: how many it expects in all; None: it has not said.
+        unit: what its samples are; None: it has not said.
+    """
+
+    rounds: int | None = None
+    unit: str | None = None
+
+
 @dataclass(frozen=True)
 class RoundContext:
     """One run's rendezvous as one process sees it.
@@ -84,6 +95,8 @@ class RoundContext:
         watch: the rules that watch the training; None: nothing does.
         progress: how far this process has come, for the watch.
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
+        fragments: into how many fragments the model is cut.
+        expected: what the trainer has said about its training.
     """
 
     store: Store
@@ -109,6 +122,8 @@ class RoundContext:
     watch: Watch | None = None
     progress: Progress = field(default_factory=Progress)
     outlier_factor: float = 0.0
+    fragments: int = 1
+    expected: Expected = field(default_factory=Expected)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.
@@ -128,16 +143,6 @@ class RoundContext:
     def polling(self) -> Polling:
         """Polling for one round; its time-out starts now."""
         return Polling(self.clock, self.stop, self.timeout_seconds)
-
-
-def checkpoints_of(context: RoundContext, folder: Path | None, kind: str, kept: int = KEPT) -> Checkpoints | None:
-    """A process's own states of one kind, the large ones as often as the run saves them; None without a folder.
-
-    The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
-    """
-    group = context.group
-    named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
-    return None if folder is None else Checkpoints(folder, named, context.checkpoint_rounds, kept)
 
 
 class Polling:

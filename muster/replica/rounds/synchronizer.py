@@ -21,7 +21,7 @@ from muster.replica.rounds.phase import Phase, StoredPhase
 from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
-from muster.replica.rounds.round_context import checkpoints_of, log
+from muster.replica.rounds.round_context import log
 from muster.replica.rounds.work_time import WorkTime
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire.binary_format import Floats
@@ -73,13 +73,13 @@ class Synchronizer:
         self.round = self._training.state.round
         self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress)
         context = rendezvous.context
-        self._phases = StoredPhase(checkpoints_of(context, checkpoint_dir, "stopped", kept=1))
+        self._phases = StoredPhase(rendezvous.checkpoints(checkpoint_dir, "stopped", kept=1))
         self._has_left = False
         claim = rendezvous.claim
         self._is_first_phase_of_rerun = (claim.attempt, claim.incarnation) != (1, 1)
         self._pulse = Pulse(packing.link, context, self._is_late, lambda: rendezvous.has_ended)
         self._lookout = Lookout(context, rendezvous.rank)
-        residuals = checkpoints_of(context, checkpoint_dir, "residual")
+        residuals = rendezvous.checkpoints(checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.write(self._training.state.parameters)
         self._begin_phase()
@@ -124,6 +124,7 @@ class Synchronizer:
         self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
+        self._rendezvous.metrics.step += 1
         if self._pulse.is_over:
             with self.stopwatch.blocked():
                 self._leave()
@@ -352,6 +353,9 @@ class Synchronizer:
             self._own.heal()
 
     def _begin_phase(self) -> None:
+        # A replica that was left out of rounds continues at the run's step.
+        metrics = self._rendezvous.metrics
+        metrics.step = max(metrics.step, self.round * self._algorithm.interval + self.steps)
         self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
         self._pulse.begin()
         # The round may still count what the process before has given. A rerun that made fewer steps then would come to

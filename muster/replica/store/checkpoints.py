@@ -2,8 +2,8 @@
 
 SageMaker copies the folder to S3 file by file, at any time, and restores everything under the prefix when the replica
 restarts. So the files are few and their names are fixed: `muster-<kind>-0.ckpt` to `muster-<kind>-2.ckpt`. Each holds
-one state: one line of JSON (round, bytes, sha256), then the state. A new state replaces the oldest one. The checksum is
-in the file itself, so a copy that is damaged or mixed is noticed, and the state before it is used.
+one state: one line of JSON (round, claim, bytes, sha256), then the state. A new state replaces the oldest one. The
+checksum is in the file itself, so a copy that is damaged or mixed is noticed, and the state before it is used.
 
 The user's own files lie in the same folder. Earlier versions named their states `<kind>-<number>.ckpt`, as a user may
 too, so a file of such a name is only a state if it begins with the line of JSON.
@@ -17,6 +17,10 @@ too, so a file of such a name is only a state if it begins with the line of JSON
 
 A round's state is written before the round's contribution is sent. The newest state that is not after the run's last
 committed round is therefore at the end of that round's data: a process that continues from it sees no data twice.
+
+Processes that follow each other may contribute to one round: the first one is lost after it has contributed, the next
+one before the round is committed. Each saves a state of the round. The one of the contribution that the run has counted
+is used: hence the claim in the file. No state is deleted because the run has not reached its round yet.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ import hashlib
 import logging
 import os
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import Field
 
@@ -39,11 +45,64 @@ SMALL_BYTES = 16 * 2**20
 _HEADER_BYTES_MAX = 200
 _DAMAGED = -1
 
+State = tuple[int, int]
+"""The round after which a state was saved, and the claim (its epoch) of the process that saved it; 0 if not known."""
+
 log = logging.getLogger("muster.replica")
+
+
+class Contributor(Protocol):
+    """The replica whose states these are."""
+
+    @property
+    def epoch(self) -> int:
+        """The claim under which this process contributes."""
+
+    def counted(self, round_: int) -> int | None:
+        """The claim of this replica's contribution that counts in a round; None if none does, or it is not known."""
+
+
+class _NoContributor:
+    """Where no state is the contribution of a replica."""
+
+    epoch = 0
+
+    def counted(self, round_: int) -> int | None:  # noqa: ARG002 - not known of any
+        return None
+
+
+_NO_CONTRIBUTOR = _NoContributor()
+
+
+def usable(held: Iterable[State], last_round: int, contributor: Contributor) -> list[State]:
+    """The states from which a process can continue after `last_round`, the best one first.
+
+    None of `last_round` that belongs to another contribution than the one that counts.
+    """
+    counted = contributor.counted(last_round)
+    return sorted(
+        (
+            (round_, epoch)
+            for round_, epoch in held
+            if _DAMAGED < round_ < last_round or (round_ == last_round and (counted is None or epoch in {counted, 0}))
+        ),
+        reverse=True,
+    )
+
+
+def kept_beside(held: Iterable[State], saved: State, number: int) -> list[State]:
+    """At most `number` of the states that are kept when `saved` is stored.
+
+    First the newest one of an earlier round: the run may not have committed the round of `saved`.
+    """
+    others = sorted((state for state in held if state[0] > _DAMAGED and state != saved), reverse=True)
+    earlier = [state for state in others if state[0] < saved[0]][:1]
+    return (earlier + [state for state in others if state not in earlier])[:number]
 
 
 class _Header(StoredDocument):
     round: int = Field(ge=0)
+    epoch: int = Field(default=0, ge=0)
     bytes: int = Field(ge=0)
     sha256: str
 
@@ -51,8 +110,11 @@ class _Header(StoredDocument):
 class Checkpoints:
     """The last `kept` states of one kind in one folder; of large states those of every `every`-th round."""
 
-    def __init__(self, folder: Path, kind: str, every: int = 1, kept: int = KEPT) -> None:
+    def __init__(
+        self, folder: Path, kind: str, every: int = 1, kept: int = KEPT, contributor: Contributor = _NO_CONTRIBUTOR
+    ) -> None:
         self._folder = folder
+        self._contributor = contributor
         self._every = every
         self._first: int | None = None
         self._slots = [folder / f"muster-{kind}-{slot}.ckpt" for slot in range(kept)]
@@ -67,60 +129,59 @@ class Checkpoints:
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
         """Store the state at the end of a round's inner steps atomically, in place of the oldest."""
-        header = _Header(round=round_, bytes=len(state), sha256=hashlib.sha256(state).hexdigest())
+        saved = round_, self._contributor.epoch
+        header = _Header(round=round_, epoch=saved[1], bytes=len(state), sha256=hashlib.sha256(state).hexdigest())
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._unfinished.open("wb") as file:
             file.write(header.to_json().rstrip(b"\n") + b"\n")
             file.write(state)
             file.flush()
             os.fsync(file.fileno())
-        held = self._rounds()
-        # A state of this round or a later one is a former process's, of data that were trained again.
-        earlier = sorted((path for path in held if held[path] < round_), key=held.__getitem__)
-        kept = earlier[max(0, len(earlier) + 1 - len(self._slots)) :]
+        held = self._held()
+        kept = _paths(held, kept_beside(held.values(), saved, len(self._slots) - 1))
         slot = next(slot for slot in self._slots if slot not in kept)
         os.replace(self._unfinished, slot)  # noqa: PTH105
         for path in held.keys() - {slot, *kept}:
             path.unlink(missing_ok=True)
 
     def load(self, last_round: int) -> tuple[int, bytes] | None:
-        """The newest intact state that is not after `last_round`, with its round. Later ones are deleted.
-
-        They belong to rounds that the run never committed and that will be trained again.
-        """
-        held = self._rounds()
-        for path, round_ in held.items():
-            if round_ > last_round:
-                path.unlink(missing_ok=True)
-        usable = [path for path, round_ in held.items() if _DAMAGED < round_ <= last_round]
-        for path in sorted(usable, key=lambda path: held[path], reverse=True):
+        """The newest intact state that is not after `last_round`, with its round."""
+        held = self._held()
+        for path in _paths(held, usable(held.values(), last_round, self._contributor)):
             if (state := _read(path)) is not None:
-                return held[path], state
+                return held[path][0], state
         return None
 
     def discard(self) -> None:
         """Delete all states of this kind."""
-        for path in self._rounds():
+        for path in self._held():
             path.unlink(missing_ok=True)
 
-    def _rounds(self) -> dict[Path, int]:
-        """The round of each file, as its header says; _DAMAGED where it cannot be read."""
+    def _held(self) -> dict[Path, State]:
+        """The state in each file, as its header says; of the round _DAMAGED where it cannot be read."""
         if not self._folder.is_dir():
             return {}
         held = {}
         for path in sorted(self._folder.iterdir()):
             if path in self._slots:
-                held[path] = _round(path)
+                held[path] = _state(path)
             elif self._earlier_name.fullmatch(path.name) and (header := _header(path)) is not None:
-                held[path] = header.round
+                held[path] = header.round, header.epoch
         return held
 
 
-def _round(path: Path) -> int:
+def _paths(held: dict[Path, State], states: Collection[State]) -> list[Path]:
+    """The files of `states`, in their order; of two with the same state one."""
+    by_state = {state: path for path, state in held.items()}
+    return [by_state[state] for state in states]
+
+
+def _state(path: Path) -> State:
     header = _header(path)
     if header is None:
         log.warning("event=damaged-checkpoint path=%s reason='it does not begin with a header'", path)
-    return _DAMAGED if header is None else header.round
+        return _DAMAGED, 0
+    return header.round, header.epoch
 
 
 def _header(path: Path) -> _Header | None:

@@ -176,12 +176,13 @@ function colour(share) {
 /** The duration of rounds, and the part of it spent waiting. */
 class RoundTimes {
   constructor(model) {
-    this.chart = new Chart(byId("round-chart"), "Duration of each round until its commit, and the average time for which replicas waited for the exchange, in seconds. S3's timestamps have whole seconds.");
+    this.chart = new Chart(byId("round-chart"), "Duration of each round until its commit, and the average time for which replicas waited for the exchange, in seconds.");
+    this.rates = new Chart(byId("rate-chart"), "");
     this.update(model);
   }
 
   update(model) {
-    const { numbers, seconds, blocked, members } = model.rounds;
+    const { numbers, seconds, blocked, members, rates, unit } = model.rounds;
     byId("rounds").hidden = numbers.length < 2;
     if (numbers.length < 2) return;
     const filled = (values) => numbers.map((_, index) => values[index] ?? null);
@@ -189,5 +190,7 @@ class RoundTimes {
       [{ label: "round (s)", stroke: () => css("--training"), width: 1.75 }, { label: "blocked (s)", stroke: () => css("--blocked"), width: 1.5, fill: () => `${css("--blocked")}33` }, { label: "replicas", stroke: () => css("--quiet"), width: 1, dash: [4, 4], scale: "replicas" }],
       [numbers, filled(seconds), filled(blocked), filled(members)],
       { unit: "seconds", right: { scale: "replicas", range: [0, model.replicas.length + 1] } });
+    this.rates.caption.textContent = `How many ${unit} counted in each round, per second of its duration.`;
+    this.rates.draw(`${unit} per second, last ${short(rates.at(-1))}`, [{ label: `${unit}/s`, stroke: () => css("--training"), width: 1.75 }], [numbers, filled(rates)], { unit: `${unit}/s` });
   }
 }

@@ -64,7 +64,7 @@ class Model {
   constructor(data) {
     this.data = data;
     this.replicas = data.replicas ?? [];
-    this.rounds = { numbers: [], at: [], seconds: [], blocked: [], members: [], excluded: [], absent: [], metrics: [], ...data.rounds };
+    this.rounds = { numbers: [], at: [], seconds: [], blocked: [], members: [], excluded: [], absent: [], rates: [], unit: "samples", metrics: [], ...data.rounds };
     this.start = Date.parse(data.started_at);
     this.end = Date.parse(data.ended_at ?? data.made_at);
     this.span = Math.max(1, (this.end - this.start) / 1000);

@@ -170,6 +170,7 @@ class Timeline {
   row(replica) {
     const opened = this.open.has(replica.rank);
     const usd = (replica.usd ?? []).reduce((sum, cost) => sum + (cost ?? 0), 0);
+    const rate = this.model.rounds.pace?.by_rank?.[replica.rank] ?? null;
     const after = (replica.attempts ?? []).slice(0, -1).map((attempt) => attempt.failure_class ?? "unknown");
     const toggle = () => {
       if (!this.open.delete(replica.rank)) this.open.add(replica.rank);
@@ -181,7 +182,7 @@ class Timeline {
       cell({ class: "rank" }, el("button", { type: "button", "data-focus": `replica-${replica.rank}`, "aria-expanded": String(opened), "aria-label": `Replica ${replica.rank}, details`, onclick: toggle }, `${opened ? "▾" : "▸"} ${replica.rank}`)),
       cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), after.length ? el("small", {}, `rerun after ${after.join(", ")}`) : null),
       cell({ class: "time" }, bar(this.model, replica)),
-      cell({ class: "number" }, replica.round === undefined || replica.round === null ? "–" : String(replica.round)),
+      cell({ class: "number" }, replica.round === undefined || replica.round === null ? "–" : String(replica.round), rate === null ? null : el("small", {}, `${short(rate)}/s`)),
       cell({ class: "number" }, usd ? `$${usd >= 1 ? usd.toFixed(2) : usd.toFixed(4)}` : "–"));
     return opened ? [line, this.details(replica)] : [line];
   }

@@ -191,6 +191,7 @@ def test_the_training_ends_when_the_replica_is_to_stop_and_its_rerun_continues_i
     assert list(watch.rates) == list(range(7, 19))
     assert again.model.seen == whole.model.seen[22:]
     assert [run.commit(round_).members[0].weight for round_ in range(1, 6)] == [16, 16, 16, 16, 8]
+    assert {(run.commit(round_).expected_rounds, run.commit(round_).unit) for round_ in range(1, 6)} == {(5, "samples")}
     assert torch.allclose(again.model.weight, whole.model.weight)
 
 
@@ -216,6 +217,7 @@ def test_the_processes_of_a_replica_train_as_one(tmp_path: Path) -> None:
     (member,) = run.commit(1).members
     # Tokens are counted for both processes together: four steps of two batches with two examples in each process.
     assert (member.parts, member.weight) == (2, 4 * 2 * 2 * 2)
+    assert run.commit(1).unit == "tokens"
 
 
 def test_settings_that_an_exchange_cannot_work_with_are_all_named(tmp_path: Path) -> None:

@@ -110,9 +110,13 @@ def test_a_finished_replica_leaves_the_runs_model_and_a_manifest(containers: Con
     containers.write_document()
     code, out, _ = ended(containers.start())
     assert code is ReplicaExit.DONE
-    measured, logged = out.splitlines()[::2], out.splitlines()[1::2]
-    assert logged == ["round=1 loss=1", "round=2 loss=0.5", "round=3 loss=0.333333"]
-    assert [line.partition("=")[0] for line in measured] == ["utilisation"] * 3
+    lines = out.splitlines()
+    assert [line for line in lines if "loss" in line] == ["round=1 loss=1", "round=2 loss=0.5", "round=3 loss=0.333333"]
+    measured = [line for line in lines if line.startswith("utilisation=")]
+    rates = [line for line in lines if line.startswith("samples_per_second=")]
+    # The first round began with the launch: it says nothing about the pace.
+    assert (len(measured), len(rates), len(lines)) == (3, 2, 8)
+    assert "run_samples_per_second=" in rates[0]
     manifest = containers.manifest()
     assert manifest.checkpoint_s3_bucket == (containers.meeting_place / "output" / "model").as_uri()
     assert manifest.round == 3
@@ -262,7 +266,7 @@ def test_the_trainer_gets_its_place_in_the_run(containers: Containers) -> None:
 
 
 def test_a_stopped_replica_leaves_the_model_to_its_rerun(containers: Containers) -> None:
-    containers.write_document("wait_to_be_stopped", kwargs={"rounds": 2})
+    containers.write_document("wait_to_be_stopped", kwargs={"rounds": 2}, metrics={"tensorboard": True})
     process = containers.start()
     assert process.stdout is not None
     assert "waiting=1\n" in process.stdout
@@ -271,6 +275,8 @@ def test_a_stopped_replica_leaves_the_model_to_its_rerun(containers: Containers)
     assert code is ReplicaExit.STOPPED
     assert not (containers.meeting_place / "output").exists()
     assert not (containers.base(0) / "output" / "data" / "manifest.json").exists()
+    [events] = (containers.base(0) / "checkpoints" / "tensorboard").iterdir()
+    assert b"waiting" in events.read_bytes()
 
 
 def test_sigterm_ends_a_wait_for_others(containers: Containers) -> None:

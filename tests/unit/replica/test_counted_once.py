@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +80,66 @@ def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
     while (outcome := second.step()) is None:
         pass
     assert (outcome.round, outcome.took_part) == (2, True)
+
+
+class Reader:
+    """The position in the data."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.position = state_dict["position"]
+
+
+@pytest.mark.parametrize("codec", ["fp32", "int8"])
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["killed", "stopped"])
+def test_a_rerun_that_ends_before_the_round_counts_its_predecessor_repeats_nothing(
+    tmp_path: Path, steps: int, is_stopped: bool, codec: str
+) -> None:
+    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+    commits: list[bytes] = []
+
+    def dies(key: str, body: bytes) -> bytes:
+        if key == keys.commit(1):
+            commits.append(body)
+            raise Killed
+        return body
+
+    def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, Reader, threading.Event]:
+        stop, reader = threading.Event(), Reader()
+        context = run.context(FaultyStore(run.store, faults), stop)
+        outer = DiLoCo(
+            Rendezvous.open(context, 0, attempt, Metrics()),
+            np.zeros(run.count, np.float32),
+            Algorithm(sync_every=4, codec=codec),
+            trainer_state={"reader": reader},
+            checkpoint_dir=tmp_path / "checkpoints",
+        )
+        return outer, reader, stop
+
+    def train(outer: DiLoCo, reader: Reader, steps: int) -> None:
+        for _ in range(steps):
+            reader.position += 1
+            outer.step()
+
+    first, reader, _ = begin(1, Faults(rewrite=dies))
+    with suppress(Killed):
+        train(first, reader, 4)
+    second, reader, stop = begin(2, Faults())
+    assert (second.round, reader.position) == (0, 0)
+    train(second, reader, steps)
+    if is_stopped:
+        stop.set()
+        second.finish()
+    # The commit takes effect now: it counts what the first process has given.
+    run.store.create(keys.commit(1), commits[0])
+    third, reader, _ = begin(3, Faults())
+    assert (third.round, reader.position) == (1, 4)
 
 
 def test_an_eager_replica_whose_round_is_deleted_ends_with_the_run(

@@ -1,0 +1,1 @@
+"""Where a replica's metrics go beside its log: TensorBoard, MLflow, Weights & Biases."""

@@ -1,0 +1,52 @@
+"""From the run document to the sinks of a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from muster.contract.run.run_document import RunDocument
+from muster.replica.entry.container_tree import Tree
+from muster.replica.errors import InputError
+from muster.replica.sinks.identity import Identity
+from muster.replica.sinks.mlflow_run import MlflowRun
+from muster.replica.sinks.tensorboard import TensorBoard
+from muster.replica.sinks.wandb_run import WandbRun
+from muster.replica.sinks.writer import MetricsWriter, Sink
+
+
+def open_sinks(document: RunDocument, rank: int, tree: Tree) -> MetricsWriter:
+    """The writer for what the spec's `metrics` asks for.
+
+    Raises:
+        InputError: the image lacks packages that it needs; names all of them.
+    """
+    if problems := [*_missing(document)]:
+        raise InputError(problems)
+    return MetricsWriter([*_sinks(document, rank, tree)])
+
+
+def _missing(document: RunDocument) -> Iterator[str]:
+    wanted = document.metrics
+    mlflow, wandb = wanted.mlflow, wanted.wandb
+    packages = []
+    if mlflow is not None:
+        packages.append(("metrics.mlflow", "mlflow", "mlflow-skinny"))
+    if mlflow is not None and mlflow.is_managed:
+        packages.append(("metrics.mlflow with an ARN", "sagemaker_mlflow", "sagemaker-mlflow"))
+    if wandb is not None:
+        packages.append(("metrics.wandb", "wandb", "wandb"))
+    for field, module, package in packages:
+        if find_spec(module) is None:
+            yield f"{field} needs the package {package}, which the image lacks: add `pip install {package}` to it"
+
+
+def _sinks(document: RunDocument, rank: int, tree: Tree) -> Iterator[Sink]:
+    wanted = document.metrics
+    identity = Identity(document.rendezvous_name, rank, document.rendezvous_uri)
+    if wanted.tensorboard:
+        yield TensorBoard(tree.checkpoints / "tensorboard")
+    if wanted.mlflow is not None:
+        yield MlflowRun(wanted.mlflow, identity)
+    if wanted.wandb is not None:
+        yield WandbRun(wanted.wandb, identity, tree.checkpoints)
