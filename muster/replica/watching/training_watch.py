@@ -81,12 +81,8 @@ class TrainingWatch:
         if progress.is_waiting:
             limit += _WAITS_OF_EXCHANGE * self._context.timeout_seconds
         # Before its first step a trainer loads models and data, for as long as it takes.
-        if (
-            not progress.steps
-            or progress.idle_seconds < limit
-            or self._reported_at == noted_at
-            or self._inquiry.is_open
-        ):
+        is_known = self._reported_at == noted_at or self._inquiry.is_open
+        if not progress.steps or progress.idle_seconds < limit or is_known:
             return
         try:
             answers = self._inquiry.ask()
