@@ -11,7 +11,15 @@ from muster.control.runtime.function import logger
 
 
 def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
-    """The findings of this run, by round; those of many that come first in the bucket."""
+    """The findings of this run, by round; those of many that come first in the bucket. None if they cannot be read."""
+    try:
+        return _read_findings(run)
+    except Exception:
+        logger.exception("the findings are left out of the result")
+        return ()
+
+
+def _read_findings(run: ActiveRun) -> tuple[Finding, ...]:
     layout, store = run.plan.shared_layout, run.documents.store
     listed = islice(store.keys(layout.findings), FINDINGS_READ_MAX)
     keys = [key for key in listed if is_finding(key.removeprefix(layout.commits))]

@@ -11,15 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica.rounds import (
-    background,
-    reduction,
-    rendezvous,
-    retention,
-    round_context,
-    snapshots,
-    weighted_mean,
-)
+from muster.replica.rounds import background, reduction, rendezvous, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, s3_store
 from muster.replica.store.checkpoints import Contributor, kept_beside, usable
 from muster.replica.wire import blocks

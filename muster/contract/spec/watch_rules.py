@@ -33,11 +33,9 @@ class Hang(Document):
 
 
 class Slow(Document):
-    """A replica takes longer for a sample than the others."""
+    """A replica takes longer for a sample than the others, or one of its processes works longer than its peers."""
 
-    factor: float = Field(
-        default=3.0, gt=1, le=1_000, description="seconds per sample, as a multiple of the others' median"
-    )
+    factor: float = Field(default=3.0, gt=1, le=1_000, description="seconds, as a multiple of the others' median")
     rounds: int = Field(default=5, ge=1, le=16, description="in so many rounds, one after the other")
     then: Literal["ignore", "report", "restart", "stop"] = Field(default="report", description="what follows")
 

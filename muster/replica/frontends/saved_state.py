@@ -40,7 +40,7 @@ class SavedState:
         if not kind.is_due(round_, is_small=is_small) and not whole:
             kind, state = self._progress, small_part(state)
         packed = [self._pack(state)]
-        # Once: what is written is not held while the exchange goes on.
+        # Once: what is written is not held during the exchange.
         return lambda: kind.save(round_, packed.pop())
 
     def load(self, link: Link, last_round: int) -> StateDict | None:

@@ -44,6 +44,7 @@ class Contribution:
             processes of the replica have stored their parts.
         which: the blocks that this process has encoded.
         values: those of `which`, as every reader decodes them.
+        seconds: for which each process of the replica has worked on it, by rank in the group; () if not known.
     """
 
     round: int
@@ -52,6 +53,7 @@ class Contribution:
     header: ContributionHeader
     which: range
     values: Floats
+    seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
-    Each process of a replica with several encodes the blocks that it holds, and stores them as its part: nobody looks
-    for it before the contribution's own object is there. The contribution has the sum of their weights, and the metrics
-    of the first one.
+    Each process of a replica with several encodes the blocks that it holds, and stores them as its part. No process
+    looks for it before the contribution's own object is there. The contribution has the sum of their weights, and the
+    metrics of the first one.
 
     The body of a single process lies in one of the context's buffers and is valid until the next contribution is made.
     The residual, if any, is added before encoding and holds the codec's error afterwards (zeros if the values are not
@@ -140,7 +142,7 @@ def make_contribution(
         member=_member(claim, answers, parts if declined is None else None, counts=declined is None),
     )
     put_header(body, header)
-    return Contribution(round_, key, body, header, records.which, update.gradient)
+    return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers))
 
 
 def _encode(context: RoundContext, records: Records, update: LocalUpdate) -> tuple[memoryview, bytes]:
@@ -190,10 +192,10 @@ def _reason_to_decline(answers: Sequence[_Encoded]) -> str | None:
     return declined
 
 
-def _slowest(answers: Sequence[_Encoded]) -> float | None:
-    """The seconds of the slowest process, for which the others wait; None if they are not known."""
-    known = [answer.seconds for answer in answers if answer.seconds is not None]
-    return round(max(known), 6) if len(known) == len(answers) else None
+def _seconds(answers: Sequence[_Encoded]) -> tuple[float, ...]:
+    """The seconds of each process, if they are known of all."""
+    known = tuple(round(answer.seconds, 6) for answer in answers if answer.seconds is not None)
+    return known if len(known) == len(answers) else ()
 
 
 def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool) -> Member:
@@ -207,7 +209,7 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         metrics=answers[0].metrics,
         parts=parts,
         norm=answers[0].norm,
-        seconds=_slowest(answers),
+        seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
     )
 
 

@@ -1,8 +1,8 @@
 """What the processes of a replica agree on between two inner steps: whether to stop, and whether to give early.
 
-Each process receives SIGTERM at another time, and an exchange that runs beside the training tells each at another time
-that the run has ended. A process that stopped training at once would leave the others in an inner step that needs all
-of them. So they compare from time to time, and all do the same after the same step.
+Each process receives SIGTERM at another time, and an exchange that runs beside the training notices in each process at
+another time that the run has ended. A process that stopped training at once would leave the others in an inner step
+that needs all of them. So they compare from time to time, and all do the same after the same step.
 """
 
 from __future__ import annotations

@@ -318,7 +318,8 @@ class Rendezvous:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         exchange = self._exchanged(commit, mine)
         if self.watch is not None:
-            self._by_first(partial(self.watch.judge_pace, self._claim, self.recent))
+            seconds = () if mine is None else mine.seconds
+            self._by_first(partial(self.watch.judge_pace, self._claim, self.recent, seconds))
         return exchange
 
     def give(self, round_: int, update: LocalUpdate) -> None:

@@ -62,7 +62,7 @@ class Contributor(Protocol):
         """The claim of this replica's contribution that counts in a round; None if none does, or it is not known."""
 
 
-class _Nobody:
+class _NoContributor:
     """Where no state is the contribution of a replica."""
 
     epoch = 0
@@ -71,7 +71,7 @@ class _Nobody:
         return None
 
 
-_NOBODY = _Nobody()
+_NO_CONTRIBUTOR = _NoContributor()
 
 
 def usable(held: Iterable[State], last_round: int, contributor: Contributor) -> list[State]:
@@ -111,7 +111,7 @@ class Checkpoints:
     """The last `kept` states of one kind in one folder; of large states those of every `every`-th round."""
 
     def __init__(
-        self, folder: Path, kind: str, every: int = 1, kept: int = KEPT, contributor: Contributor = _NOBODY
+        self, folder: Path, kind: str, every: int = 1, kept: int = KEPT, contributor: Contributor = _NO_CONTRIBUTOR
     ) -> None:
         self._folder = folder
         self._contributor = contributor

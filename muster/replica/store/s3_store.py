@@ -270,7 +270,8 @@ def _pace(size: int | None) -> tuple[int, int]:
     if size is None:
         return PART_BYTES, PARTS_AT_ONCE
     sent = int(size * SENT_SHARE)
-    part = min(PART_BYTES, max(PART_BYTES_MIN, sent // PARTS_AT_ONCE))
+    # At least two, as large as they can be: every part is a request.
+    part = min(PART_BYTES, max(PART_BYTES_MIN, sent // 2))
     return part, min(PARTS_AT_ONCE, max(1, sent // part))
 
 

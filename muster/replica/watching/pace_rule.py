@@ -1,4 +1,4 @@
-"""Whether a replica is slower than the others, by the seconds and samples of its contributions. Pure."""
+"""Whether a replica, or one of its processes, is slower than the others, by what contributions took. Pure."""
 
 from __future__ import annotations
 
@@ -25,6 +25,33 @@ def slower_than_others(rule: Slow, member: tuple[int, int], recent: Sequence[Com
     times = f"{own / others:.1f} times the median of the others, {others:.3g} s"
     rounds = "the last round" if rule.rounds == 1 else f"each of the last {rule.rounds} rounds"
     return f"it takes {own:.3g} s for a sample, {times}; in {rounds} it took more than {rule.factor:g} times as long"
+
+
+def slow_process(rule: Slow, recent: Sequence[Sequence[float]]) -> str | None:
+    """Which process of the replica is slower than its peers; None if none is, or if too little is known.
+
+    Args:
+        recent: for the last rounds, oldest first, the seconds for which each process has worked. Those that wait for
+            each other in every step have the same.
+    """
+    last = recent[-rule.rounds :]
+    if len(last) < rule.rounds or any(len(seconds) < 2 for seconds in last):
+        return None
+    newest = last[-1]
+    slowest = max(range(len(newest)), key=newest.__getitem__)
+    times = [_times(seconds, slowest) for seconds in last]
+    if any(multiple <= rule.factor for multiple in times):
+        return None
+    rounds = "the last round" if rule.rounds == 1 else f"each of the last {rule.rounds} rounds"
+    found = f"process {slowest} of {len(newest)} has worked {newest[slowest]:.3g} s on the last round"
+    more = f"{times[-1]:.1f} times the median of the others"
+    return f"{found}, {more}; in {rounds} it took more than {rule.factor:g} times as long"
+
+
+def _times(seconds: Sequence[float], process: int) -> float:
+    """How many times as long as the median of the others a process has worked."""
+    others = median([*seconds[:process], *seconds[process + 1 :]])
+    return seconds[process] / others if others else 0.0
 
 
 def _paces(commit: Commit, own: tuple[int, int]) -> tuple[float, float] | None:

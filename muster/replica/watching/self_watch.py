@@ -5,6 +5,7 @@ Both look at the commits of the last rounds, which are the same for all replicas
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
@@ -15,7 +16,7 @@ from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.watching.findings import Findings
 from muster.replica.watching.loss_rule import unusual_loss
-from muster.replica.watching.pace_rule import slower_than_others
+from muster.replica.watching.pace_rule import slow_process, slower_than_others
 
 _SUSPECT_MAX = 200  # a contribution's header
 
@@ -28,6 +29,7 @@ class SelfWatch:
         self.rules = rules
         self.findings = Findings(context, rules, claim)
         self._met: set[Rule] = set()
+        self._seconds: deque[tuple[float, ...]] = deque(maxlen=rules.slow.rounds)
 
     @classmethod
     def of(cls, context: RoundContext, claim: Claim, metrics: Metrics) -> Self | None:
@@ -45,13 +47,16 @@ class SelfWatch:
         self._met_or_not(Rule.LOSS, text)
         return None if text is None or rule.then != "exclude" else text[:_SUSPECT_MAX]
 
-    def judge_pace(self, claim: Claim, recent: Sequence[Commit]) -> None:
-        """See whether this replica is slow.
+    def judge_pace(self, claim: Claim, recent: Sequence[Commit], seconds: Sequence[float]) -> None:
+        """See whether this replica is slow, or one of its processes. `seconds`: of each process; () if not known.
 
         Raises:
             WatchError: it is, and the rule says restart or stop.
         """
-        self._met_or_not(Rule.SLOW, slower_than_others(self.rules.slow, (claim.rank, claim.epoch), recent))
+        rule = self.rules.slow
+        self._seconds.append(tuple(seconds))
+        text = slower_than_others(rule, (claim.rank, claim.epoch), recent) or slow_process(rule, list(self._seconds))
+        self._met_or_not(Rule.SLOW, text)
 
     def _met_or_not(self, rule: Rule, text: str | None) -> None:
         is_new = text is not None and rule not in self._met

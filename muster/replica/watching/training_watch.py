@@ -52,12 +52,16 @@ class TrainingWatch:
 
     def look(self) -> None:
         """Look once, and report what is found. A replica that is asked to stop, or has left the run, is left alone."""
-        if self._context.stop.is_set() or self._context.progress.is_over:
+        if self._is_left_alone:
             return
         if self._findings.then(Rule.HANG) != "ignore":
             self._look_for_hang()
         if self._findings.then(Rule.NO_ROUND) != "ignore" and self._context.group.is_first:
             self._look_for_round()
+
+    @property
+    def _is_left_alone(self) -> bool:
+        return self._over.is_set() or self._context.stop.is_set() or self._context.progress.is_over
 
     def _run(self) -> None:
         pause = min(
@@ -85,8 +89,8 @@ class TrainingWatch:
         except BoardError as error:
             log.warning("event=watch-failed reason=%r", str(error))
             answers = {self._context.group.rank: self._answer()}
-        # While the others were asked, the step may have ended after all.
-        if answers is not None and progress.noted_at == noted_at:
+        # While the others were asked, the step, or the training, may have ended after all.
+        if answers is not None and progress.noted_at == noted_at and not self._is_left_alone:
             self._report(Rule.HANG, hang_text(self._context.group.size, answers))
 
     def _answer(self) -> Answer:

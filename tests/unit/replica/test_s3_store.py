@@ -281,6 +281,17 @@ def test_a_large_object_is_written_in_parts_while_it_is_made(monkeypatch: pytest
     assert sorted(parts) == [f"part {n} of {size * 2**20} bytes" for n, size in ((1, 5), (2, 5), (3, 2))]
 
 
+@pytest.mark.parametrize("mib", [1, 64, 256, 1024, 150 * 1024])
+def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory(mib: int) -> None:
+    part, at_once = s3_store._pace(mib * 2**20)
+    assert 5 * 2**20 <= part <= s3_store.PART_BYTES
+    assert mib * 2**20 <= 10_000 * part  # S3: parts of an upload
+    # Those that are sent, and the one that is being collected.
+    assert (at_once + 1) * part <= max(10 * 2**20, mib * 2**20 // 8)
+    # One connection carries 85 MB/s.
+    assert at_once >= min(16, mib // 256)
+
+
 @pytest.mark.usefixtures("small_parts")
 def test_a_large_object_that_is_given_up_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted(MULTIPART) as script:

@@ -24,14 +24,17 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.rounds.work_time import WorkTime
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.watching.findings import Findings
 from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
 from muster.replica.watching.loss_rule import unusual_loss
-from muster.replica.watching.pace_rule import slower_than_others
+from muster.replica.watching.pace_rule import slow_process, slower_than_others
 from muster.replica.watching.progress import Progress
 from muster.replica.watching.training_watch import TrainingWatch
+from tests.support.copied_array import CopiedArray
+from tests.support.groups import Shared, ThreadLink
 from tests.support.peers import Faults, FaultyStore, Run, run_all
 from tests.support.waiting import wait_until
 
@@ -186,6 +189,46 @@ def test_without_the_seconds_of_others_no_replica_is_slow() -> None:
     assert slower_than_others(Slow(rounds=1), (0, 1), commits([member(0), member(1, seconds=1.0)])) is None
 
 
+def test_a_process_is_slow_if_its_peers_worked_for_less_in_each_of_the_last_rounds() -> None:
+    rule = Slow(rounds=2)
+    text = (
+        "process 2 of 3 has worked 8 s on the last round, 4.0 times the median of the others; in each of the last 2 "
+        "rounds it took more than 3 times as long"
+    )
+    assert slow_process(rule, [(1.0, 1.0, 1.0), (2.0, 2.0, 7.0), (2.0, 2.0, 8.0)]) == text
+    assert slow_process(rule, [(2.0, 2.0, 7.0), (2.0, 2.0, 5.0)]) is None
+    assert slow_process(rule, [(2.0, 7.0, 2.0), (2.0, 2.0, 7.0)]) is None, "another one each time"
+    assert slow_process(rule, [(2.0, 2.0, 8.0)]) is None
+    assert slow_process(rule, [(2.0,), (2.0,)]) is None
+    assert slow_process(rule, [(), (2.0, 2.0, 8.0)]) is None
+
+
+def test_the_seconds_of_all_processes_of_a_replica_are_compared(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    shared, links, board = Shared(2), Shared(2), LocalBoard()
+
+    def work(index: int) -> None:
+        hours = Hours()
+        group = InnerGroup(index, 2, index)
+        rules = Watch(slow=Slow(rounds=2))
+        context = replace(run.context(), watch=rules, clock=hours, group=group, board=board)
+        rendezvous = Rendezvous.open(context, 0, 1, Metrics())
+        rendezvous.connect(ThreadLink(shared, index))
+        packing = CopiedArray(np.zeros(1_000, np.float32), ThreadLink(links, index))
+        own = OwnState(lambda *_: lambda: None, lambda: None)
+        outer = Synchronizer(rendezvous, packing, Algorithm(), own, None)
+        while outer.round < 2:
+            hours.seconds += (2.0, 10.0)[index]
+            outer.step(1.0)
+
+    run_all([threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)])
+    (finding,) = findings_in(run)
+    assert finding.text.startswith(
+        "process 1 of 2 has worked 10 s on the last round, 5.0 times the median of the others"
+    )
+    assert run.commit(2).members[0].seconds == 10.0
+
+
 class Hours:
     """A clock of a test."""
 
@@ -330,6 +373,9 @@ def test_what_is_no_hang(tmp_path: Path) -> None:
     one.context.stop.clear()
     one.progress.is_over = True
     one.look_after(5_000.0)  # writes the model
+    one.progress.is_over = False
+    one.watch.stop()
+    one.look_after(5_000.0)  # has returned
     assert findings_in(run) == []
 
 
