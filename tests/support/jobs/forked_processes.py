@@ -44,14 +44,14 @@ class DyingStore(LocalStore):
     dies_at: str
 
     def create(self, key: str, body: Bytes) -> None:
-        self._die_at(key)
+        self._die(key)
         super().create(key, body)
 
     def writer(self, key: str, size: int | None = None) -> ObjectWriter:
-        self._die_at(key)
+        self._die(key)
         return super().writer(key, size)
 
-    def _die_at(self, key: str) -> None:
+    def _die(self, key: str) -> None:
         if is_like(key, self.dies_at):
             os.kill(os.getpid(), signal.SIGKILL)
 
