@@ -21,13 +21,13 @@ from muster.contract.run.commit import Commit
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.synchronizer import Synchronizer
 from muster.replica.wire import keys
 from tests.exploration.schedules import fair
 from tests.exploration.simulated import simulated
+from tests.exploration.trainers import Silent
 from tests.exploration.world import Process, Setting, World
 
 _STEP_SECONDS = 1.0  # an inner step on the fastest machine
@@ -48,7 +48,7 @@ class _Replicas:
     def train(self, process: Process, context: RoundContext) -> None:
         """A trainer's loop."""
         rank = process.rank
-        rendezvous = Rendezvous.open(context, rank, process.attempt, Metrics())
+        rendezvous = Rendezvous.open(context, rank, process.attempt, Silent())
         parameters = np.zeros(1024, np.float32)
         counter = _Counter()
         outer = DiLoCo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ class Silent(Metrics):
     """Prints nothing: the utilisation of virtual time means nothing."""
 
     def log(self, **_: float) -> None:
+        return
+
+    def show(self, numbers: Mapping[str, float]) -> None:
         return
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tests.support.copied_array import CopiedArray
 def train_arrays(process: Process, context: RoundContext) -> None:
     """One pseudo-gradient per round, given to the replicated state, until the rank's or the run's last round."""
     world, link = process.world, context.link
-    rendezvous = Rendezvous.open(context, process.rank, process.attempt, Metrics())
+    rendezvous = Rendezvous.open(context, process.rank, process.attempt, Silent())
     start = np.full(world.setting.count, process.rank, np.float32)
     packing: Packing = ArrayPacking(start)
     if link.size > 1:
@@ -83,6 +83,9 @@ class Silent(Metrics):
     """Prints nothing: the utilisation of virtual time means nothing."""
 
     def log(self, **_: float) -> None:
+        return
+
+    def show(self, numbers: Mapping[str, float]) -> None:
         return
 
 
