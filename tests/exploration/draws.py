@@ -86,14 +86,29 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         setting = replace(setting, timeout_seconds=30.0)
     events = _events(rng, setting)
     if front_end == "groups":
-        # A rerun may have another number than the attempt before.
-        setting = replace(setting, sizes=tuple(rng.choice([1, 2, 2, 4]) for _ in range(replicas)))
+        # A rerun may have another number than the attempt before. In large models shards cross the processes' borders.
+        setting = replace(setting, sizes=tuple(rng.choice([1, 2, 3, 4]) for _ in range(replicas)))
+        setting = replace(setting, count=rng.choice([setting.count, setting.count, 4096]))
     if setting.sizes != (1,) and rng.random() < 0.7:
         step, rank = rng.randrange(0, rng.choice(STEPS)), rng.randrange(replicas)
         events.append(Event(step, rank, loses=rng.randrange(4)))
     if front_end == "torchft":
         events += _ends_after_commits(rng, setting)
+    if front_end == "diloco":
+        events += _ends_in_a_row(rng, setting)
     return Plan(setting, tuple(events))
+
+
+def _ends_in_a_row(rng: random.Random, setting: Setting) -> list[Event]:
+    """Sometimes the processes of one rank are stopped or lost one after the other, perhaps in the same round."""
+    if rng.random() < 0.6:
+        return []
+    events, rank, step = [], rng.randrange(setting.replicas), rng.randrange(20, rng.choice(STEPS))
+    for _ in range(rng.choice([2, 2, 3])):
+        stops = rng.random() < 0.5
+        events.append(Event(step, rank, not stops, not stops, rng.random() < 0.5, stops=stops))
+        step += rng.randrange(2, 60)
+    return events
 
 
 def _ends_after_commits(rng: random.Random, setting: Setting) -> list[Event]:

@@ -508,15 +508,14 @@ class World:
             self.breaks(f"round {commit.round} counts with {len(commit.members)} members")
 
     def _judge_absent(self, commit: Commit) -> None:
-        """No round waits for a rank because of a claim whose process still loads the run's state."""
-        previous = self.last_commit(commit.round - 1) if commit.round > 1 else None
-        if previous is None:
+        """No round waits for a rank only because of claims whose processes still load the run's state."""
+        if commit.round == 1:
             return
-        present = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
-        for rank in commit.absent:
-            key = keys.claim(rank, commit.epochs[rank])
-            loads = commit.epochs[rank] and ClaimDocument.from_json(self.store.written[key], key).loads
-            if loads and rank not in present:
+        previous = self.last_commit(commit.round - 1)
+        answered = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
+        for rank in set(commit.absent) - answered:
+            claims = (keys.claim(rank, epoch) for epoch in range(previous.epochs[rank] + 1, commit.epochs[rank] + 1))
+            if all(ClaimDocument.from_json(self.store.written[key], key).loads for key in claims):
                 self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")
 
     def flips(self, process: Process, state: GlobalState) -> None:
