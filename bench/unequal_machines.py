@@ -7,8 +7,9 @@ no time here: what they add is in the benchmark `rendezvous`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -82,7 +83,8 @@ class _Counter:
 
 def run() -> list[Row]:
     """All rows; about a minute."""
-    with simulated():
+    # The replicas would print their metrics.
+    with simulated(), redirect_stdout(StringIO()):
         return [*_share_rows(), *_straggler_rows(), *_interruption_rows()]
 
 

@@ -1,8 +1,7 @@
 """Memory that is free in this process and goes back to the system.
 
 glibc raises the size from which it asks the system for memory (mmap) whenever such memory is freed, up to 32 MiB. From
-then on what is freed stays with the process, and is often too scattered to be used again: a quarter more than the
-exchange needs, with slices of 64 MiB.
+then on what is freed stays with the process, and is often too scattered to be used again.
 """
 
 from __future__ import annotations

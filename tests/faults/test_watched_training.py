@@ -25,7 +25,7 @@ SPEC = {
 
 def test_a_replica_that_hangs_once_is_told_and_rerun_and_its_run_succeeds(stack: Deployed) -> None:
     run = stack.start(SPEC)
-    assert run.wait()["status"] == "SUCCEEDED"
+    assert run.wait()["status"] == "SUCCEEDED", run.result().reason
     result = run.result()
     assert (result.verdict, result.committed_rounds) == (Verdict.SUCCEEDED, 3)
     hung, second = result.replicas[0].attempts

@@ -44,7 +44,7 @@ from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.result import Result
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.sinks.open_sinks import open_sinks
-from muster.replica.sinks.writer import Ending, MetricsWriter
+from muster.replica.sinks.writer import Ending, MetricsWriter, has_hanging_sinks
 from muster.replica.store.open_store import open_store
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.watching.training_watch import TrainingWatch
@@ -94,7 +94,16 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
 
     The reason of a failure is written to output/failure; a member of a group reports it to its launcher.
     """
-    member = member or Member()
+    code = _ended(variables, read, member or Member())
+    if has_hanging_sinks():
+        # A library may wait for its service when the interpreter ends; the job is billed meanwhile.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _ended(variables: Mapping[str, str], read: Read, member: Member) -> ReplicaExit:
     logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())

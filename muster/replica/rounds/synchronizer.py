@@ -24,6 +24,7 @@ from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.work_time import WorkTime
 from muster.replica.stopwatch import Stopwatch
+from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 
@@ -359,11 +360,19 @@ class Synchronizer:
         metrics.step = max(metrics.step, self.round * self._algorithm.interval + self.steps)
         self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
         self._pulse.begin()
-        # The round may still count what the process before has given. A rerun that made fewer steps then would come to
-        # the same data after it.
-        may_end_early = self._algorithm.given_after > 1 and not self._is_first_phase_of_rerun
-        if self._rendezvous.context.group.is_first and may_end_early:
+        if self._rendezvous.context.group.is_first and self._algorithm.given_after > 1 and not self._repeats():
             self._lookout.begin(self.round + 1, self._rendezvous.recent)
+
+    def _repeats(self) -> bool:
+        """Whether the process before this one has given to the round of this phase.
+
+        The round may still count that. If this process made fewer steps then, it would come to the same data after it.
+        """
+        if not self._is_first_phase_of_rerun:
+            return False
+        given = keys.contributions_of(self._rendezvous.rank)
+        stored = self._rendezvous.context.store.keys(given, keys.before(given, self.round + 2))
+        return any(key >= keys.before(given, self.round + 1) for key in stored)
 
     def _is_late(self) -> bool:
         """Whether the round would go on without this replica before it ends its phase."""

@@ -21,6 +21,7 @@ RECORDS_MAX = 10_000
 """How many records wait for one sink: of a few hundred bytes each."""
 CLOSE_SECONDS = 10.0
 """How long the end of the process waits for the sinks: SageMaker kills a stopped job 120 seconds after its warning."""
+_THREAD = "metrics-of-"
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,18 @@ class MetricsWriter:
         for worker in self._workers:
             worker.put(record)
 
-    def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write what still waits, for at most `seconds`. Later records are ignored."""
+    def close(self, seconds: float | None = None) -> None:
+        """Write what still waits, for at most `seconds` (CLOSE_SECONDS). Later records are ignored."""
         for worker in self._workers:
             worker.end(self.ending)
-        until = time.monotonic() + seconds
+        until = time.monotonic() + (CLOSE_SECONDS if seconds is None else seconds)
         for worker in self._workers:
             worker.join(max(0.0, until - time.monotonic()))
+
+
+def has_hanging_sinks() -> bool:
+    """Whether a sink has not ended although its writer is closed."""
+    return any(thread.name.startswith(_THREAD) for thread in threading.enumerate())
 
 
 class _Worker:
@@ -91,7 +97,7 @@ class _Worker:
         self._changed = threading.Condition()
         self._ending: Ending | None = None
         self._lost = 0
-        self._thread = threading.Thread(target=self._run, name=f"metrics-{sink.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{_THREAD}{sink.name}", daemon=True)
         self._thread.start()
 
     def put(self, record: Record) -> None:

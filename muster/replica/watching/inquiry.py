@@ -14,6 +14,8 @@ from muster.replica.group.inner_group import InnerGroup
 
 # A process whose threads run answers at once. One that does not answer is hung in native code, or gone.
 ANSWER_SECONDS = 5.0
+# For the verdict of the one that asks; it may be hung itself by then.
+_VERDICT_SECONDS = 4 * ANSWER_SECONDS
 _SHOWN = 3
 
 
@@ -45,9 +47,14 @@ _ANSWER = TypeAdapter(Answer)
 class Inquiry:
     """Asks the processes of the group, and answers in this one."""
 
-    def __init__(self, board: Board, group: InnerGroup, answer: Callable[[], Answer]) -> None:
-        self._board, self._group, self._answer = board, group, answer
-        self._number = 1
+    def __init__(
+        self, board: Board, group: InnerGroup, answer: Callable[[], Answer], reported: Callable[[], None]
+    ) -> None:
+        """`reported`: called in every process when the one that asks has reported a hang of the replica."""
+        self._board, self._group, self._answer, self._reported = board, group, answer, reported
+        self._number = self._asked = 1
+        self.is_open = False
+        """Whether a question waits for its verdict."""
 
     def start(self) -> None:
         """Answer from now on, in a thread of its own."""
@@ -60,13 +67,25 @@ class Inquiry:
             while True:
                 number = self._number
                 self._board.get(_question(number))
+                self.is_open = True
                 self._number += 1
                 self._board.put(_reply(number, self._group.rank), asdict(self._answer()))
+                if self._is_reported(number):
+                    self._reported()
+                self.is_open = False
         except BoardError:
             return
 
+    def _is_reported(self, number: int) -> bool:
+        try:
+            return bool(self._board.get(_verdict(number), _VERDICT_SECONDS))
+        except BoardError:
+            return False
+
     def ask(self, seconds: float = ANSWER_SECONDS) -> dict[int, Answer] | None:
         """The answers by rank in the group, of those that answer in time; None if another process asks already.
+
+        `conclude` follows.
 
         Raises:
             BoardError: the board cannot be reached.
@@ -76,6 +95,7 @@ class Inquiry:
         number, rank = self._number, self._group.rank
         if self._board.put(_question(number), rank) != rank:
             return None
+        self._asked = number
         over, answers = time.monotonic() + seconds, {}
         for other in range(self._group.size):
             try:
@@ -85,6 +105,17 @@ class Inquiry:
             answers[other] = _ANSWER.validate_python(found)
         return answers
 
+    def conclude(self, *, is_hang: bool) -> None:
+        """After `ask`: whether the answers show a hang, which is reported now.
+
+        Raises:
+            BoardError: the board cannot be reached.
+        """
+        if is_hang:
+            self._reported()
+        if self._group.size > 1:
+            self._board.put(_verdict(self._asked), is_hang)
+
 
 def _question(number: int) -> str:
     return f"watch/{number}"
@@ -92,6 +123,10 @@ def _question(number: int) -> str:
 
 def _reply(number: int, rank: int) -> str:
     return f"watch/{number}/{rank}"
+
+
+def _verdict(number: int) -> str:
+    return f"watch/{number}/verdict"
 
 
 def hang_text(size: int, answers: Mapping[int, Answer]) -> str:

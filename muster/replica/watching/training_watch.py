@@ -23,7 +23,7 @@ _LOOKS = 20  # in the time of the quickest rule: it is noticed late by a twentie
 _LOOK_MAX_SECONDS = 5.0
 # An exchange waits for contributions, and then for their mean; each for `rendezvous.timeout_seconds` at most.
 _WAITS_OF_EXCHANGE = 2
-# A process that is idle for so large a share of the time when another one asks hangs with it, and need not ask again.
+# A process that is idle for so large a share of the time when another one asks hangs with it.
 _REPORTED_SHARE = 0.5
 _STDERR = 2
 
@@ -36,7 +36,7 @@ class TrainingWatch:
     ) -> None:
         """`end` ends this process and its replica's attempt; called from another thread than the trainer's."""
         self._context, self._rules, self._findings, self._end = context, rules, findings, end
-        self._inquiry = Inquiry(context.board, context.group, self._answer)
+        self._inquiry = Inquiry(context.board, context.group, self._answer, self._is_reported)
         self._reported_at: float | None = None
         self._reported_round: int | None = None
         self._over = Event()
@@ -81,26 +81,39 @@ class TrainingWatch:
         if progress.is_waiting:
             limit += _WAITS_OF_EXCHANGE * self._context.timeout_seconds
         # Before its first step a trainer loads models and data, for as long as it takes.
-        if not progress.steps or progress.idle_seconds < limit or self._reported_at == noted_at:
+        is_known = self._reported_at == noted_at or self._inquiry.is_open
+        if not progress.steps or progress.idle_seconds < limit or is_known:
             return
-        self._reported_at = noted_at
         try:
             answers = self._inquiry.ask()
+            if answers is None:
+                return
+            # While the others were asked, the step, or the training, may have ended after all.
+            is_hang = progress.noted_at == noted_at and not self._is_left_alone
+            self._inquiry.conclude(is_hang=is_hang)
         except BoardError as error:
             log.warning("event=watch-failed reason=%r", str(error))
-            answers = {self._context.group.rank: self._answer()}
-        # While the others were asked, the step, or the training, may have ended after all.
-        if answers is not None and progress.noted_at == noted_at and not self._is_left_alone:
+            answers, is_hang = {self._context.group.rank: self._answer()}, True
+            self._is_reported()
+        if is_hang:
             self._report(Rule.HANG, hang_text(self._context.group.size, answers))
 
     def _answer(self) -> Answer:
         """What this process says when it is asked. If it hangs as well, its stacks go to the log."""
         progress = self._context.progress
-        if progress.idle_seconds >= _REPORTED_SHARE * self._rules.hang.after_seconds:
-            self._reported_at = progress.noted_at
+        if self._hangs_too:
             log.warning("event=stacks seconds=%d", progress.idle_seconds)
             faulthandler.dump_traceback(_STDERR)
         return Answer(progress.steps, round(progress.idle_seconds, 1), progress.is_waiting, progress.place())
+
+    def _is_reported(self) -> None:
+        """A hang of the replica was reported: this process does not report that it stands still for the same cause."""
+        if self._hangs_too:
+            self._reported_at = self._context.progress.noted_at
+
+    @property
+    def _hangs_too(self) -> bool:
+        return self._context.progress.idle_seconds >= _REPORTED_SHARE * self._rules.hang.after_seconds
 
     def _look_for_round(self) -> None:
         progress = self._context.progress

@@ -18,6 +18,7 @@ from muster.replica.sinks.mlflow_run import TAG_RANK, TAG_RUN, MlflowRun
 from muster.replica.sinks.tensorboard import TensorBoard
 from muster.replica.sinks.wandb_run import WandbRun
 from muster.replica.sinks.writer import Ending, Record, Sink
+from tests.support.waiting import wait_until
 
 RENDEZVOUS = "s3://bucket/rendezvous/digits/"
 
@@ -114,6 +115,8 @@ def test_wandb_writes_offline_runs_that_have_one_id_for_each_replica(
         process(WandbRun(settings, identity(1), tmp_path), steps, 1, ending)
     folders = sorted((tmp_path / "wandb").glob("offline-run-*"))
     assert len(folders) == 2
+    # W&B writes the files in a process of its own, which may be behind.
+    wait_until("what W&B writes", lambda: all({"id", "exit"} <= wandb_records(folder).keys() for folder in folders))
     first, second = (wandb_records(folder) for folder in folders)
     for found in (first, second):
         assert (found["id"], found["group"], found["project"]) == (identity(1).unique_name, "digits", "digits")
@@ -153,7 +156,10 @@ def log_records(body: bytes) -> Iterator[bytes]:
             place += left
             continue
         length, kind = struct.unpack_from("<HB", body, place + 4)
-        record += body[place + 7 : place + 7 + length]
+        content = body[place + 7 : place + 7 + length]
+        if len(content) < length:
+            return  # it is being written
+        record += content
         place += 7 + length
         if kind in {1, 4}:
             yield record

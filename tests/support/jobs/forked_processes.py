@@ -24,7 +24,7 @@ from muster.replica.entry.main import main as run_process
 from muster.replica.group.member import ENV_BOARD, Member
 from muster.replica.store import open_store
 from muster.replica.store.local_store import LocalStore
-from muster.replica.store.transport import Bytes
+from muster.replica.store.transport import Bytes, ObjectWriter
 from tests.support.jobs import sharded_trainers  # noqa: F401 - imported before the processes are forked
 from tests.support.rendezvous_keys import is_like
 
@@ -44,9 +44,16 @@ class DyingStore(LocalStore):
     dies_at: str
 
     def create(self, key: str, body: Bytes) -> None:
+        self._die(key)
+        super().create(key, body)
+
+    def writer(self, key: str, size: int | None = None) -> ObjectWriter:
+        self._die(key)
+        return super().writer(key, size)
+
+    def _die(self, key: str) -> None:
         if is_like(key, self.dies_at):
             os.kill(os.getpid(), signal.SIGKILL)
-        super().create(key, body)
 
 
 def run(process: Process, output: Path) -> NoReturn:

@@ -13,8 +13,10 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, Finish, Member
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.finding import Finding, FindingDocument
+from muster.contract.run.pace import Pace
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
+from muster.contract.run.run_events import run_ended
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.watch_rules import Rule
 from muster.control.active_run import ActiveRun
@@ -311,6 +313,38 @@ def test_the_result_says_who_finished_before_the_last_round_and_compares_the_oth
     assert result.reason == f"3 of 3 replicas succeeded; the last round was 9; replica 2 {words}"
     assert [replica.finished_early for replica in result.replicas] == [None, None, words]
     assert result.parameters_identical is True
+
+
+def test_the_result_and_its_event_say_how_much_counted_and_how_fast_the_last_rounds_were(
+    harness: ControlHarness,
+) -> None:
+    run = harness.plan()
+    commit_rounds(run, 3)
+    pace = Pace(rounds=2, round_seconds=10.0, longest_seconds=10.0, samples_per_second=150.0, by_rank=(150.0,))
+    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1500.0, checksum="0" * 8)
+    last = Commit(
+        run=RUN,
+        round=4,
+        committed_at="2026-11-21T09:00:00.000Z",  # type: ignore[arg-type]
+        count=1,
+        members=(member,),
+        epochs=(1,),
+        unit="tokens",
+        samples=6_000.0,
+        pace=pace,
+    )
+    run.documents.store.create(run.plan.shared_layout.commit(4), last.to_json())
+    complete(harness)
+    result = settled(run)
+    assert (result.committed_rounds, result.unit, result.samples, result.samples_per_second) == (
+        4,
+        "tokens",
+        6e3,
+        150.0,
+    )
+    detail = run_ended(result, "s3://bucket/control/run/result.json").detail()
+    expected = {"rounds": 4, "unit": "tokens", "samples": 6e3, "samples_per_second": 150.0}
+    assert {name: detail[name] for name in expected} == expected
 
 
 def test_a_reason_names_a_few_of_those_who_finished_early(harness: ControlHarness) -> None:

@@ -15,15 +15,17 @@ from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
 from muster.replica.parts.link import Link
+from muster.replica.rounds import reduced_shards
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
+from muster.replica.wire import blocks
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.packing import WHOLE, Packing
 from tests.support.groups import Shared, ThreadLink
-from tests.support.peers import Run, run_all
+from tests.support.peers import Run, none_is_taken_for_dead, run_all
 
 REPLICAS, PROCESSES = 2, 4
-COUNT = 8 * 2**20  # 8 MiB in each process: many times the blocks and pieces that are coded at once
+COUNT = 4 * 2**20  # 4 MiB in each process: many times the blocks and pieces that are coded at once
 HELD = COUNT // PROCESSES * 4
 
 
@@ -93,7 +95,7 @@ def _shared() -> Shared:
     ("algorithm", "slices"),
     [
         # The global parameters, the momentum, and the pseudo-gradient, whose place the mean takes. Besides, the shard
-        # that a process makes, as it is stored: half a slice with two replicas. And pieces: 0.2.
+        # that a process makes, as it is stored: half a slice with two replicas. And pieces: 0.4.
         (Algorithm(), 3.5),
         # The residual, and a quarter of the bytes in a shard.
         (Algorithm(codec="int8"), 4.25),
@@ -103,6 +105,11 @@ def _shared() -> Shared:
     ids=["fp32", "int8", "bf16-fragments"],
 )
 def test_a_process_holds_no_array_of_its_slice_more_than_it_must(
-    tmp_path: Path, algorithm: Algorithm, slices: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm, slices: float
 ) -> None:
-    assert most_held(tmp_path, algorithm) < slices + 0.4
+    # What comes from the system itself is not traced.
+    for module in (blocks, reduced_shards):
+        monkeypatch.setattr(module, "pages", lambda size: np.empty(size, np.uint8))
+    # A process that stands in for a slow one makes a second shard.
+    none_is_taken_for_dead(monkeypatch)
+    assert most_held(tmp_path, algorithm) < slices + 0.7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,11 +27,13 @@ from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.member import Member
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.sinks import open_sinks as sinks_of_document
+from muster.replica.sinks import writer
 from muster.replica.sinks.identity import Identity
 from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.writer import Ending, MetricsWriter, Record
 from tests.support.contexts import context_of, trained
 from tests.support.peers import Run
+from tests.support.waiting import wait_until
 
 TRAINERS = "tests.support.jobs.trainers"
 
@@ -83,7 +86,7 @@ def document(folder: Path, trainer: str = "train", **fields: Any) -> RunDocument
 
 def run_here(folder: Path, trainer: str, kwargs: dict[str, Any], member: Member | None = None) -> ReplicaExit:
     """Run a replica in this process."""
-    (folder / "opt").mkdir()
+    (folder / "opt").mkdir(parents=True)
     (folder / "document.json").write_bytes(document(folder, trainer, kwargs=kwargs).to_json())
     variables = {
         "MUSTER_DOCUMENT": (folder / "document.json").as_uri(),
@@ -137,6 +140,23 @@ def test_what_a_replica_that_hangs_has_logged_is_written_after_its_reason(
     assert ended.value.code is ReplicaExit.HANG
 
 
+def test_a_sink_that_hangs_does_not_keep_the_process_from_its_end(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(kept, "close", lambda _: released.wait(60))
+    monkeypatch.setattr(writer, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(entry, "os", SimpleNamespace(_exit=sys.exit))
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run_here(tmp_path, "train", {"rounds": 1})
+        assert ended.value.code is ReplicaExit.DONE
+    finally:
+        released.set()
+    wait_until("the end of the sink", lambda: not writer.has_hanging_sinks())
+    assert run_here(tmp_path / "again", "do_nothing", {}) is ReplicaExit.USER_CODE
+
+
 @pytest.mark.parametrize(("member", "opened"), [(Member(), 1), (Member(InnerGroup(1, 2, 1)), 0)])
 def test_only_the_first_process_of_a_replica_has_sinks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, member: Member, opened: int
@@ -174,9 +194,9 @@ def test_every_package_that_is_missing_is_named_with_what_to_do(
 
 
 def test_tensorboard_needs_no_package_and_its_files_lie_among_the_checkpoints(tmp_path: Path) -> None:
-    writer = open_sinks(document(tmp_path, metrics=MetricSinks(tensorboard=True)), 0, Tree(tmp_path))
-    writer.write(1, {"loss": 0.5})
-    writer.close()
+    opened = open_sinks(document(tmp_path, metrics=MetricSinks(tensorboard=True)), 0, Tree(tmp_path))
+    opened.write(1, {"loss": 0.5})
+    opened.close()
     assert len(list((tmp_path / "checkpoints" / "tensorboard").iterdir())) == 1
 
 

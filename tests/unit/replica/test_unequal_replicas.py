@@ -13,6 +13,7 @@ import pytest
 
 from muster.contract.run.commit import Commit
 from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
@@ -139,13 +140,28 @@ def test_a_replica_that_ends_its_phase_within_the_grace_window_gives_all_its_ste
     assert [member.weight for member in run.commit(1).members] == [200, 200, 200]
 
 
-def test_a_rerun_makes_all_steps_of_its_first_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_makes_all_steps_of_a_phase_to_which_its_predecessor_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The round may count its predecessor's contribution: with fewer steps it would come to the same data again.
     window_of(monkeypatch, lookout, 0.0)
     run = Run(tmp_path, min_participants=2)
-    trained(run, Algorithm(200), rounds=2, attempt=2)
-    assert [member.weight for member in run.commit(1).members] == [200, 200, 200]
-    assert run.commit(2).members[SLOW].weight < 200
+    predecessor = Replica(run, SLOW, Algorithm(200))
+    predecessor.stop.set()
+    with pytest.raises(StoppedError):
+        predecessor.step()
+    replicas, _ = trained(run, Algorithm(200), rounds=1, attempt=2)
+    assert replicas[SLOW].steps == 200
+
+
+def test_a_rerun_whose_predecessor_gave_nothing_ends_its_first_phase_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window_of(monkeypatch, lookout, 0.0)
+    run = Run(tmp_path, min_participants=2)
+    replicas, _ = trained(run, Algorithm(200), rounds=1, attempt=2)
+    assert replicas[SLOW].steps < 200
+    assert [member.weight for member in run.commit(1).members] == [200, 200, replicas[SLOW].steps]
 
 
 def test_a_replica_that_the_round_has_left_out_ends_its_phase_at_once(

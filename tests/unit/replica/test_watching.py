@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -416,6 +417,7 @@ def test_the_process_that_hangs_is_named_by_its_peers_steps(tmp_path: Path) -> N
             process.progress.step()
         process.hours.seconds += 200.0
     processes[0].watch.look()
+    wait_until("the verdict is known to all", lambda: not any(process.inquiry.is_open for process in processes))
     for process in processes:
         process.watch.look()
     (finding,) = findings_in(run)
@@ -423,10 +425,36 @@ def test_the_process_that_hangs_is_named_by_its_peers_steps(tmp_path: Path) -> N
     assert "; process 0 is in step 3: " in finding.text
 
 
-def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_shows_no_hang_silences_no_process(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    first, second = group_of(run, 2)
+    for process in (first, second):
+        process.progress.step()
+        process.hours.seconds += 80.0
+    second.inquiry.start()
+    assert first.inquiry.ask(seconds=0.1) == {1: ANY}, "the first one makes no answer to itself here"
+    first.inquiry.conclude(is_hang=False)
+    wait_until("the verdict is known", lambda: not second.inquiry.is_open)
+    first.inquiry.start()
+    second.look_after(30.0)
+    (finding,) = findings_in(run)
+    assert finding.rule is Rule.HANG
+
+
+def test_a_missing_round_hides_no_hang(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    one = watched(run, Watch(hang=Hang(after_seconds=100.0, then="restart"), no_round=NoRound(after_seconds=60.0)))
+    one.progress.step()
+    one.look_after(61.0)
+    assert not one.ended
+    one.look_after(40.0)
+    assert [error.exit_code for error in one.ended] == [ReplicaExit.HANG]
+
+
+def test_a_process_that_does_not_answer_is_named() -> None:
     board = LocalBoard()
     answer = Answer(4, 700.0, waits=False, place="loop.py:3 in train")
-    asking = Inquiry(board, InnerGroup(0, 2, 0), lambda: answer)
+    asking = Inquiry(board, InnerGroup(0, 2, 0), lambda: answer, lambda: None)
     asking.start()
     answers = asking.ask(seconds=0.3)
     assert answers == {0: answer}
