@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from muster.replica.frontends import torchft_manager, torchft_states
+from muster.replica.frontends import front_end, torchft_manager, torchft_states
 from muster.replica.rounds import (
     agreement,
     claims,
@@ -188,6 +188,13 @@ DEFECTS = (
         synchronizer.Synchronizer.resume,
         "self._samples, self._begun = phase.samples.tolist(), phase.begun",
         "self._begun = phase.begun",
+        "diloco",
+    ),
+    Defect(
+        "a phase is continued with the state of another process",
+        front_end.DiLoCoFrontEnd._restore,
+        "(phase.given, phase.epoch)",
+        "(phase.given, None)",
         "diloco",
     ),
     Defect(

@@ -56,8 +56,9 @@ class Folder:
             del self._states[other]
         self._states[saved] = bytes(state)
 
-    def load(self, last_round: int) -> tuple[int, bytes] | None:
-        found = usable(self._states, last_round, self._contributor)
+    def load(self, last_round: int, epoch: int | None = None) -> tuple[int, bytes] | None:
+        counted = self._contributor.counted(last_round) if epoch is None else epoch
+        found = usable(self._states, last_round, counted)
         return (found[0][0], self._states[found[0]]) if found else None
 
 

@@ -273,8 +273,8 @@ class DiLoCoFrontEnd(FrontEnd):
         """Load the newest state if there is one, and go on in the phase that was interrupted."""
         link = self._rendezvous.context.link
         phase = self._synchronizer.interrupted()
-        last = self.round if phase is None else phase.given
-        found = self._saved.load(link, last)
+        last, epoch = (self.round, None) if phase is None else (phase.given, phase.epoch)
+        found = self._saved.load(link, last, epoch)
         if phase is not None and not all(link.gather(found is not None and found["round"] == last)):
             # The copy of its state is damaged or incomplete.
             phase, found = None, self._saved.load(link, self.round)

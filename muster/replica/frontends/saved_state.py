@@ -43,12 +43,15 @@ class SavedState:
         # Once: what is written is not held during the exchange.
         return lambda: kind.save(round_, packed.pop())
 
-    def load(self, link: Link, last_round: int) -> StateDict | None:
-        """The newest state up to `last_round` that all processes of the replica have; None if there is none."""
+    def load(self, link: Link, last_round: int, epoch: int | None = None) -> StateDict | None:
+        """The newest state up to `last_round` that all processes of the replica have; None if there is none.
+
+        `epoch`: as in `Checkpoints.load`.
+        """
         if self._whole is None or self._progress is None:
             return None
-        found = load_common(link, self._whole, last_round)
-        newer = load_common(link, self._progress, last_round)
+        found = load_common(link, self._whole, last_round, epoch)
+        newer = load_common(link, self._progress, last_round, epoch)
         if found is None:
             return None
         state = self._unpack(found)

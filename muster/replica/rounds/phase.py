@@ -21,6 +21,7 @@ class Phase:
         round: the last round whose mean the global parameters held.
         given: the round to which the replica has given the phase, with its state after it. If the run is still in
             `round`, that contribution counts for no round: the phase continues. If it is further, the phase is over.
+        epoch: the claim under which it has given the phase.
         steps: inner steps since the last merge.
         samples: for each fragment, samples of the steps since it was last exchanged.
         parameters: the trainer's own parameters, flat: of the elements that this process holds.
@@ -30,6 +31,7 @@ class Phase:
 
     round: int
     given: int
+    epoch: int
     steps: int
     samples: NDArray[np.float64]
     parameters: Floats
@@ -55,7 +57,7 @@ class StoredPhase:
             return None
         found = self._checkpoints.load(round_)
         phase = None if found is None else _unpacked(found[1])
-        answers = link.gather(None if phase is None else (phase.round, phase.given, phase.steps))
+        answers = link.gather(None if phase is None else (phase.round, phase.given, phase.epoch, phase.steps))
         return phase if phase is not None and phase.round == round_ and len(set(answers)) == 1 else None
 
     def discard(self) -> None:

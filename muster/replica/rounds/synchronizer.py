@@ -206,6 +206,7 @@ class Synchronizer:
         phase = Phase(
             round=state.round,
             given=given,
+            epoch=self._rendezvous.epoch,
             steps=self.steps,
             samples=samples,
             parameters=local,

@@ -74,12 +74,11 @@ class _NoContributor:
 _NO_CONTRIBUTOR = _NoContributor()
 
 
-def usable(held: Iterable[State], last_round: int, contributor: Contributor) -> list[State]:
+def usable(held: Iterable[State], last_round: int, counted: int | None) -> list[State]:
     """The states from which a process can continue after `last_round`, the best one first.
 
-    None of `last_round` that belongs to another contribution than the one that counts.
+    None of `last_round` that belongs to another contribution than the one with the claim `counted`, if that is known.
     """
-    counted = contributor.counted(last_round)
     return sorted(
         (
             (round_, epoch)
@@ -144,10 +143,14 @@ class Checkpoints:
         for path in held.keys() - {slot, *kept}:
             path.unlink(missing_ok=True)
 
-    def load(self, last_round: int) -> tuple[int, bytes] | None:
-        """The newest intact state that is not after `last_round`, with its round."""
+    def load(self, last_round: int, epoch: int | None = None) -> tuple[int, bytes] | None:
+        """The newest intact state that is not after `last_round`, with its round.
+
+        If it is of `last_round`, it was saved under the claim `epoch` (None: the one that counts in this round).
+        """
         held = self._held()
-        for path in _paths(held, usable(held.values(), last_round, self._contributor)):
+        counted = self._contributor.counted(last_round) if epoch is None else epoch
+        for path in _paths(held, usable(held.values(), last_round, counted)):
             if (state := _read(path)) is not None:
                 return held[path][0], state
         return None
