@@ -165,7 +165,7 @@ DEFECTS = (
     Defect(
         "a rerun ends its first phase early",
         synchronizer.Synchronizer._begin_phase,
-        "and not self._is_first_phase_of_rerun",
+        "and not self._repeats()",
         "",
         "diloco",
     ),
