@@ -161,7 +161,9 @@ def test_a_run_that_fails_is_seen_in_colour_and_goes_on_as_another(
     assert not re.search(r"\x1b\[[\d;]*3[0-7]m", plain.text(styled=True)), "a colour in spite of NO_COLOR"
     assert plain.run("muster logs half --rank 1 --regex broken").text.splitlines()[1].startswith("   1 | ")
     assert terminal.run("muster rerun half --watch").code == 0
-    assert re.search(r"^half-x2: succeeded, \d+:\d\d, round 4, continues half$", terminal.text(), re.MULTILINE)
+    assert re.search(
+        r"^half-x2: succeeded, \d+:\d\d, round 4, [\d.,]+ samples/s, continues half$", terminal.text(), re.MULTILINE
+    )
 
 
 def test_faults_and_the_cloud_itself(
