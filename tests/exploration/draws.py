@@ -39,7 +39,8 @@ def explore_randomly(seed: int, front_end: str = "arrays") -> World:
 
 def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
     """The plan with one or two ranks whose trainers return early. All contributions are usable: few may be left."""
-    setting = replace(plan.setting, poisoned=(), declines=None, on_early_finish=rng.choice(list(OnEarlyFinish)))
+    usable = replace(plan.setting, poisoned=(), declines=None, flips=None)
+    setting = replace(usable, on_early_finish=rng.choice(list(OnEarlyFinish)))
     ranks = rng.sample(range(setting.replicas), rng.choice([1, 1, 2]))
     return replace(plan, setting=replace(setting, early=tuple((rank, rng.randrange(setting.rounds)) for rank in ranks)))
 
