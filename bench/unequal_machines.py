@@ -29,6 +29,7 @@ from tests.exploration.schedules import fair
 from tests.exploration.simulated import simulated
 from tests.exploration.trainers import Silent
 from tests.exploration.world import Process, Setting, World
+from tests.support.data_position import DataPosition
 
 _STEP_SECONDS = 1.0  # an inner step on the fastest machine
 _SYNC_EVERY = 100
@@ -50,7 +51,7 @@ class _Replicas:
         rank = process.rank
         rendezvous = Rendezvous.open(context, rank, process.attempt, Silent())
         parameters = np.zeros(1024, np.float32)
-        counter = _Counter()
+        counter = DataPosition()
         outer = DiLoCo(
             rendezvous,
             parameters,
@@ -66,19 +67,6 @@ class _Replicas:
             counter.position += 1
             made[-1] += 1
             outer.step()
-
-
-class _Counter:
-    """The position in the data."""
-
-    def __init__(self) -> None:
-        self.position = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.position = state["position"]
 
 
 def run() -> list[Row]:

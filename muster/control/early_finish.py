@@ -31,11 +31,6 @@ def last_commit(run: ActiveRun, rounds: int) -> Commit | None:
         return None
 
 
-def finished_before(commit: Commit | None, run: str) -> tuple[Finish, ...]:
-    """The replicas that had finished in `run` when its last round was committed. Pure."""
-    return () if commit is None else tuple(finish for finish in commit.finished if finish.run == run)
-
-
 def with_early_finishes(replicas: Sequence[ReplicaResult], finished: Sequence[Finish]) -> list[ReplicaResult]:
     """The replicas; those that succeeded and are among `finished` say so. Pure."""
     words = {finish.rank: finish.words for finish in finished}

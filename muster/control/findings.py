@@ -11,7 +11,7 @@ from muster.control.runtime.function import logger
 
 
 def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
-    """The findings of this run, by round; those of many that come first in the bucket. None if they cannot be read."""
+    """The findings of this run, by round; those of many that come first in the bucket. Empty if they cannot be read."""
     try:
         return _read_findings(run)
     except Exception:

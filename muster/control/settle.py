@@ -15,7 +15,7 @@ from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.early_finish import finished_before, last_commit, with_early_finish_note, with_early_finishes
+from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes
 from muster.control.findings import find_findings
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import find_model
@@ -58,7 +58,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     rounds = committed_rounds(run.documents.store, run.plan.shared_layout)
     last = last_commit(run, rounds)
-    replicas = with_early_finishes(replicas, finished_before(last, run.plan.run))
+    replicas = with_early_finishes(replicas, () if last is None else last.finished_in(run.plan.run))
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     found = find_model(run, replicas, rounds)
     result = Result(

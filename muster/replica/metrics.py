@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from threading import Lock
 
-from muster.contract.spec.metric_sinks import METRIC_NAME
+from muster.contract.spec.metric_sinks import METRIC_NAME, METRIC_NAME_WORDS
 from muster.replica.sinks.writer import MetricsWriter
 
 # Logged by the front ends in every round.
@@ -29,7 +29,7 @@ class Metrics:
         """The run's inner steps so far, or its rounds where a front end knows no steps: the front end sets it."""
         self._writer = writer or MetricsWriter()
         self._latest: dict[str, float] = {}
-        self._not_finite: dict[str, float] = {}
+        self._last: dict[str, float] = {}  # NaN and infinity included
         self._lock = Lock()
 
     def log(self, **values: float) -> None:
@@ -43,7 +43,7 @@ class Metrics:
         numbers = {name: float(value) for name, value in values.items()}
         for name in numbers:
             if NAME.fullmatch(name) is None:
-                message = f"{name!r} is not a metric name; allowed: at most 48 letters, digits and _ . / -"
+                message = f"{name!r} is not a metric name; allowed: at most 48 {METRIC_NAME_WORDS}"
                 raise ValueError(message)
         with self._lock:
             kept = {name: value for name, value in numbers.items() if math.isfinite(value)}
@@ -51,8 +51,7 @@ class Metrics:
                 message = f"a trainer can log at most {METRICS_MAX} metrics; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
-            self._not_finite = {**self._not_finite, **numbers}
-            self._not_finite = {name: value for name, value in self._not_finite.items() if not math.isfinite(value)}
+            self._last.update(numbers)
         self.show(numbers)
 
     def show(self, numbers: Mapping[str, float]) -> None:
@@ -68,4 +67,4 @@ class Metrics:
     def last(self, name: str) -> float | None:
         """The value that was logged last, also if it is NaN or infinite; None if none was."""
         with self._lock:
-            return self._not_finite.get(name, self._latest.get(name))
+            return self._last.get(name)

@@ -114,8 +114,8 @@ DEFECTS = (
     Defect(
         "the next round forgets who has finished",
         agreement._Agreement.__init__,
-        "if finish.run == context.trained_by:",
-        "if False:",
+        "self._previous.finished_in(context.trained_by)",
+        "()",
     ),
     Defect(
         "a run that an early finish has ended trains on",

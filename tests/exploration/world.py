@@ -512,8 +512,7 @@ class World:
         if commit.round == 1:
             return
         previous = self.last_commit(commit.round - 1)
-        answered = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
-        for rank in set(commit.absent) - answered:
+        for rank in set(commit.absent) - previous.named:
             claims = (keys.claim(rank, epoch) for epoch in range(previous.epochs[rank] + 1, commit.epochs[rank] + 1))
             if all(ClaimDocument.from_json(self.store.written[key], key).loads for key in claims):
                 self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")

@@ -21,6 +21,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.wire import keys
+from tests.support.data_position import DataPosition
 from tests.support.peers import Faults, FaultyStore, Killed, Run, run_all
 from tests.support.rendezvous_keys import is_like, of_round
 
@@ -30,28 +31,11 @@ VICTIM = 1
 KINDS = ("trainer", "residual")
 
 
-class Reader:
-    """Draws one item after the other."""
-
-    def __init__(self) -> None:
-        self.position = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.position = state_dict["position"]
-
-    def draw(self) -> int:
-        self.position += 1
-        return self.position - 1
-
-
 def train(run: Run, rank: int, attempt: int, folder: Path, *, faults: Faults, drawn: list[int]) -> np.ndarray[Any, Any]:
     """Every item that is drawn moves an element of its own by 1: the global model counts what entered it."""
     rendezvous = Rendezvous.open(run.context(FaultyStore(run.store, faults)), rank, attempt, Metrics())
     counts = np.zeros((run.replicas, ROUNDS * ITEMS), np.float32)
-    reader = Reader()
+    reader = DataPosition()
     outer = DiLoCo(
         rendezvous,
         counts,

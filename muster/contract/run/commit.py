@@ -141,9 +141,18 @@ class Commit(StoredDocument):
         """What counts in this round: the share of one fragment of each sample, whose other fragments count as well."""
         return sum(self.timed.weights.values()) / self.fragments
 
+    @property
+    def named(self) -> set[int]:
+        """The ranks that contributed to the round, with usable data or not."""
+        return {item.rank for item in self.members} | {item.rank for item in self.excluded}
+
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""
-        return rank in {item.rank for item in self.members} | {item.rank for item in self.excluded}
+        return rank in self.named
+
+    def finished_in(self, run: str) -> tuple[Finish, ...]:
+        """The replicas whose trainers have returned in `run` of the lineage."""
+        return tuple(finish for finish in self.finished if finish.run == run)
 
 
 def commit_bytes_max(replicas: int) -> int:

@@ -15,13 +15,10 @@ from muster.contract.training.values import ONE_LINE, Wording
 
 METRIC_NAME = r"[A-Za-z_][A-Za-z0-9_./-]{0,47}"
 """The names that a trainer can give to its metrics."""
+METRIC_NAME_WORDS = "letters, digits and _ . / -, with a letter or _ at the beginning"
 
 _Line = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\n\r\u0085\u2028\u2029]+$"), ONE_LINE]
-_MetricName = Annotated[
-    str,
-    Field(max_length=48, pattern=rf"^{METRIC_NAME}$"),
-    Wording("letters, digits and _ . / -, with a letter or _ at the beginning"),
-]
+MetricName = Annotated[str, Field(max_length=48, pattern=rf"^{METRIC_NAME}$"), Wording(METRIC_NAME_WORDS)]
 _ARN = "arn:"
 
 
@@ -65,7 +62,7 @@ class MetricSinks(Document):
     tensorboard: bool = Field(default=False, description="write TensorBoard's files beside the checkpoints")
     mlflow: MlflowSink | None = Field(default=None, description="log to an MLflow tracking server")
     wandb: WandbSink | None = Field(default=None, description="log to Weights & Biases")
-    cloudwatch: list[_MetricName] = Field(
+    cloudwatch: list[MetricName] = Field(
         default_factory=list,
         max_length=METRIC_DEFINITIONS_MAX,
         description="names of metrics that SageMaker reads from the log and sends to CloudWatch",

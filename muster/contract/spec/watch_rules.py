@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.training.values import Wording
+from muster.contract.spec.metric_sinks import MetricName
 
 
 class Rule(StrEnum):
@@ -43,11 +43,7 @@ class Slow(Document):
 class Loss(Document):
     """The loss of a replica is NaN or infinite, or jumps."""
 
-    metric: Annotated[
-        str,
-        Field(max_length=48, pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$"),
-        Wording("letters, digits and _ . / -"),
-    ] = Field(default="loss", description="the metric that the trainer logs as its loss")
+    metric: MetricName = Field(default="loss", description="the metric that the trainer logs as its loss")
     factor: float = Field(
         default=3.0,
         gt=1,

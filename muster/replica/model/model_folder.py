@@ -12,6 +12,7 @@ from pathlib import Path
 from muster.contract.errors import MusterError
 from muster.contract.layout import MODEL_FOLDER, model_evaluation_name, model_manifest_name
 from muster.contract.run.model import FILES_MAX, ModelEvaluation, ModelFile, ModelManifest
+from muster.contract.spec.metric_sinks import METRIC_NAME_WORDS
 from muster.replica.errors import ParametersError, TrainerError
 from muster.replica.metrics import METRICS_MAX, NAME
 from muster.replica.model.final_model import Evaluate, FinalModel
@@ -168,7 +169,7 @@ def _measured(evaluate: Evaluate) -> dict[str, float]:
     wrong = [name for name in found if NAME.fullmatch(name) is None]
     if wrong or len(found) > METRICS_MAX:
         what = f"the name {wrong[0]!r}" if wrong else f"{len(found)} metrics"
-        allowed = f"{METRICS_MAX} metrics, with names of at most 48 letters, digits and _ . / -"
+        allowed = f"{METRICS_MAX} metrics, with names of at most 48 {METRIC_NAME_WORDS}"
         message = f"evaluate returned {what}; allowed: {allowed}."
         raise TrainerError(message)
     return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -78,9 +78,8 @@ class _Agreement:
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._contributed_at = context.clock.monotonic()
-        for finish in () if self._previous is None else self._previous.finished:
-            if finish.run == context.trained_by:
-                self._tally.finished_with(self._tally.epochs[finish.rank], finish)
+        for finish in () if self._previous is None else self._previous.finished_in(context.trained_by):
+            self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
         answer = judge(mine.header, len(mine.body), self._count, context.codec)
         self._note(claim.rank, Received(answer, 0.0, mine.header.state, mine.header.suspect))

@@ -60,9 +60,9 @@ class Lookout:
         previous = recent[-1] if recent else None
         ranks, epochs, finished = set(range(quorum.replicas)), (1,) * quorum.replicas, 0
         if previous is not None:
-            ranks = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
+            ranks = previous.named
             epochs = previous.epochs
-            finished = sum(finish.run == context.trained_by for finish in previous.finished)
+            finished = len(previous.finished_in(context.trained_by))
         others = [keys.contribution(round_, rank, epochs[rank]) for rank in sorted(ranks - {self._rank})]
         needed = needed_of(quorum.min_participants, finished)
         if len(others) >= needed:

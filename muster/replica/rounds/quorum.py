@@ -74,8 +74,7 @@ class QuorumTally:
         if previous is None:
             self._expected = set(range(quorum.replicas))
         else:
-            answered = {member.rank for member in previous.members} | {item.rank for item in previous.excluded}
-            self._expected = answered
+            self._expected = previous.named
 
     def claimed(self, rank: int, epoch: int, *, loads: bool = False) -> None:
         """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected.

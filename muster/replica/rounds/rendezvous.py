@@ -167,7 +167,7 @@ class Rendezvous:
                 last one (`on_early_finish: stop`).
         """
         if self._last is not None:
-            raise RunEndedError(self._last.round, self._finished_in(self._last))
+            raise RunEndedError(self._last.round, self._last.finished_in(self._context.trained_by))
 
     @property
     def has_ended(self) -> bool:
@@ -384,7 +384,7 @@ class Rendezvous:
         """
         self._recent.append(commit)
         self._context.progress.committed(commit.round)
-        if self._context.on_early_finish is OnEarlyFinish.STOP and self._finished_in(commit):
+        if self._context.on_early_finish is OnEarlyFinish.STOP and commit.finished_in(self._context.trained_by):
             self._last = commit
             if not self._context.stops_at_steps.is_set():
                 self._context.trainer_stop.set()
@@ -397,7 +397,3 @@ class Rendezvous:
         own = commit.pace.by_rank[self.rank] if self.rank < len(commit.pace.by_rank) else None
         rates = {} if own is None else {f"{commit.unit}_per_second": own}
         self.metrics.show({**rates, f"run_{commit.unit}_per_second": commit.pace.samples_per_second})
-
-    def _finished_in(self, commit: Commit) -> tuple[Finish, ...]:
-        """The replicas that have finished in this run, as `commit` lists them."""
-        return tuple(finish for finish in commit.finished if finish.run == self._context.trained_by)

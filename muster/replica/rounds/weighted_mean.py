@@ -32,7 +32,7 @@ class Rejection(Exception):  # noqa: N818 - an answer, not an error
         super().__init__(str(rejected))
 
 
-class Records(Protocol):
+class MemberValues(Protocol):
     """One member's values, run after run."""
 
     def begin(self) -> None:
@@ -45,7 +45,7 @@ class Records(Protocol):
 @dataclass(frozen=True)
 class _Source:
     member: Member
-    records: Records
+    values: MemberValues
 
 
 class WeightedMean:
@@ -77,7 +77,7 @@ class WeightedMean:
         try:
             for number, batch in enumerate(batches):
                 sources = [_Source(member, self._records(member)) for member in batch]
-                self._context.side_by_side(lambda source: source.records.begin(), sources)
+                self._context.side_by_side(lambda source: source.values.begin(), sources)
                 start = 0
                 for run in self._blocks.pieces(self._which):
                     span = self._blocks.span(run)
@@ -110,7 +110,7 @@ class WeightedMean:
         for source in tuple(sources):
             member, values = source.member, self._room[: target.size] if held else target
             try:
-                source.records.decode(values, run)
+                source.values.decode(values, run)
             except CodecError as error:
                 rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
                 sources.remove(source)
@@ -123,7 +123,7 @@ class WeightedMean:
             held = True
         return rejected
 
-    def _records(self, member: Member) -> Records:
+    def _records(self, member: Member) -> MemberValues:
         """A member's contribution, from one object or from its parts; this process's own from its memory."""
         key = keys.contribution(self._commit.round, member.rank, member.epoch)
 
@@ -143,7 +143,7 @@ class WeightedMean:
             return RecordReader(key, open_at, self._blocks, which)
 
         mine = self._mine
-        return OwnRecords(mine, self._blocks, self._which, read) if mine and mine.key == key else read(self._which)
+        return OwnValues(mine, self._blocks, self._which, read) if mine and mine.key == key else read(self._which)
 
     def _stored(self, key: str, held: range, which: range) -> Iterator[memoryview]:
         """The records of `which` in the object `key`, which has those of `held`."""
@@ -151,7 +151,7 @@ class WeightedMean:
         return self._context.store.stream(key, start, stop)
 
 
-class OwnRecords:
+class OwnValues:
     """The contribution of this process's replica: what the process holds of it comes from its memory."""
 
     def __init__(
@@ -165,12 +165,12 @@ class OwnRecords:
         self._others = [(part, reader(part)) for part in (before, after) if part]
 
     def begin(self) -> None:
-        """See `Records`."""
+        """See `MemberValues`."""
         for _, reader in self._others:
             reader.begin()
 
     def decode(self, values: Floats, run: range) -> None:
-        """See `Records`."""
+        """See `MemberValues`."""
         offset = self._blocks.span(run).start
         if both := _both(self._mine.which, run):
             span = self._blocks.span(both)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
+from tests.support.data_position import DataPosition
 from tests.support.peers import Faults, FaultyStore, Killed, Run, missing_only_in
 
 
@@ -34,6 +34,18 @@ def test_a_fragment_weighs_the_tokens_since_it_was_last_exchanged(tmp_path: Path
     assert weights == [1, 1 + 2 + 4, 2 + 4 + 8 + 16, 8 + 16 + 32 + 64]
 
 
+def dies_at_commit(commits: list[bytes]) -> Faults:
+    """The process dies when it commits the first round; what it would have written goes to `commits`."""
+
+    def rewrite(key: str, body: bytes) -> bytes:
+        if key == keys.commit(1):
+            commits.append(body)
+            raise Killed
+        return body
+
+    return Faults(rewrite=rewrite)
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [Algorithm(sync_every=3, delay=1, alpha=0.5), Algorithm(), Algorithm(eager=True)],
@@ -45,18 +57,12 @@ def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
     run = Run(tmp_path, replicas=1, min_participants=1)
     commits: list[bytes] = []
 
-    def dies(key: str, body: bytes) -> bytes:
-        if key == keys.commit(1):
-            commits.append(body)
-            raise Killed
-        return body
-
     def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, Floats]:
         parameters = np.zeros(run.count, np.float32)
         rendezvous = Rendezvous.open(run.context(FaultyStore(run.store, faults)), 0, attempt, Metrics())
         return DiLoCo(rendezvous, parameters, algorithm), parameters
 
-    first, parameters = begin(1, Faults(rewrite=dies))
+    first, parameters = begin(1, dies_at_commit(commits))
     for _ in range(algorithm.sync_every - algorithm.delay):
         parameters -= 1
         with suppress(Killed):
@@ -82,19 +88,6 @@ def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
     assert (outcome.round, outcome.took_part) == (2, True)
 
 
-class Reader:
-    """The position in the data."""
-
-    def __init__(self) -> None:
-        self.position = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.position = state_dict["position"]
-
-
 @pytest.mark.parametrize("codec", ["fp32", "int8"])
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["killed", "stopped"])
@@ -104,14 +97,8 @@ def test_a_rerun_that_ends_before_the_round_counts_its_predecessor_repeats_nothi
     run = Run(tmp_path / "run", replicas=1, min_participants=1)
     commits: list[bytes] = []
 
-    def dies(key: str, body: bytes) -> bytes:
-        if key == keys.commit(1):
-            commits.append(body)
-            raise Killed
-        return body
-
-    def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, Reader, threading.Event]:
-        stop, reader = threading.Event(), Reader()
+    def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, DataPosition, threading.Event]:
+        stop, reader = threading.Event(), DataPosition()
         context = run.context(FaultyStore(run.store, faults), stop)
         outer = DiLoCo(
             Rendezvous.open(context, 0, attempt, Metrics()),
@@ -122,12 +109,12 @@ def test_a_rerun_that_ends_before_the_round_counts_its_predecessor_repeats_nothi
         )
         return outer, reader, stop
 
-    def train(outer: DiLoCo, reader: Reader, steps: int) -> None:
+    def train(outer: DiLoCo, reader: DataPosition, steps: int) -> None:
         for _ in range(steps):
             reader.position += 1
             outer.step()
 
-    first, reader, _ = begin(1, Faults(rewrite=dies))
+    first, reader, _ = begin(1, dies_at_commit(commits))
     with suppress(Killed):
         train(first, reader, 4)
     second, reader, stop = begin(2, Faults())
