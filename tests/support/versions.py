@@ -20,9 +20,9 @@ _DEPLOY = """
 import json, os, sys
 from pathlib import Path
 sys.path.insert(0, os.getcwd())
-from infra.deploy.deployment import deploy
-from infra.settings.settings_file import parse_settings
-from infra.settings.stack_settings import Platform
+from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform
 settings = parse_settings(json.loads(sys.argv[1]), Platform.LOCAL)
 deploy(os.environ, target=Platform.LOCAL, settings=settings, outputs=Path(sys.argv[2]))
 """
@@ -50,7 +50,7 @@ class MusterVersion:
         for name in _PARTS:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, folder / name)
         for edit in edits:
