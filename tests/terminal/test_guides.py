@@ -46,7 +46,7 @@ def reader(stack: Deployed, tmp_path: Path) -> Iterator[Terminal]:
 
 
 def follow(terminal: Terminal, step: Step, *, until: str = "") -> str:
-    """Type a command of a page and hold what it shows; one that serves something is interrupted when it shows `until`."""
+    """Type a command of a page and hold what it shows; a server is interrupted when it shows `until`."""
     if until:
         terminal.start(step.command)
         terminal.see(until)

@@ -1,4 +1,4 @@
-"""The commands of `aws s3` that pages show, on the cloud of the shell: mb, cp, sync, rm. The AWS CLI is not installed."""
+"""What pages show of `aws s3`, on the cloud of the shell: mb, cp, sync, rm. The AWS CLI itself is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wandb sync`, as far as a page can get it wrong: the folders are offline runs. The program itself needs its service."""
+"""`wandb sync`, the folders must be offline runs. The program itself needs its service."""
 
 from __future__ import annotations
 
