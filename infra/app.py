@@ -1,6 +1,7 @@
 """The CDK app: one stack. `app.py` in a clone, `python -m muster.infra.app` where Muster is installed.
 
-Its context has two keys of ours: `settings`, the path of the settings file, and `target`, aws or local.
+Its context has three keys of ours: `settings`, the path of the settings file; `target`, aws or local; and `published`,
+whether the template is for CloudFormation alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from pathlib import Path
 
 from muster.contract.errors import MusterError
-from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, require_node
+from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, PUBLISHED, require_node
 from muster.infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
 from muster.infra.settings.stack_settings import Platform, StackSettings
 
@@ -33,12 +34,17 @@ def _synthesize() -> None:
         os.environ.setdefault(name, value)
     from aws_cdk import App  # noqa: PLC0415
 
+    from muster.infra.published_stack import published_stack  # noqa: PLC0415
     from muster.infra.stack import MusterStack, StackFiles, bucket_template  # noqa: PLC0415
 
     app = App(analytics_reporting=False)
     target = Platform(app.node.try_get_context("target") or Platform.AWS)
     settings = _settings(app.node.try_get_context("settings"), target)
-    MusterStack(app, settings.stack.name, settings=settings, files=StackFiles.built(target))
+    files = StackFiles.built(target)
+    if app.node.try_get_context(PUBLISHED):
+        published_stack(app, settings, files)
+    else:
+        MusterStack(app, settings.stack.name, settings=settings, files=files)
     app.synth()
     if settings.bucket.existing is not None:
         # What the bucket must have, for muster.infra.deploy.bucket_requirements.

@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+import muster
 from muster.contract.errors import ConfigurationError
 from muster.infra.places import CLONE, PACKAGE, cache_folder
 from muster.infra.settings.stack_settings import Platform
 
 NODE_MAJOR_MIN = 20  # the oldest that the CDK supports
+PUBLISHED = "published"
+"""The key of the app's context that asks for a template without the CDK's own bucket."""
+ASSETS_PREFIX = f"muster/{muster.__version__}/"
+"""Where the files of such a template lie in their bucket, by default."""
 BUCKET_TEMPLATE = "bucket.json"
 """The file of the cloud assembly that says what a bucket must have that the stack does not make."""
 JSII_ENVIRONMENT = {
@@ -61,6 +66,18 @@ def require_node(path: str | None = None) -> None:
         raise NodeMissingError(asked.stdout.strip() or f"{program}, which does not start")
 
 
+def require_libraries() -> None:
+    """Check that the Python packages of a deployment are installed.
+
+    Raises:
+        DeployError: one is missing.
+    """
+    for name in _LIBRARIES:
+        if find_spec(name) is None:
+            message = f"The module {name} is not installed: run pip install 'muster-train[deploy]'."
+            raise DeployError(message)
+
+
 def cdk_program(environment: Mapping[str, str]) -> Path:
     """The CDK CLI: the clone's, or one in the user's cache, where the first call installs it.
 
@@ -68,12 +85,8 @@ def cdk_program(environment: Mapping[str, str]) -> Path:
         NodeMissingError: there is no node, or an old one.
         DeployError: a part is not installed, or npm could not install the CLI.
     """
-    path = environment.get("PATH", os.defpath)
-    require_node(path)
-    for name in _LIBRARIES:
-        if find_spec(name) is None:
-            message = f"The module {name} is not installed: run pip install 'muster-train[deploy]'."
-            raise DeployError(message)
+    require_node(environment.get("PATH", os.defpath))
+    require_libraries()
     if CLONE is not None:
         folder = CLONE
         if not _cli(folder).exists():
@@ -121,8 +134,18 @@ def cdk_command(program: Path, *arguments: str) -> list[str]:
     return [str(program), "--no-notices", "--no-version-reporting", "--no-color", "--ci", *arguments]
 
 
-def cdk_environment(environment: Mapping[str, str], target: Platform, assembly: Path, settings: Path) -> dict[str, str]:
-    """The environment for the CDK app and the CLI: what the CLI sets when it runs the app itself, and no telemetry."""
+def cdk_environment(
+    environment: Mapping[str, str], target: Platform, assembly: Path, settings: Path, *, published: bool = False
+) -> dict[str, str]:
+    """The environment for the CDK app and the CLI: what the CLI sets when it runs the app itself, and no telemetry.
+
+    Args:
+        environment: what both get besides.
+        target: where the stack is deployed.
+        assembly: the folder that the app writes.
+        settings: the settings file.
+        published: whether the template is one for CloudFormation alone (muster.infra.published_stack).
+    """
     # Validating the template takes 3 of the 4 s of a synthesis. The tests do it; so does every deployment to AWS.
     validation = {"CDK_VALIDATION": "false"} if target is Platform.LOCAL else {}
     return {
@@ -130,6 +153,6 @@ def cdk_environment(environment: Mapping[str, str], target: Platform, assembly: 
         **validation,
         **JSII_ENVIRONMENT,
         "CDK_OUTDIR": str(assembly),
-        "CDK_CONTEXT_JSON": json.dumps({"settings": str(settings), "target": target.value}),
+        "CDK_CONTEXT_JSON": json.dumps({"settings": str(settings), "target": target.value, PUBLISHED: published}),
         "CDK_DISABLE_CLI_TELEMETRY": "true",
     }

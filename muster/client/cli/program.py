@@ -27,6 +27,10 @@ class Commands(LazyGroup):
             "muster.infra.deploy.deploy_command:deploy",
             "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
         ),
+        "template": Row(
+            "muster.infra.deploy.template_command:template",
+            "Write the stack as a CloudFormation template with its code, to deploy it without the CDK.",
+        ),
         "destroy": Row(
             "muster.infra.deploy.destroy_command:destroy",
             "Delete the stack. Its bucket stays, with the results of all runs.",
