@@ -16,6 +16,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 import muster
+from muster.contract.errors import ConfigurationError
 from muster.contract.run.source_delivery import package_key
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
 from muster.infra.encryption import encrypt_with
@@ -79,9 +80,8 @@ class MusterStack(Stack):
 
     Args:
         scope: an app, or a stage of one.
-        construct_id: of the stack in its scope.
-        settings: what `muster.toml` chooses in a deployment of its own; the defaults by default. The stack's name in
-            CloudFormation is `settings.stack.name`.
+        construct_id: also the stack's name in CloudFormation, from which the names of some resources follow.
+        settings: what `muster.toml` chooses in a deployment of its own; the defaults by default.
         files: what is deployed; built for AWS by default.
         **options: of every stack: its environment and its synthesizer.
 
@@ -93,6 +93,8 @@ class MusterStack(Stack):
         state_machine: a run is an execution of it.
 
     Raises:
+        ConfigurationError: the settings name another stack.
+        ValidationError: no stack can have this name.
         BundleError: the functions' dependencies could not be installed.
     """
 
@@ -105,12 +107,12 @@ class MusterStack(Stack):
         files: StackFiles | None = None,
         **options: Unpack[CdkOptions],
     ) -> None:
-        settings = settings or StackSettings()
+        settings = _named(settings or StackSettings(), construct_id)
         files = files or StackFiles.built(Platform.AWS)
         super().__init__(
             scope,
             construct_id,
-            stack_name=settings.stack.name,
+            stack_name=construct_id,
             description="Muster: N independent SageMaker training jobs as one DiLoCo run",
             analytics_reporting=False,
             permissions_boundary=_boundary(settings.stack.permissions_boundary),
@@ -208,6 +210,18 @@ def bucket_template(stack_name: str) -> dict[str, Any]:
         RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable())
         template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
     return template
+
+
+def _named(settings: StackSettings, name: str) -> StackSettings:
+    """The settings of the stack `name`."""
+    written = settings.stack.name if "name" in settings.stack.model_fields_set else name
+    if written != name:
+        message = f"The construct is {name} and its settings name the stack {written}: write the same name, or none."
+        raise ConfigurationError(message)
+    if settings.stack.name == name:
+        return settings
+    tables = settings.tables
+    return StackSettings.model_validate({**tables, "stack": {**tables.get("stack", {}), "name": name}})
 
 
 def _digest(path: Path) -> str:
