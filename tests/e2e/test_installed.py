@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import subprocess
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ import pytest
 
 import muster
 from muster.client.verify.verification import Outcome, Verification
-from tests.support.distribution import Installation, build
-from tests.support.source_patch import ROOT
+from muster.infra.release.artifacts import build_distributions, build_wheel, contents, differences
+from tests.support.distribution import Installation
+from tests.support.source_patch import ROOT, copied_tree
 from tests.support.waiting import wait_until
 
 TRAINER = """
@@ -39,25 +39,18 @@ SPEC = {
     "instance_type": "ml.m5.large",
 }
 PUBLISHED = "Published"
-NEEDED = (
-    "muster/infra/stack.py",
-    "muster/infra/deploy/cdk_cli/package.json",
-    "muster/infra/deploy/cdk_cli/package-lock.json",
-    "muster/lambdas/plan.py",
-    "muster/lambdas/requirements.txt",
-    "muster/replica/requirements.txt",
-    "muster/replica/entry/package_main.py",
-    "muster/report/assets/page.html",
-    "muster/report/assets/uplot.min.js",
-    "muster/statemachine/run.asl.json",
-    "muster/py.typed",
-)
-"""What a deployment, a function or a replica reads beside modules that are imported."""
+CLONES = ("muster/infra/gate/", "muster/infra/release/")
+"""Parts that work on a clone."""
 
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    return build(tmp_path_factory.mktemp("distributions"))
+    """The sdist, the wheel that is built from it, and the wheel that is built from the tree."""
+    folder = tmp_path_factory.mktemp("distributions")
+    with copied_tree() as tree:
+        direct = build_wheel(tree, folder / "direct")
+    with copied_tree() as tree:
+        return *build_distributions(tree, folder / "released"), direct
 
 
 @pytest.fixture(scope="module")
@@ -71,41 +64,28 @@ def cloud(installed: Installation) -> Iterator[dict[str, str]]:
     installed.run("local", "up", "--port", "0")
     try:
         listed = json.loads(installed.run("local", "env", "--json").stdout)
-        shell = installed.environment()
-        yield {**{name: value for name, value in shell.items() if name not in listed["unset"]}, **listed["set"]}
+        yield {
+            **{name: value for name, value in installed.environment.items() if name not in listed["unset"]},
+            **listed["set"],
+        }
     finally:
         installed.run("local", "down")
 
 
-def contents(archive: Path) -> dict[str, bytes]:
-    """The files of a wheel, or those of the package in an sdist."""
-    if archive.suffix == ".whl":
-        with zipfile.ZipFile(archive) as wheel:
-            return {name: wheel.read(name) for name in wheel.namelist()}
-    with tarfile.open(archive) as sdist:
-        files = {member.name.partition("/")[2]: sdist.extractfile(member) for member in sdist if member.isfile()}
-        return {name: file.read() for name, file in files.items() if file is not None}
-
-
 def test_the_wheel_is_the_same_from_the_sdist_and_holds_one_package(distributions: tuple[Path, Path, Path]) -> None:
-    sdist, released, direct = map(contents, distributions)
-    ours = {name: body for name, body in released.items() if name.startswith("muster/")}
-    assert ours == {name: body for name, body in direct.items() if name.startswith("muster/")}
-    assert ours == {name: body for name, body in sdist.items() if name.startswith("muster/")}
+    sdist, released, direct = distributions
+    assert differences(sdist, released) == []
+    assert differences(released, direct) == []
+    files = contents(released).keys()
     # Another package `infra` or `lambdas` may be installed beside it.
-    assert {name.partition("/")[0] for name in released} == {"muster", f"muster_train-{muster.__version__}.dist-info"}
-    assert set(NEEDED) <= ours.keys()
-    # Each file that git holds below the package is in it, but for what checks a clone.
-    held = (
-        path.relative_to(ROOT)
-        for folder in ("infra", "lambdas", "statemachine")
-        for path in (ROOT / folder).rglob("*.*")
-    )
-    wanted = {
-        f"muster/{path}" for path in held if path.parts[:2] != ("infra", "gate") and "__pycache__" not in path.parts
-    }
-    assert wanted <= ours.keys()
-    assert {"CHANGELOG.md", "SECURITY.md", "README.md", "LICENSE"} <= sdist.keys()
+    assert {name.partition("/")[0] for name in files} == {"muster", f"muster_train-{muster.__version__}.dist-info"}
+    # Each file that git holds below the package is in it, but for what works on a clone.
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    linked = ("infra/", "lambdas/", "statemachine/")
+    held = {f"muster/{name}" if name.startswith(linked) else name for name in listed}
+    ours = {name for name in held if name.startswith("muster/") and not (ROOT / name).is_dir()}
+    assert {name for name in ours if not name.startswith(CLONES)} == {n for n in files if n.startswith("muster/")}
+    assert {"CHANGELOG.md", "SECURITY.md", "README.md", "LICENSE"} <= contents(sdist).keys()
 
 
 def test_the_version_is_written_once() -> None:
