@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import muster
+from muster.infra.gate.__main__ import EXCEPTIONS
+from muster.infra.gate.finding import judge, read_exceptions
+from muster.infra.gate.template_checks import lint
 from muster.infra.places import PACKAGE
 from muster.infra.release.artifacts import (
     build_distributions,
@@ -25,6 +28,12 @@ from muster.infra.release.artifacts import (
 from muster.infra.release.readiness import Candidate, release_problems
 
 CLONE = PACKAGE.parent
+_IMPORT_ALL = """
+import importlib, pkgutil
+for name in ("muster.contract", "muster.client"):
+    for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+        importlib.import_module(module.name)
+"""
 
 
 class ReleaseError(Exception):
@@ -73,6 +82,7 @@ def build_release(folder: Path, version: str) -> None:
         oldest = make_environment(work / "oldest")
         install_wheel(oldest, wheel, options=["--resolution", "lowest-direct"])
         _check_version(oldest, version, work)
+        subprocess.run([str(oldest), "-c", _IMPORT_ALL], cwd=work, env=user_environment(work), check=True)
         print("Installing the wheel with the tested packages, and writing the template with it")
         python = make_environment(work / "tested")
         install_wheel(python, wheel, "deploy", ["--constraint", str(CLONE / "requirements.txt")])
@@ -105,15 +115,10 @@ def _check_version(python: Path, version: str, work: Path) -> None:
 
 
 def _check_template(template: Path) -> None:
-    """What cfn-lint finds in the gate's variants is judged there; here it must be a template that it can read."""
-    lint = subprocess.run(
-        [str(Path(sys.executable).with_name("cfn-lint")), "--ignore-checks", "W", "I", "--", str(template)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if lint.returncode != 0:
-        message = f"cfn-lint refuses the template:\n{lint.stdout}{lint.stderr}"
+    """It is what the static gate accepts."""
+    found, _ = judge(lint(template), read_exceptions(EXCEPTIONS))
+    if found:
+        message = "\n".join(["cfn-lint refuses the template:", *(f"{item.rule} {item.place}" for item in found)])
         raise ReleaseError(message)
 
 

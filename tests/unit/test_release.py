@@ -23,7 +23,7 @@ def test_a_commit_that_is_ready_has_no_problems() -> None:
     [
         (
             replace(READY, version="1.2.3-dirty"),
-            "muster/__init__.py: the version is 1.2.3-dirty; write one such as 1.2.3",
+            "muster/__init__.py: the version is 1.2.3-dirty; write one such",
         ),
         (replace(READY, changes=("a.py", "b.py")), "The tree differs from its commit in a.py, b.py: commit or remove"),
         (replace(READY, tags=("v1.2.2", "v1.2.3")), "The tag v1.2.3 is there already: raise __version__"),
