@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from muster import __version__
 from muster.client.cli.exit_codes import exit_code
 from muster.client.cli.lazy_group import LazyGroup, Row
 from muster.client.cli.output import asks_for_json, print_error
@@ -24,13 +25,15 @@ class Commands(LazyGroup):
     table: ClassVar[dict[str, Row]] = {
         "deploy": Row(
             "muster.infra.deploy.deploy_command:deploy",
-            "Deploy the stack as a settings file says, from a clone. A setting that the file leaves out is kept.",
-            clone=True,
+            "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
+        ),
+        "template": Row(
+            "muster.infra.deploy.template_command:template",
+            "Write the stack as a CloudFormation template with its code, to deploy it without the CDK.",
         ),
         "destroy": Row(
             "muster.infra.deploy.destroy_command:destroy",
             "Delete the stack. Its bucket stays, with the results of all runs.",
-            clone=True,
         ),
         "init": Row(f"{_LAUNCH}:init", "Write a spec to start with: every field, with its default and what it means."),
         "plan": Row(
@@ -82,9 +85,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        typer.echo(f"muster {version('muster')}")
+        typer.echo(f"muster {__version__}")
         raise typer.Exit
 
 
