@@ -89,6 +89,7 @@ def build_release(folder: Path, version: str) -> None:
         _check_version(python, version, work)
         _run(python, work, "template", str(folder / "template"))
     _check_template(folder / "template" / "muster.template.json")
+    shutil.copy(CLONE / "requirements.txt", folder)  # the versions that images get (docker/)
     write_sums(folder)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +17,17 @@ import pytest
 
 import muster
 from muster.client.verify.verification import Outcome, Verification
-from muster.infra.release.artifacts import build_distributions, build_wheel, contents, differences
+from muster.contract.run.exits import ReplicaExit
+from muster.infra.release.artifacts import (
+    build_distributions,
+    build_wheel,
+    contents,
+    differences,
+    make_environment,
+    user_environment,
+)
 from tests.support.distribution import Installation
+from tests.support.dockerfile import instructions
 from tests.support.source_patch import ROOT, copied_tree
 from tests.support.waiting import wait_until
 
@@ -39,6 +51,7 @@ SPEC = {
     "instance_type": "ml.m5.large",
 }
 PUBLISHED = "Published"
+_INSTALLED = "import importlib.metadata as m; print(*(found.name for found in m.distributions()))"
 CLONES = ("muster/infra/gate/", "muster/infra/release/")
 """Parts that work on a clone."""
 
@@ -86,6 +99,43 @@ def test_the_wheel_is_the_same_from_the_sdist_and_holds_one_package(distribution
     ours = {name for name in held if name.startswith("muster/") and not (ROOT / name).is_dir()}
     assert {name for name in ours if not name.startswith(CLONES)} == {n for n in files if n.startswith("muster/")}
     assert {"CHANGELOG.md", "SECURITY.md", "README.md", "LICENSE"} <= contents(sdist).keys()
+
+
+_PIP = """#!/bin/sh
+# pip as far as the Dockerfiles use it, by uv, which has downloaded the same packages before.
+shift
+options=$(echo "$@" | sed s/--no-cache-dir//)
+cd {root} && exec {python} -m muster.infra.packages install --quiet --python {target} $options
+"""
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_the_commands_of_a_dockerfile_make_an_image_in_which_a_replica_starts(
+    distributions: tuple[Path, Path, Path], tmp_path: Path, name: str
+) -> None:
+    python = make_environment(tmp_path / "image")
+    pip = python.with_name("pip")
+    pip.write_text(_PIP.format(root=ROOT, python=sys.executable, target=python), encoding="utf-8")
+    pip.chmod(0o755)
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    shutil.copy(distributions[1], copied)
+    shutil.copy(ROOT / "requirements.txt", copied)
+    image = {**user_environment(tmp_path / "cache"), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    found = instructions(ROOT / "docker" / f"{name}.Dockerfile")
+    [place] = [value.split()[-1].rstrip("/") for verb, value in found if verb == "COPY"]
+    for command in [value.replace(place, str(copied)) for verb, value in found if verb == "RUN"]:
+        subprocess.run(["sh", "-c", command], cwd=tmp_path, env=image, check=True)
+    assert not copied.exists()
+    # Nothing of the command line and the SDK; the replica says what it misses outside of a job.
+    listed = subprocess.run([python, "-c", _INSTALLED], env=image, capture_output=True, text=True, check=True).stdout
+    assert {"muster-train", "numpy", "obstore", "pydantic", "xxhash"} <= set(listed.split())
+    assert not {"boto3", "typer", "rich"} & set(listed.split())
+    environment = {**image, "SAGEMAKER_BASE_DIR": str(tmp_path / "ml")}
+    command = [python, "-m", "muster.replica"]
+    started = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert started.returncode == ReplicaExit.BAD_INPUT, started.stderr
+    assert "Traceback" not in started.stderr
 
 
 def test_the_version_is_written_once() -> None:
