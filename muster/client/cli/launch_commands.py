@@ -45,12 +45,13 @@ def init(
 @grouped
 def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, json: Json = False) -> None:
     """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
+    from muster.client.checks.source_check import read_checked  # noqa: PLC0415
     from muster.client.cli.plain_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
 
-    checked = read_spec(spec)
+    document = read_spec(spec)
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
-        dry = stack.muster().plan(checked) if deployed else dry_run(checked)
+        dry = stack.muster().plan(document) if deployed else dry_run(read_checked(document))
     if json:
         print_answer(dry)
     else:
@@ -69,9 +70,9 @@ def launch(
     json: Json = False,
 ) -> None:
     """Start a run."""
-    checked = read_spec(spec, name)
+    document = read_spec(spec, name)
     with busy("Starting the run"):
-        run = stack.muster().launch(checked)
+        run = stack.muster().launch(document)
     if watch:
         watch_run(run, as_json=json)
     elif json:

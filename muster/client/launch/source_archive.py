@@ -47,10 +47,9 @@ def pack(folder: Path) -> PackedSource:
     Raises:
         SpecError: it is not a folder, is empty or too large, or holds something other than files.
     """
-    if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
-        remedy = "name a folder, relative to the spec's file"
-        raise _refused(remedy, f"{found} at {folder}")
+    problem = folder_problem(folder)
+    if problem is not None:
+        raise SpecError([problem])
     files = list(_files(folder))
     _check_size(folder, files)
     packed = io.BytesIO()
@@ -63,6 +62,14 @@ def pack(folder: Path) -> PackedSource:
             member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             tar.addfile(member, io.BytesIO(body))
     return PackedSource(len(files), packed.getvalue())
+
+
+def folder_problem(folder: Path) -> Problem | None:
+    """The problem of a `source_dir` that is no folder."""
+    if folder.is_dir():
+        return None
+    found = "a file" if folder.exists() else "nothing"
+    return Problem("source_dir", f"{found} at {folder}", "name a folder, relative to the spec's file")
 
 
 def _files(folder: Path) -> Iterator[str]:
