@@ -44,7 +44,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "deploy": deploy_answers.Deployment,
     "deploy --write": deploy_answers.SettingsWritten,
     "destroy": deploy_answers.Destruction,
-    "init": answers.SpecWritten,
+    "init": answers.StarterWritten,
     "plan": DryRun,
     "launch": answers.Started,
     "launch --watch": RunStatus,

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from muster.client.cli.json_answers import SpecWritten, Started
+from muster.client.cli.json_answers import Started
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
 from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
 from muster.client.cli.watch import watch_run
-from muster.client.errors import SpecExistsError, SpecWriteError, os_reason
 
 Deployed = Annotated[
     bool, typer.Option("--deployed", help="Use the stack's defaults and today's AWS prices; makes no other calls.")
 ]
-
-
-def init(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The new file; - is standard output.")] = "run.yaml",
-    *,
-    trainer: Annotated[
-        str, typer.Option("--trainer", metavar="MODULE:FUNCTION", help="The function that trains.")
-    ] = "my_package.training:train",
-    json: Json = False,
-) -> None:
-    """Write a spec to start with: every field, with its default and what it means."""
-    from muster.client.cli.spec_template import spec_template  # noqa: PLC0415
-
-    to_output = file == "-"
-    text = spec_template("run.yaml" if to_output else file, trainer)
-    if not to_output:
-        _write_new(file, text)
-    if json:
-        print_answer(SpecWritten(file=file, text=text if to_output else None))
-    elif to_output:
-        typer.echo(text, nl=False)
-    else:
-        typer.echo(f"Wrote {file}: fill it in, then check it with `muster plan {file}`.")
 
 
 @grouped
@@ -108,13 +83,3 @@ def cancel(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
         typer.echo(f"Cancelled {which}: its jobs are being stopped. See `muster status {name}`.")
     if not cancellation.stopped:
         typer.echo(f"{run} has ended already; there is nothing to cancel.")
-
-
-def _write_new(file: str, text: str) -> None:
-    try:
-        with Path(file).open("x", encoding="utf-8") as target:
-            target.write(text)
-    except FileExistsError:
-        raise SpecExistsError(file) from None
-    except OSError as error:
-        raise SpecWriteError(file, os_reason(error)) from error
