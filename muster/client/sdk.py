@@ -33,6 +33,7 @@ from muster.client.errors import (
     WaitTimeoutError,
 )
 from muster.client.launch.dry_run import DeploymentContext, DryRun, dry_run
+from muster.client.launch.named_role import with_role_arn
 from muster.client.launch.source_archive import pack
 from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
@@ -146,6 +147,7 @@ class Muster:
         found = check_spec(checked)
         if found.problems:
             raise SpecError(found.problems)
+        checked = with_role_arn(self._cloud, checked)
         name = checked.name or new_run_name(checked)
         self._cloud.executions.start(name, execution_input(self._with_source(checked)))
         return self.run(name)
@@ -167,6 +169,7 @@ class Muster:
             ClientError: the stack cannot be found.
         """
         checked = spec if isinstance(spec, Spec) else read_checked(spec)
+        checked = with_role_arn(self._cloud, checked)
         context = DeploymentContext.of(self._cloud, checked)
         return dry_run(checked, context, check_channels(self._cloud, checked))
 

@@ -142,6 +142,8 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None, found: Findings | N
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
     if source is not None:
         complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
+    if complete.named_role is not None:
+        complete = complete.model_copy(update={"role_arn": f"<arn-of-{complete.named_role}>"})
     run = spec.name or _RUN
     plan = Plan.make(run, context.execution_arn(run), _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
