@@ -50,7 +50,7 @@ def pack(folder: Path) -> PackedSource:
     problem = folder_problem(folder)
     if problem is not None:
         raise SpecError([problem])
-    files = list(_files(folder))
+    files = list(source_files(folder))
     _check_size(folder, files)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -72,7 +72,7 @@ def folder_problem(folder: Path) -> Problem | None:
     return Problem("source_dir", f"{found} at {folder}", "name a folder, relative to the spec's file")
 
 
-def _files(folder: Path) -> Iterator[str]:
+def source_files(folder: Path) -> Iterator[str]:
     """The paths of all files to be packed, relative to `folder`, sorted."""
     ignored = Ignored.of(folder)
     root = folder.resolve()
