@@ -28,12 +28,17 @@ _GROUP_OPTION = re.compile(
     r"""(?:'[^']*'|"[^"]*"|\$\([^)]*\)|[^\s'"();&|])+"""
 )
 _PYTHON = ("python", "python3")
-# torchrun, with one process for each GPU or one, as SageMaker's own launcher started it.
-_GPUS = "import torch; print(max(1, torch.cuda.device_count()))"
+# torchrun, with one process for each GPU or one, and the variables in which SageMaker's own toolkit names the folders.
 _TORCHRUN_HERE = [
     "sh",
     "-c",
-    f"""exec python -m torch.distributed.run --standalone --nproc_per_node="$(python -c '{_GPUS}')" "$@\"""",
+    """base=${SAGEMAKER_BASE_DIR:-/opt/ml}
+export SM_MODEL_DIR="$base/model" SM_OUTPUT_DATA_DIR="$base/output/data"
+for folder in "$base"/input/data/*/; do
+  test -d "$folder" && export "SM_CHANNEL_$(basename "$folder" | tr a-z.- A-Z__)=${folder%/}"
+done
+export SM_NUM_GPUS=$(python -c "import torch; print(torch.cuda.device_count())")
+exec python -m torch.distributed.run --standalone --nproc_per_node=$((SM_NUM_GPUS > 1 ? SM_NUM_GPUS : 1)) "$@\"""",
     "sh",
 ]
 

@@ -226,6 +226,32 @@ def run_in_shell(made: Spec, path: Path) -> list[str]:
     return answer.stdout.split()
 
 
+def test_a_script_under_torchrun_has_the_toolkits_variables(tmp_path: Path) -> None:
+    for channel in ("train", "my-data.v2"):
+        (tmp_path / "ml" / "input" / "data" / channel).mkdir(parents=True)
+    (tmp_path / "python").write_text('#!/bin/sh\nif [ "$1" = -c ]; then echo 0; else env; echo "$@"; fi\n')
+    (tmp_path / "python").chmod(0o755)
+    made = spec(entrypoint="", arguments=("train.py",))
+    variables = {"MUSTER_RANK": "7", "PATH": f"{tmp_path}:/usr/bin:/bin", "SAGEMAKER_BASE_DIR": f"{tmp_path}/ml"}
+    answer = subprocess.run(
+        [*(made.entrypoint or []), *made.arguments],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = answer.stdout.splitlines()
+    assert lines[-1] == "-m torch.distributed.run --standalone --nproc_per_node=1 train.py"
+    assert {
+        f"SM_MODEL_DIR={tmp_path}/ml/model",
+        f"SM_OUTPUT_DATA_DIR={tmp_path}/ml/output/data",
+        f"SM_CHANNEL_TRAIN={tmp_path}/ml/input/data/train",
+        f"SM_CHANNEL_MY_DATA_V2={tmp_path}/ml/input/data/my-data.v2",
+        "SM_NUM_GPUS=0",
+    } <= set(lines)
+
+
 LAUNCHED = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
 

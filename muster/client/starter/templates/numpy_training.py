@@ -19,7 +19,7 @@ def train(context: Context, *, rounds: int = 20, steps_per_round: int = 50, lear
         error = inputs[batch] @ weights - targets[batch]
         weights -= learning_rate * (inputs[batch].T @ error) / len(batch)
         if outer.step(samples=len(batch)) is not None:  # this step has ended a round
-            context.metrics.log(loss=float(np.mean((inputs @ weights - targets) ** 2)))
+            context.metrics.log(round=outer.round, loss=float(np.mean((inputs @ weights - targets) ** 2)))
     outer.finish()
 
 

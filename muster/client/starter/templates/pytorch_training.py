@@ -36,7 +36,7 @@ def train(context: Context, *, rounds: int = 20, steps_per_round: int = 50, lear
         loss.backward()
         optimizer.step()
         if outer.step(samples=len(batch)) is not None:  # this step has ended a round
-            context.metrics.log(loss=loss.item())
+            context.metrics.log(round=outer.round, loss=loss.item())
     outer.finish()
 
 

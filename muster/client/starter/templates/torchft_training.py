@@ -31,7 +31,7 @@ def train(context: Context, *, rounds: int = 20, steps_per_round: int = 50, lear
             manager.add_samples(len(batch))
             inner.step()
             if manager.round > before:
-                context.metrics.log(loss=loss.item())
+                context.metrics.log(round=manager.round, loss=loss.item())
     manager.shutdown()
 
 
