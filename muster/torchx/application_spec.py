@@ -205,7 +205,7 @@ def _failure_policy(application: Application, given: Fields) -> Fields:
 
 def _replicas(application: Application, given: Fields) -> int:
     asked = int(given.get("instance_count", application.replicas))
-    if asked < 1:
+    if asked < 1 and "instance_count" in given:
         message = f"instance_count: found {asked}; at least 1."
         raise OptionsError(message)
     if application.replicas not in {1, asked} and asked != 1:

@@ -34,7 +34,7 @@ class Commands(LazyGroup):
         ),
         "init": Row(
             "muster.client.cli.init_command:init",
-            "Write a spec and a trainer that runs as it is, or a spec for your own code.",
+            "Write a spec and a trainer that runs as it is, or a spec for your own code. Without options it asks.",
         ),
         "plan": Row(
             f"{_LAUNCH}:plan",
