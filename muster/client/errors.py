@@ -152,21 +152,18 @@ class SpecFileError(InputError):
 
 
 class SpecWriteError(InputError):
-    """The file for a spec cannot be written."""
+    """A file that `muster init` makes cannot be written."""
 
     def __init__(self, path: str, detail: str) -> None:
-        super().__init__(
-            f"The spec cannot be written to {path}: {detail}. Name another file, or - for standard output."
-        )
+        super().__init__(f"{path} cannot be written: {detail}. Name another folder, or - to print the spec.")
 
 
-class SpecExistsError(InputError):
-    """The file for a spec exists already."""
+class FilesExistError(InputError):
+    """Files that were to be written exist already."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The file {path} already exists and was not overwritten. Name another file, or - for standard output."
-        )
+    def __init__(self, paths: Sequence[str]) -> None:
+        found = f"{paths[0]} already exists" if len(paths) == 1 else f"{', '.join(paths)} already exist"
+        super().__init__(f"{found}; nothing was written. Name another folder, or - to print the spec.")
 
 
 class OptionError(InputError):

@@ -17,6 +17,8 @@ import boto3
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import open_session
 from muster.client.aws.reported import Execution, read_input
+from muster.client.checks.channel_check import check_channels
+from muster.client.checks.source_check import check_spec, read_checked
 from muster.client.errors import (
     OUTAGE_SECONDS,
     ModelPendingError,
@@ -31,6 +33,7 @@ from muster.client.errors import (
     WaitTimeoutError,
 )
 from muster.client.launch.dry_run import DeploymentContext, DryRun, dry_run
+from muster.client.launch.named_role import with_role_arn
 from muster.client.launch.source_archive import pack
 from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
@@ -45,7 +48,7 @@ from muster.client.runs.notebook import run_html, runs_html
 from muster.client.runs.observer import Observer, own_result, read_result
 from muster.client.runs.run_list import LIST_MAX, RunSummary, list_runs
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.contract.errors import RunNameTakenError
+from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.model import ModelResult
@@ -136,11 +139,15 @@ class Muster:
         is relative to the working directory.
 
         Raises:
-            SpecError: the spec has problems, all of which are listed; nothing was created.
+            SpecError: the spec or its source has problems, all of which are listed; nothing was created.
             RunNameTakenError: the name belongs to another run.
             ClientError: AWS cannot be reached or refuses.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
+        checked = spec if isinstance(spec, Spec) else read_checked(spec)
+        found = check_spec(checked)
+        if found.problems:
+            raise SpecError(found.problems)
+        checked = with_role_arn(self._cloud, checked)
         name = checked.name or new_run_name(checked)
         self._cloud.executions.start(name, execution_input(self._with_source(checked)))
         return self.run(name)
@@ -161,8 +168,10 @@ class Muster:
             SpecError: the spec has problems, all of which are listed.
             ClientError: the stack cannot be found.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
-        return dry_run(checked, DeploymentContext.of(self._cloud, checked))
+        checked = spec if isinstance(spec, Spec) else read_checked(spec)
+        checked = with_role_arn(self._cloud, checked)
+        context = DeploymentContext.of(self._cloud, checked)
+        return dry_run(checked, context, check_channels(self._cloud, checked))
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.
