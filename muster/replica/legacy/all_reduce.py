@@ -1,6 +1,6 @@
 """The all-reduce of trainers that bring their own loop, over the run's rendezvous.
 
-The k-th call of every replica is round k of the run. Its mean is stored and stays the same, whoever asks for it later:
+The k-th call of every replica is round k of the run. Its mean is stored, and is the same for every later reader:
 
 | a replica | its k-th call |
 |---|---|
