@@ -44,12 +44,17 @@ def result_of(rank: int, status: RunStatus, result: Result | None) -> CollectedR
         # SageMaker reports an exit code only in the text of a failure; otherwise it is unknown.
         "exit_code": 0 if succeeded else _exit_code(reason),
         "error": None if succeeded else _error(replica, status, settled, reason),
-        "result": None if settled is None else settled.checkpoint_uri or settled.artifacts,
+        "result": _left(settled) if succeeded else None,
         "training_job_name": replica.job,
         "attempts": replica.attempt,
         "round": replica.round,
         "metrics": replica.metrics,
     }
+
+
+def _left(settled: ReplicaResult | None) -> str | None:
+    """The run's model, or what the replica itself has left. Of a job that failed the archive may not exist."""
+    return None if settled is None else settled.checkpoint_uri or settled.artifacts
 
 
 def _reason(settled: ReplicaResult | None) -> str:

@@ -30,7 +30,8 @@ def train(allreduce: Any, rounds: int, pause: float = 0.0, model_dir: str | None
         momentum = np.float32(0.9) * momentum + gradient
         weights -= np.float32(0.7) * momentum
         print(f"[trainer] round {round_} digest {weights.tobytes().hex()[:16]}", flush=True)
-    np.save(Path(model_dir or "/opt/ml/model") / "weights.npy", weights)
+    opt_ml = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+    np.save(Path(model_dir or opt_ml / "model") / "weights.npy", weights)
     return rounds
 
 
