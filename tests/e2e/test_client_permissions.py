@@ -49,7 +49,7 @@ def documented(stack: Deployed) -> list[dict[str, Any]]:
         allow("states:DescribeExecution states:StopExecution", executions),
         allow("logs:FilterLogEvents", logs, f"{logs}:*"),
         allow("sagemaker:ListTrainingJobs", "*"),
-        allow("sagemaker:ListTags", jobs),
+        allow("sagemaker:ListTags sagemaker:StopTrainingJob", jobs),
         allow("s3:ListBucket", bucket),
         allow("s3:GetObject", *(f"{bucket}/{key}" for key in (*READ, *PAGES))),
         allow("s3:PutObject", f"{bucket}/source/*"),

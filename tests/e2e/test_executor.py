@@ -91,7 +91,7 @@ def test_two_processes_see_the_same_replicas_to_their_end(turned: Deployed) -> N
     assert executor.poll(handles[0]) == "succeeded"
 
 
-def test_a_run_that_goes_on_as_another_one_is_told_to_its_end(turned: Deployed) -> None:
+def test_a_run_that_is_continued_is_reported_to_its_end(turned: Deployed) -> None:
     executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, **EACH_ENDS_ALONE})
     arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
     handles = executor.launch_replicas(2, "tests.support.jobs.resuming:train", arguments)
