@@ -18,7 +18,6 @@ from muster.client.sdk import POLL_SECONDS, Muster, Run
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, fresh_run_name, run_name, time_suffix
 from muster.contract.run.result import Result
-from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.executor.handle import BACKEND, JOB, RUN, SUBMITTED, ReplicaHandle, run_of
@@ -235,8 +234,6 @@ class MusterExecutor:
 
 def can_do_without(spec: Spec, status: RunStatus, rank: int) -> bool:
     """Whether the run continues if the replica `rank` is stopped: enough others have succeeded, or still can. Pure."""
-    if spec.on_replica_failure is OnReplicaFailure.TERMINATE:
-        return False
     others = [one for one in status.replicas if one.rank != rank]
     lost = [one for one in others if one.status == JobStatus.STOPPING or one.rerun_follows is False]
     succeeded = [one for one in lost if one.status == JobStatus.COMPLETED]

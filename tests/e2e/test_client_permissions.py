@@ -140,6 +140,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     continued_by.cancel()
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
     assert muster.doctor(young_seconds=0).orphans == ()
+    assert not muster._cloud.jobs.stop(stack.run(run.name).job()), "it has ended"
     # As a replica leaves it: the runs here end without a model.
     layout, files = RunLayout(run.name), [ModelFile(name="a/b.txt", bytes=1, sha256=hashlib.sha256(b"x").hexdigest())]
     model = ModelManifest(run=run.name, round=1, kind=ModelKind.MODEL, checksum="", rank=0, files=tuple(files))

@@ -6,8 +6,10 @@ The k-th call of every replica is round k of the run. Its mean is stored, and is
 |---|---|
 | takes part in round k | contributes, waits for the round's commit, and returns the mean of the members |
 | is a rerun or a restart, and round k is committed | returns the stored mean at once; what it passes is not used |
-| was late for round k | as a rerun, until it has caught up; then the others wait for it again |
-| comes to the first round that is not committed | contributes to it, and is expected by the others from then on |
+| was late for round k | as a rerun |
+
+After the last committed round such a replica claims its rank again: from then on the others wait for it, while it
+trains for the next one.
 
 So a trainer that starts again from its first call makes the same updates as its peers have made, with the same bytes,
 as long as its updates follow from the means alone. It repeats its local training meanwhile, unless it looks at `behind`
@@ -47,7 +49,7 @@ class OwnRounds:
         self.rendezvous = rendezvous
         self._stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress)
         self._state = GlobalState(0, np.empty(0, np.float32), np.empty(0, np.float32))
-        self._is_behind = False
+        self._is_behind = rendezvous.claim.loads
         self._given: str | None = None
 
     @property
@@ -77,6 +79,8 @@ class OwnRounds:
         self._join()
         self._state.round = round_
         self.rendezvous.remember(round_)
+        if self._is_behind:
+            self._look_ahead()
 
     def mean(self, flat: Floats) -> Floats:
         """The mean of the next round; `flat` is overwritten."""
@@ -90,9 +94,16 @@ class OwnRounds:
         self._state.round += 1
         self.rendezvous.metrics.step = self.round
         self._stopwatch.lap()
-        self._is_behind = exchange.left_out
+        if exchange.left_out:
+            self._look_ahead()
         self._forget(exchange)
         return exchange.mean
+
+    def _look_ahead(self) -> None:
+        """After a round without this process: if it was the last one, the others wait for this process from now on."""
+        self._is_behind = self.rendezvous.context.store.exists(keys.commit(self.round + 1))
+        if not self._is_behind:
+            self.rendezvous.rejoin()
 
     def _join(self) -> None:
         if self.rendezvous.training is not None:
@@ -104,16 +115,11 @@ class OwnRounds:
     def _exchanged(self, flat: Floats) -> Exchange:
         round_, count = self.round + 1, flat.size
         try:
-            exchange = None
-            if self._is_behind or self.rendezvous.claim.loads:
-                exchange = self.rendezvous.committed(round_)
-                if exchange is None:
-                    # From now on the others wait for this process.
-                    self.rendezvous.rejoin()
-                else:
-                    log.info("round=%d event=replayed", round_)
+            exchange = self.rendezvous.committed(round_) if self._is_behind else None
             if exchange is None:
                 exchange = self.rendezvous.exchange(round_, LocalUpdate(flat, 1.0))
+            else:
+                log.info("round=%d event=replayed", round_)
         except RoundGoneError as error:
             raise HistoryGoneError(self.rendezvous.context.store.uri(keys.REDUCED), str(error).rstrip(".")) from None
         if exchange.commit.count != count:

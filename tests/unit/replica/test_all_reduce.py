@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from muster.replica.errors import (
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.legacy.all_reduce import ObjectStoreAllReduce, OwnRounds
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
 from tests.support.peers import Faults, FaultyStore, Killed, Run, kill_at, missing_only_in, run_all
@@ -153,6 +155,7 @@ def test_a_rerun_may_skip_its_local_training_or_restore_a_checkpoint(tmp_path: P
 
     again = joined(run, 0, attempt=3)
     again.resume(4)
+    assert not again._rounds.rendezvous.claim.loads, "the others do not wait for it"
     assert (again.round, again.behind) == (4, 0)
     finals = all_left([lambda: one_more(again, 5), lambda: one_more(other, 5)])
     assert finals[0] == finals[1]
@@ -177,6 +180,8 @@ def test_a_late_replica_gets_the_means_it_has_missed_and_is_waited_for_again(
     assert run.commit(2).absent == (0,)
     # What it passes for the round that the others have made without it is not used.
     assert one_more(late, 2) == means[0] == means[1]
+    # From now on, not only when it contributes: it needs the time to train.
+    assert (run.root / keys.claim(0, 2)).exists()
     assert len(set(all_left([lambda one=one: one_more(one, 3) for one in (late, *others)]))) == 1
     assert [member.rank for member in run.commit(3).members] == [0, 1, 2]
 
@@ -235,6 +240,21 @@ def test_calls_of_another_size_or_another_algorithm_are_errors(tmp_path: Path) -
         joined(run, 0, attempt=2).allreduce(np.ones(4))
     with pytest.raises(AlgorithmError, match="algorithm is not set here and all-reduce in the run"):
         DiLoCo(Rendezvous.open(run.context(), 0, 3, Metrics()), np.zeros(3, np.float32))
+
+
+def test_a_void_round_has_no_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = joined(Run(tmp_path, replicas=1, min_participants=1), 0)
+    made = Rendezvous.exchange
+
+    def void(rendezvous: Rendezvous, round_: int, update: LocalUpdate) -> Exchange:
+        exchange = made(rendezvous, round_, update)
+        return replace(exchange, commit=exchange.commit.model_copy(update={"void": True}))
+
+    monkeypatch.setattr(Rendezvous, "exchange", void)
+    values = np.ones(3)
+    with pytest.raises(DivergedError, match="The all-reduce number 1 has no mean: too few replicas passed finite"):
+        one.allreduce(values)
+    assert (values == 1).all()
 
 
 def test_means_that_were_deleted_are_no_reason_to_begin_anew(tmp_path: Path) -> None:
