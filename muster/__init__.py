@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from muster.client.errors import ModelFileError as ModelFileError
     from muster.client.errors import ModelFolderError as ModelFolderError
     from muster.client.errors import ModelPendingError as ModelPendingError
+    from muster.client.errors import NoJobError as NoJobError
     from muster.client.errors import NoModelError as NoModelError
     from muster.client.errors import NoPlanError as NoPlanError
     from muster.client.errors import NoResultError as NoResultError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from muster.client.errors import StackNotFoundError as StackNotFoundError
     from muster.client.errors import UnfinishedRunError as UnfinishedRunError
     from muster.client.errors import UnknownDeadLetterError as UnknownDeadLetterError
+    from muster.client.errors import UnknownReplicaError as UnknownReplicaError
     from muster.client.errors import UnknownRunError as UnknownRunError
     from muster.client.errors import UnreachableError as UnreachableError
     from muster.client.errors import WaitTimeoutError as WaitTimeoutError
@@ -118,6 +120,7 @@ _MODULES = {
         "ModelFileError",
         "ModelFolderError",
         "ModelPendingError",
+        "NoJobError",
         "NoModelError",
         "NoPlanError",
         "NoResultError",
@@ -131,6 +134,7 @@ _MODULES = {
         "StackNotFoundError",
         "UnfinishedRunError",
         "UnknownDeadLetterError",
+        "UnknownReplicaError",
         "UnknownRunError",
         "UnreachableError",
         "WaitTimeoutError",
@@ -228,6 +232,7 @@ __all__ = [
     "Muster",
     "MusterError",
     "NewerDocumentError",
+    "NoJobError",
     "NoModelError",
     "NoPlanError",
     "NoResultError",
@@ -269,6 +274,7 @@ __all__ = [
     "Transition",
     "UnfinishedRunError",
     "UnknownDeadLetterError",
+    "UnknownReplicaError",
     "UnknownRunError",
     "UnreachableError",
     "Verdict",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from muster.contract.errors import MusterError
 
 
-class ClientError(MusterError):
+class ClientError(MusterError, RuntimeError):
     """Root of the client's errors."""
 
 
@@ -28,6 +28,13 @@ class UnknownRunError(InputError):
             f"The stack {stack} has no run named {run!r}. `muster list` shows its runs; a run stays visible for 90 "
             "days after it ends."
         )
+
+
+class UnknownReplicaError(InputError):
+    """The run has no replica of that rank."""
+
+    def __init__(self, run: str, rank: int, replicas: int) -> None:
+        super().__init__(f"rank: found {rank}; the run {run} has the ranks 0 to {replicas - 1}.")
 
 
 class UnknownDeadLetterError(InputError):
@@ -78,6 +85,17 @@ class ModelPendingError(InputError):
         super().__init__(
             f"The run {run} has not ended: its model is written when the last replicas finish. "
             f"Watch it with `muster status {run} --watch`."
+        )
+
+
+class NoJobError(ClientError):
+    """A replica has no training job that could be stopped."""
+
+    def __init__(self, run: str, rank: int, seconds: float) -> None:
+        super().__init__(
+            f"Replica {rank} of the run {run} had no running training job for {seconds:g} s: its next attempt waits, "
+            f"or is being launched. Try again once `muster status {run}` shows its job, or stop the whole run: "
+            f"`muster cancel {run}`."
         )
 
 
@@ -283,10 +301,10 @@ class RefusedError(ClientError):
 
 
 class PickledSessionError(InputError):
-    """A `Muster` that was given a session cannot be pickled."""
+    """A `Muster` that was given a session or clients cannot be pickled."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"{found} was created with a boto3 session, which cannot be pickled. "
-            "Create it with profile= and region= instead."
+            f"{found} was created with a boto3 session or with clients, which cannot be pickled. "
+            "Create it with a profile or a region instead."
         )

@@ -37,7 +37,7 @@ from muster.client.launch.named_role import with_role_arn
 from muster.client.launch.source_archive import pack
 from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
-from muster.client.runs.cancellation import Cancellation, cancel
+from muster.client.runs.cancellation import Cancellation, cancel, cancel_replica
 from muster.client.runs.dead_letters import LIST_MAX as LETTERS_MAX
 from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay, drop, list_letters, replay
 from muster.client.runs.doctor import Diagnosis, examine
@@ -71,8 +71,9 @@ class Muster:
 
     Without a `stack`, the one named Muster is meant, or else the only one in the account and region. A `profile` or
     `region` that is left out is chosen as the AWS CLI chooses it, AWS_REGION before AWS_DEFAULT_REGION; `session`
-    replaces both. Two are equal that reach the same stack with the same profile and region. It can be pickled unless it
-    was given a session.
+    replaces both. `clients` are clients of boto3 to use instead of new ones, by the services' names, such as
+    `{"logs": client}`. Two are equal that reach the same stack with the same profile and region. It can be pickled
+    unless it was given a session or clients.
 
     Raises:
         CredentialsError: there is no such profile.
@@ -85,10 +86,12 @@ class Muster:
         *,
         profile: str | None = None,
         region: str | None = None,
+        clients: Mapping[str, object] | None = None,
     ) -> None:
         self._named = stack
         self._session, self._profile, self._region = session, profile, region
-        self._cloud = Cloud(stack, session or open_session(profile, region))
+        self._clients = dict(clients or {})
+        self._cloud = Cloud(stack, session or open_session(profile, region), clients=clients)
 
     def __repr__(self) -> str:
         region = self._cloud.session.region_name
@@ -107,10 +110,10 @@ class Muster:
 
     def _identity(self) -> tuple[object, ...]:
         session = self._cloud.session
-        return self._named, self._session, session.profile_name, session.region_name
+        return self._named, self._session, self._clients, session.profile_name, session.region_name
 
     def __reduce__(self) -> tuple[Callable[..., Muster], tuple[str | None, ...]]:
-        if self._session is not None:
+        if self._session is not None or self._clients:
             raise PickledSessionError(repr(self))
         return _reopened, (self._named, self._profile, self._region)
 
@@ -131,6 +134,15 @@ class Muster:
             ClientError: the stack cannot be found.
         """
         return self._cloud.stack.bucket
+
+    @property
+    def job_prefix(self) -> str:
+        """What the names of the stack's training jobs begin with.
+
+        Raises:
+            ClientError: the stack cannot be found.
+        """
+        return self._cloud.stack.job_prefix
 
     def launch(self, spec: Spec | Mapping[str, object]) -> Run:
         """Start a run. It has the spec's name, or else a new one.
@@ -428,6 +440,21 @@ class Run:
             ClientError: AWS cannot be reached or refuses.
         """
         return cancel(self._cloud, self.name, POLL_SECONDS)
+
+    def cancel_replica(self, rank: int) -> str | None:
+        """Stop the training job of one replica; the spec's `reruns` say whether it is rerun (by default it is not).
+
+        A job that is being launched is waited for, for 30 seconds. `cancel` stops the whole run.
+
+        Returns:
+            The job's name; None if the replica has ended.
+
+        Raises:
+            NoJobError: there is no job that could be stopped.
+            UnknownRunError: there is no such run, or no such replica.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        return cancel_replica(self._cloud, self.name, rank, POLL_SECONDS)
 
     def result(self) -> Result:
         """The settlement of the run: its verdict, and what each replica leaves.
