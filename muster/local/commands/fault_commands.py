@@ -31,6 +31,7 @@ from muster.local.faults import (
     FaultReport,
     LostInstance,
     QuotaError,
+    RuleIssue,
     SlowStart,
     SmallVolume,
     SpotInterruption,
@@ -49,6 +50,7 @@ _COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (
     (QuotaError, ("job",)),
     (SlowStart, ("job",)),
     (SmallVolume, ("job",)),
+    (RuleIssue, ("job",)),
     (CallError, ("service", "operation")),
     (EventFault, ("action", "job")),
 )
