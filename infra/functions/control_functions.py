@@ -18,6 +18,7 @@ from infra.functions.event_delivery import EventRule
 from infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
 from infra.functions.handler_function import HandlerFunction, HandlerSettings
 from infra.functions.triggers import TriggerContext
+from infra.job_logs import log_group_arn
 from infra.launcher_role import LauncherRole
 from infra.policy import Target, policy_statements, service_of_account
 from infra.settings.stack_settings import StackSettings
@@ -56,6 +57,8 @@ class ControlFunctions:
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
             Target.JOBS: _job_arns(stack, settings.job_prefix),
+            Target.JOB_LOG_GROUP: [log_group_arn(stack, ""), log_group_arn(stack, ":*")],
+            Target.JOB_LOGS: [log_group_arn(stack, f":log-stream:{settings.job_prefix}-*")],
             Target.TRAINING_PLANS: [
                 stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
                 for resource in ("training-plan", "reserved-capacity")
