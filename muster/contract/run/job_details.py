@@ -49,7 +49,7 @@ class PoolState(StrEnum):
 
 
 class WarmPool(StoredPart):
-    """The instances that a job keeps after its end. They are billed until another job takes them, or their time ends."""
+    """The instances that a job keeps after its end, billed until another job takes them or their time ends."""
 
     state: PoolState
     kept_seconds: int | None = Field(default=None, ge=0, description="billed so far after the job's end, per instance")
