@@ -63,6 +63,8 @@ class _Job:
     ended: datetime | None = None
     billable_seconds: int | None = None
     uploaded: bool = False
+    described: dict[str, Any] = field(default_factory=dict)
+    """What else DescribeTrainingJob says of it."""
     transitions: list[_Transition] = field(default_factory=list)
 
     @property
@@ -229,7 +231,7 @@ class Training:
                 seconds = round((job.ended - job.training_started).total_seconds())
                 shown["TrainingTimeInSeconds"] = seconds
                 shown["BillableTimeInSeconds"] = seconds if job.billable_seconds is None else job.billable_seconds
-            return copied(shown)
+            return copied({**shown, **job.described})
 
     def _list(self, request: Parameters) -> dict[str, Any]:
         if unsupported := _UNSUPPORTED_FILTERS & request.keys():
@@ -311,6 +313,17 @@ class Training:
     def set_billable_seconds(self, name: str, seconds: int) -> None:
         """What is billed in the end, where that is not the training time: managed spot."""
         self._named(name).billable_seconds = seconds
+
+    def describe_with(self, name: str, **members: Any) -> None:
+        """From now on DescribeTrainingJob also answers these members for a job."""
+        self._named(name).described.update(members)
+
+    def say(self, name: str, message: str) -> None:
+        """Change the message of the present secondary status."""
+        with self._lock:
+            job = self._alive(name)
+            job.transitions[-1].message = message
+            self._announce(job)
 
     def _named(self, name: str) -> _Job:
         job = self._jobs.get((self._base + name).lower())
