@@ -27,6 +27,7 @@ from muster.client.errors import (
     RunContinuedError,
     RunNotEndedError,
     UnfinishedRunError,
+    UnknownReplicaError,
     UnknownRunError,
     WaitTimeoutError,
 )
@@ -39,6 +40,7 @@ from muster.client.runs.dead_letters import LIST_MAX as LETTERS_MAX
 from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay, drop, list_letters, replay
 from muster.client.runs.doctor import Diagnosis, examine
 from muster.client.runs.event_log import EventLogEntry
+from muster.client.runs.failed_attempt import FailedAttempt
 from muster.client.runs.live_page import PageSource, read_page
 from muster.client.runs.model_download import ModelDownload
 from muster.client.runs.notebook import run_html, runs_html
@@ -296,6 +298,7 @@ class Run:
     def logs(
         self,
         rank: int | Collection[int] | None = None,
+        attempt: int | None = None,
         *,
         follow: bool = False,
         since: datetime | None = None,
@@ -303,7 +306,7 @@ class Run:
         regex: str | None = None,
         tail: int | None = None,
     ) -> Iterator[LogLine]:
-        """The lines that the replicas have written: all attempts of all ranks (or of `rank`), merged in time order.
+        """The lines that the replicas have written: all attempts of all ranks, or those asked for, in order of time.
 
         `regex` keeps the lines in which it is found. `tail` keeps at most that many of the last lines. `follow`
         continues with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five
@@ -311,18 +314,22 @@ class Run:
 
         Raises:
             UnknownRunError: there is no such run.
+            UnknownReplicaError: the run has no replica with this rank, or the replica has had no such attempt.
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
         pattern = None if regex is None else read_regex(regex, "regex")
+        ranks = {rank} if isinstance(rank, int) else rank
         # The log group holds the lines of all jobs of the account: only those since the run's start are searched.
         execution = self._cloud.executions.describe(self.name)
+        self._check(execution, ranks, attempt)
         began = execution.started_at - _CLOCK_SKEW
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
             run=run_name(self.name),
             since=began if since is None else max(since.astimezone(), began),
-            ranks={rank} if isinstance(rank, int) else rank,
+            ranks=ranks,
+            attempts=None if attempt is None else {attempt},
             until=until,
             regex=pattern,
         )
@@ -334,6 +341,32 @@ class Run:
                 return iter(last)
             query = replace(query, since=last[0].at if last else query.since)
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
+
+    def _check(self, execution: Execution, ranks: Collection[int] | None, attempt: int | None) -> None:
+        """Refuse ranks that the run does not have, and an attempt that none of the replicas has had."""
+        unknown = [] if ranks is None else sorted(rank for rank in ranks if rank >= execution.replicas)
+        if unknown and execution.replicas:
+            raise UnknownReplicaError.of_ranks(self.name, unknown, execution.replicas)
+        if attempt is None:
+            return
+        self._observer.look()
+        had = {rank: len(found) and found[-1].attempt for rank, found in self._observer.attempts.items()}
+        asked = {rank: had.get(rank, 0) for rank in (range(execution.replicas) if ranks is None else sorted(ranks))}
+        if attempt > max(asked.values(), default=0):
+            raise UnknownReplicaError.of_attempt(self.name, attempt, asked)
+
+    def failures(self) -> tuple[FailedAttempt, ...]:
+        """The latest attempt of each replica that failed and wrote a log, with its last lines; the first ones of many.
+
+        Lines that say the values of the spec's environment show their names instead.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        if not self._observer.attempts:
+            self._observer.look()
+        return self._observer.failures()
 
     def _has_ended(self) -> bool:
         # One call until the execution has ended; the whole status only then.

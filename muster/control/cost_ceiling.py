@@ -48,7 +48,8 @@ def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str 
     spent = spent_usd(marks, now)
     if spent < ceiling:
         return None
-    return f"the cost ceiling of ${ceiling:,.2f} is reached (about ${spent:,.2f} spent)"
+    prices = "" if run.plan.region == SHIPPED_PRICES.region else f", at prices of {SHIPPED_PRICES.region}"
+    return f"the cost ceiling of ${ceiling:,.2f} is reached (about ${spent:,.2f} spent{prices})"
 
 
 def reached_ceiling_with(replica: ActiveReplica, ended: Attempt) -> str | None:

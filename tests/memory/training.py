@@ -35,7 +35,7 @@ _IN_EVENTS = (
     "RoleArn",
 )
 _NOT_DESCRIBED = {"Tags", "SessionChainingConfig"}
-_UNSUPPORTED_FILTERS = {"WarmPoolStatusEquals", "TrainingPlanArnEquals"}
+_UNSUPPORTED_FILTERS = {"TrainingPlanArnEquals"}
 
 
 @dataclass
@@ -347,7 +347,8 @@ def _after(secondary: str) -> str:
 
 def _summary(job: _Job) -> dict[str, Any]:
     state = job.state(lambda at: at)
-    return {name: value for name, value in state.items() if name not in {"FailureReason", "TrainingStartTime"}}
+    row = {name: value for name, value in state.items() if name not in {"FailureReason", "TrainingStartTime"}}
+    return {**row, **({"WarmPoolStatus": pool} if (pool := job.described.get("WarmPoolStatus")) else {})}
 
 
 def _is_selected(job: _Job, request: Parameters) -> bool:
@@ -360,7 +361,12 @@ def _is_selected(job: _Job, request: Parameters) -> bool:
         and (modified_before is None or job.modified < modified_before)
         and request.get("NameContains", "").lower() in job.name.lower()
         and request.get("StatusEquals", job.status) == job.status
+        and request.get("WarmPoolStatusEquals", _pool_status(job)) == _pool_status(job)
     )
+
+
+def _pool_status(job: _Job) -> str | None:
+    return job.described.get("WarmPoolStatus", {}).get("Status")
 
 
 def _position(token: str | None) -> int:

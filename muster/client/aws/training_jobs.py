@@ -1,4 +1,4 @@
-"""Calls to SageMaker, for `muster doctor` and deployments: what is known of a run is in its roll-up."""
+"""Calls to SageMaker: what is known of a run is in its roll-up, but for the warm pools that its jobs keep."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ class TrainingJobs:
     def active(self, status: JobStatus = JobStatus.IN_PROGRESS) -> list[ActiveJob]:
         """The jobs of this status under any name that this stack makes, also jobs that Muster did not create."""
         return list(active_jobs(self._connection.sagemaker, self._connection.stack.job_prefix, status))
+
+    def warm_pools(self, prefix: str) -> dict[str, int | None]:
+        """The jobs whose names contain `prefix` that keep a warm pool now, each with the seconds billed for it."""
+        found: dict[str, int | None] = {}
+        with translated():
+            pages = self._connection.sagemaker.get_paginator("list_training_jobs").paginate(
+                NameContains=prefix, WarmPoolStatusEquals="Available", PaginationConfig={"PageSize": _PAGE}
+            )
+            for page in pages:
+                for item in page["TrainingJobSummaries"]:
+                    pool = item.get("WarmPoolStatus") or {}
+                    found[item["TrainingJobName"]] = pool.get("ResourceRetainedBillableTimeInSeconds")
+        return found
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of the job with this ARN."""

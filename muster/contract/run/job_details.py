@@ -97,6 +97,7 @@ class JobProgress(StoredPart):
 class JobDetails(StoredPart):
     """What DescribeTrainingJob says of a job beside its status."""
 
+    instances: int | None = Field(default=None, ge=1, description="of the job; figures in seconds are of one of them")
     training_seconds: int | None = Field(
         default=None, ge=0, description="TrainingTimeInSeconds; `billable_seconds` of the attempt says what is billed"
     )
@@ -131,7 +132,10 @@ def asks_for_details(spec: Spec) -> bool:
 
 def job_details(found: Mapping[str, object]) -> JobDetails:
     """The details in an answer of DescribeTrainingJob. Pure."""
+    resources = _mapping(found.get("ResourceConfig"))
+    instances = _count(resources.get("SelectedInstanceCount")) or _count(resources.get("InstanceCount"))
     return JobDetails(
+        instances=instances or None,
         training_seconds=_count(found.get("TrainingTimeInSeconds")),
         metrics=tuple(_metrics(found)),
         warm_pool=_warm_pool(found),
