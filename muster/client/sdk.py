@@ -33,6 +33,7 @@ from muster.client.errors import (
 )
 from muster.client.launch.dry_run import DeploymentContext, DryRun, dry_run
 from muster.client.launch.source_archive import pack
+from muster.client.launch.taken_name import taken_name
 from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
 from muster.client.runs.cancellation import Cancellation, cancel
@@ -144,7 +145,10 @@ class Muster:
         """
         checked = spec if isinstance(spec, Spec) else parse_spec(spec)
         name = checked.name or new_run_name(checked)
-        self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+        try:
+            self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+        except RunNameTakenError as error:
+            raise taken_name(self._cloud, name, error) from error
         return self.run(name)
 
     def _with_source(self, spec: Spec) -> Spec:
@@ -350,8 +354,8 @@ class Run:
         if attempt is None:
             return
         self._observer.look()
-        had = {rank: len(found) and found[-1].attempt for rank, found in self._observer.attempts.items()}
-        asked = {rank: had.get(rank, 0) for rank in (range(execution.replicas) if ranks is None else sorted(ranks))}
+        had = {rank: found[-1].attempt for rank, found in self._observer.attempts.items()}
+        asked = {rank: had.get(rank, 0) for rank in (had if ranks is None else sorted(ranks))}
         if attempt > max(asked.values(), default=0):
             raise UnknownReplicaError.of_attempt(self.name, attempt, asked)
 

@@ -141,10 +141,10 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
     if record.decision is None:
         current = _look(replica, current, stopping=fence is not None)
     outcome = _outcome(current, fence)
-    before = record.attempts[:-1]
+    attempts = (*record.attempts[:-1], current)
     if not search.details.is_spent:
-        *before, current = (with_details(replica, attempt) for attempt in (*record.attempts[:-1], current))
-    attempts = (*(attempt.for_result() for attempt in before), current.for_result(is_last=True))
+        attempts = tuple(with_details(replica, attempt) for attempt in attempts)
+    attempts = (*(attempt.for_result() for attempt in attempts[:-1]), attempts[-1].for_result(is_last=True))
     result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
     return _with_manifest(replica.run, result, search) if outcome is ReplicaOutcome.SUCCEEDED else result
 

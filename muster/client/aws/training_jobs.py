@@ -36,8 +36,9 @@ class TrainingJobs:
             )
             for page in pages:
                 for item in page["TrainingJobSummaries"]:
-                    pool = item.get("WarmPoolStatus") or {}
-                    found[item["TrainingJobName"]] = pool.get("ResourceRetainedBillableTimeInSeconds")
+                    pool = item.get("WarmPoolStatus")
+                    seconds = None if pool is None else pool.get("ResourceRetainedBillableTimeInSeconds")
+                    found[item["TrainingJobName"]] = seconds
         return found
 
     def tags(self, arn: str) -> dict[str, str]:

@@ -97,10 +97,10 @@ class FailedLogs:
         self._plan: Plan | None = None
         self._read: dict[Unread, _Read] = {}
 
-    def complete(self, attempts: Mapping[int, Sequence[Attempt]]) -> dict[int, tuple[Attempt, ...]]:
-        """The attempts with the last lines of those that failed, and have none yet."""
+    def complete(self, attempts: Mapping[int, Sequence[Attempt]], most: int) -> dict[int, tuple[Attempt, ...]]:
+        """The attempts with the last lines of at most so many of those that failed, and have none yet."""
         with suppress(ClientError, DocumentError):  # the lines explain a failure, and nothing depends on them
-            for unread in to_read(attempts):
+            for unread in to_read(attempts, most):
                 known = next(one for one in attempts[unread.rank] if one.attempt == unread.attempt)
                 if known.ended_at is not None and self._is_due(unread, timestamps.parse(known.ended_at)):
                     self._read[unread] = _Read(datetime.now(UTC), self._lines(unread, known, known.ended_at))

@@ -30,6 +30,7 @@ from muster.contract.names import numbered_run_name, run_job_prefix, run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
 from muster.contract.run.continuation import Continuation, next_run
+from muster.contract.run.last_lines import ATTEMPTS_READ
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.run.plan import Plan
@@ -41,6 +42,8 @@ from muster.contract.run.run_queue import QUEUE_KEY, Queue
 # records it. One that a limit of the account or of the run prevents never starts.
 _CONTINUATION_WITHIN = timedelta(minutes=2)
 
+# In a status: CloudWatch Logs takes five calls per second, and a log needs one to four.
+_LOGS_READ = 3
 # The account has two ListTrainingJobs calls per second.
 _POOLS_SECONDS = 30.0
 
@@ -113,13 +116,13 @@ class Observer:
             )
         )
 
-    def attempts_with_logs(self) -> dict[int, tuple[Attempt, ...]]:
-        """The attempts at the latest look, with the last log lines of those that failed: each log is read once."""
-        return self._failed_logs.complete(self.attempts)
+    def attempts_with_logs(self, most: int = ATTEMPTS_READ) -> dict[int, tuple[Attempt, ...]]:
+        """The attempts at the latest look, with the last log lines of at most so many of those that failed."""
+        return self._failed_logs.complete(self.attempts, most)
 
     def failures(self) -> tuple[FailedAttempt, ...]:
         """The failed attempts at the latest look, with their last log lines."""
-        return failed_attempts(self._run, self.attempts_with_logs())
+        return failed_attempts(self._run, self.attempts_with_logs(_LOGS_READ))
 
     def _read_pools(self) -> Mapping[str, int | None] | None:
         """The jobs that keep a warm pool; None where none can, or SageMaker does not say so."""

@@ -44,7 +44,7 @@ def is_explained_by_log(attempt: Attempt) -> bool:
     return attempt.has_proven_job and attempt.ended_at is not None and attempt.failure_class in _WRITTEN
 
 
-def to_read(attempts: Mapping[int, Sequence[Attempt]]) -> list[Unread]:
+def to_read(attempts: Mapping[int, Sequence[Attempt]], most: int = ATTEMPTS_READ) -> list[Unread]:
     """The attempts whose last lines are read, by rank: the latest failures of the replicas before earlier ones."""
     found: list[tuple[int, Unread]] = []
     for rank in sorted(attempts):
@@ -53,7 +53,7 @@ def to_read(attempts: Mapping[int, Sequence[Attempt]]) -> list[Unread]:
             if not one.last_lines:
                 found.append((age, Unread(rank, one.attempt, one.job)))
     found.sort(key=lambda item: item[0])
-    return [unread for _, unread in found[:ATTEMPTS_READ]]
+    return [unread for _, unread in found[:most]]
 
 
 def kept_lines(written: Iterable[str], environment: Mapping[str, str]) -> tuple[str, ...]:

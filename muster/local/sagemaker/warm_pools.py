@@ -57,7 +57,7 @@ class WarmPool:
             message = f"The warm pool of this training job is {self.status} and cannot be updated."
             raise invalid(message)
         self.keep_seconds = keep_seconds
-        if self.status is PoolStatus.TERMINATED:
+        if self._begin is not None and self._end(self._begin) <= time.time():
             self._closed = time.time()
 
     @property
@@ -96,15 +96,14 @@ def matches(kept: CreateTrainingJobRequestTypeDef, new: CreateTrainingJobRequest
 
 def _matched(request: CreateTrainingJobRequestTypeDef) -> tuple[object, ...]:
     resources = request["ResourceConfig"]
-    network = request.get("VpcConfig") or {}
+    network = request.get("VpcConfig")
     return (
         request["RoleArn"],
         instance_type(resources),
         resources.get("InstanceCount", 1),
         resources.get("VolumeKmsKeyId"),
         resources["VolumeSizeInGB"],
-        network.get("SecurityGroupIds"),
-        network.get("Subnets"),
+        (network["SecurityGroupIds"], network["Subnets"]) if network else None,
         request.get("EnableInterContainerTrafficEncryption", False),
         request.get("EnableNetworkIsolation", False),
         request.get("SessionChainingConfig"),
