@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from muster.contract.errors import MusterError
 
@@ -31,10 +32,26 @@ class UnknownRunError(InputError):
 
 
 class UnknownReplicaError(InputError):
-    """The run has no replica of that rank."""
+    """The run has no such replica, or its replicas have had no such attempt."""
 
-    def __init__(self, run: str, rank: int, replicas: int) -> None:
-        super().__init__(f"rank: found {rank}; the run {run} has the ranks 0 to {replicas - 1}.")
+    @classmethod
+    def of_ranks(cls, run: str, ranks: Sequence[int], replicas: int) -> Self:
+        """`ranks` are not among those of a run with so many replicas."""
+        named = f"replica {ranks[0]}" if len(ranks) == 1 else f"replicas {ranks[0]} to {ranks[-1]}"
+        has = "only replica 0" if replicas == 1 else f"the replicas 0 to {replicas - 1:,}"
+        return cls(f"The run {run} has no {named}: it has {has}.")
+
+    @classmethod
+    def of_attempt(cls, run: str, attempt: int, had: Mapping[int, int]) -> Self:
+        """`had` is the latest attempt of each replica that was asked for; 0: it has not been launched."""
+        rank, latest = max(had.items(), key=lambda item: item[1], default=(0, 0))
+        whose = f"replica {rank}" if len(had) == 1 else "no replica that was asked for"
+        if latest == 0:
+            found = "has not been launched yet" if len(had) == 1 else "has been launched yet"
+        else:
+            count = "1 attempt" if latest == 1 else f"{latest} attempts"
+            found = f"has had {count}" if len(had) == 1 else f"has had more than {count}"
+        return cls(f"The run {run} has no attempt {attempt} to show: {whose} {found}.")
 
 
 class UnknownDeadLetterError(InputError):
