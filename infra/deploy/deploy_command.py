@@ -207,7 +207,7 @@ class Work:
     def folder(self) -> Path:
         """Where the files of the deployment lie."""
         place = f"{self.place.account}-{self.place.region}"
-        return Path(".muster", "deploy", place, self.settings.stack.name)
+        return Path(".muster", "deploy", place, self.settings.stack.name).absolute()
 
     @property
     def _preflight(self) -> Preflight:

@@ -20,7 +20,7 @@ from muster.infra.gate.tools import ROOT
 from muster.infra.gate.variants import PLACES, VARIANTS, Resolved
 from muster.infra.gate.workflow_checks import check_definition
 
-EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
+EXCEPTIONS = Path(__file__).resolve().with_name("exceptions.toml")
 
 _Check = Callable[[], list[Finding]]
 

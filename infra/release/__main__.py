@@ -19,6 +19,7 @@ from muster.infra.gate.template_checks import lint
 from muster.infra.places import PACKAGE
 from muster.infra.release.artifacts import (
     build_distributions,
+    build_wheel,
     differences,
     install_wheel,
     make_environment,
@@ -75,8 +76,9 @@ def build_release(folder: Path, version: str) -> None:
         work = Path(name)
         print("Building sdist and wheel of the commit")
         sdist, wheel = build_distributions(_checked_out(work / "tree"), folder)
-        if found := differences(sdist, wheel):
-            message = f"wheel and sdist differ in {', '.join(found)}"
+        direct = build_wheel(_checked_out(work / "tree of the wheel"), work / "direct")
+        if found := differences(sdist, wheel) or differences(direct, wheel):
+            message = f"the wheel is not what the commit and its sdist have: {', '.join(found)}"
             raise ReleaseError(message)
         print("Installing the wheel with the oldest packages that it allows")
         oldest = make_environment(work / "oldest")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -14,41 +15,31 @@ from muster.infra.deploy.bundle import build_replica_package
 from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT
 from muster.infra.settings.stack_settings import job_prefix_of
 from tests.infra.variants import Variant
+from tests.support.template import ROOT
 
-APP = """
+_SHOWN = re.compile(r"## In a CDK app of your own\n.*?^```python\n(.*?)^app\.synth", re.DOTALL | re.MULTILINE)
+"""What docs/deploying.md shows, without the synthesis."""
+MORE = """
 import sys
 from pathlib import Path
 
-from aws_cdk import App, Environment
-from aws_cdk import aws_events as events, aws_events_targets as targets, aws_sqs as sqs
+from aws_cdk import aws_events_targets as targets, aws_sqs as sqs
 
 from infra.data import TrainingData, training_settings  # the app's own package
 from muster import MusterError
-from muster.cdk import MusterStack, StackSettings
 from muster.infra.places import WORKFLOW
 from muster.infra.stack import StackFiles
 
-archive, folder = Path(sys.argv[1]), sys.argv[2]
-app = App(outdir=folder, analytics_reporting=False, context={
-    "@aws-cdk/aws-iam:minimizePolicies": True,
-    "@aws-cdk/core:target-partitions": ["aws"],
-})
-place = Environment(account="123456789012", region="eu-west-1")
+archive = Path(sys.argv[1])
 files = StackFiles(archive, archive, WORKFLOW)
 MusterStack(app, "Muster", files=files)
-training = MusterStack(
-    app, "Team-A", env=place, files=files,
-    settings=StackSettings.model_validate({
-        "watch": {"dashboard": False}, "replicas": {"data": ["s3://team-data/sets/"]},
-    }),
-)
 try:
     MusterStack(app, "Team-B", files=files, settings=training_settings("Team-C"))
 except MusterError as error:
     print(error)
 data = TrainingData(app, "Data", env=place)
-ends = events.Rule(data, "Ends", event_bus=training.bus, event_pattern=events.EventPattern(detail_type=["Run Ended"]))
-ends.add_target(targets.SqsQueue(sqs.Queue(data, "Queue")))
+rule = events.Rule(data, "Ends", event_bus=training.bus, event_pattern=ends)
+rule.add_target(targets.SqsQueue(sqs.Queue(data, "Queue")))
 training.bucket.grant_read(data.reader)
 training.state_machine.grant_start_execution(data.reader)
 training.notifications.grant_subscribe(data.reader)
@@ -78,10 +69,14 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
     (folder / "infra").mkdir()
     (folder / "infra" / "__init__.py").touch()
     (folder / "infra" / "data.py").write_text(PACKAGE, encoding="utf-8")
-    (folder / "app.py").write_text(APP, encoding="utf-8")
+    [shown] = _SHOWN.findall((ROOT / "docs" / "deploying.md").read_text(encoding="utf-8"))
+    (folder / "app.py").write_text(shown + MORE, encoding="utf-8")
     archive = build_replica_package(folder=folder)
-    environment = {**os.environ, **JSII_ENVIRONMENT, "CDK_VALIDATION": "false"}
-    command = [sys.executable, "app.py", str(archive), str(folder / "out")]
+    # Other flags than those of Muster's own app, as the CDK CLI hands them over.
+    flags = {"@aws-cdk/aws-iam:minimizePolicies": True, "@aws-cdk/core:target-partitions": ["aws"]}
+    context = {"CDK_CONTEXT_JSON": json.dumps(flags), "CDK_OUTDIR": str(folder / "out")}
+    environment = {**os.environ, **JSII_ENVIRONMENT, "CDK_VALIDATION": "false", **context}
+    command = [sys.executable, "app.py", str(archive)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
@@ -103,13 +98,14 @@ def test_the_template_is_the_same_in_every_app(templates: dict[str, dict[str, An
 
 
 def test_the_app_uses_what_the_stack_has(templates: dict[str, dict[str, Any]]) -> None:
-    training, data = templates["Team-A"], templates["Data"]
+    training, data = templates["Training"], templates["Data"]
     recorded = training["Metadata"]["Muster"]["stack"]
-    assert (recorded["name"], recorded["job_prefix"]) == ("Team-A", job_prefix_of("Team-A"))
-    assert not [item for item in training["Resources"].values() if item["Type"] == "AWS::CloudWatch::Dashboard"]
+    assert (recorded["name"], recorded["job_prefix"]) == ("Training", job_prefix_of("Training"))
+    assert any(name.startswith("OurRule") for name in training["Resources"])
+    assert "s3:::team-data/sets/*" in json.dumps(training)
     # The app gave its own role rights on the stack's parts.
     [policy] = [item for item in data["Resources"].values() if item["Type"] == "AWS::IAM::Policy"]
     allowed = json.dumps(policy)
     assert all(action in allowed for action in ("s3:GetObject*", "states:StartExecution", "sns:Subscribe"))
     [rule] = [item["Properties"] for item in data["Resources"].values() if item["Type"] == "AWS::Events::Rule"]
-    assert "Team-A:ExportsOutput" in json.dumps(rule["EventBusName"])
+    assert "Training:ExportsOutput" in json.dumps(rule["EventBusName"])

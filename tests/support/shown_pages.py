@@ -14,7 +14,7 @@ STAND_INS = ("aws", "docker", "wandb")
 """Programs that pages use and that tests do not install: `tests/support/stand_ins` has what stands for them."""
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _FILE_OR_BLOCK = re.compile(
-    r"`(?P<path>[\w./-]+)`:\n\n```\w+\n(?P<text>.*?)^```|^```console\n(?P<block>.*?)^```", re.DOTALL | re.MULTILINE
+    r"`(?P<path>[\w./-]+)`:\n\n```(?!console)\w+\n(?P<text>.*?)^```|^```console\n(?P<block>.*?)^```", re.DOTALL | re.MULTILINE
 )
 _STAND_IN = '#!/bin/sh\nexec {python} -m tests.support.stand_ins.{name} "$@"\n'
 
@@ -69,7 +69,6 @@ def install_stand_ins(folder: Path, environment: Mapping[str, str]) -> dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     for name in STAND_INS:
         program = folder / name
-        program.write_text(_STAND_IN.format(python=sys.executable, name=name))
+        program.write_text(_STAND_IN.format(root=DOCS.parent, python=sys.executable, name=name))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    root = str(DOCS.parent)
-    return {**environment, "PATH": f"{folder}:{environment['PATH']}", "PYTHONPATH": root}
+    return {**environment, "PATH": f"{folder}:{environment['PATH']}"}

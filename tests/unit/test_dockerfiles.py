@@ -1,4 +1,4 @@
-"""The Dockerfiles: pinned bases, and nothing copied that is not there. tests/e2e/test_installed.py runs them."""
+"""The Dockerfiles: pinned bases, nothing copied that is not there. tests/e2e/test_installed.py runs the commands."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from muster import __version__
 from muster.client.cli.exit_codes import exit_code
 from muster.client.cli.lazy_group import LazyGroup, Row
 from muster.client.cli.output import asks_for_json, print_error
@@ -88,7 +87,9 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"muster {__version__}")
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"muster {version('muster-train')}")
         raise typer.Exit
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 
-from muster import __version__
 from muster.client.verify.services import Account, Identity
 from muster.client.verify.verification import Check, info, judged
 
@@ -41,7 +41,7 @@ def gather_stack(account: Account) -> StackFacts:
         name=account.cloud.stack.name,
         status=account.description["StackStatus"],
         outputs=account.outputs,
-        client_version=__version__,
+        client_version=version("muster-train"),
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
-from muster import __version__
 from muster.client.errors import ClientError, InputError, UnknownRunError
 from muster.client.launch.dry_run import DryRun
 from muster.client.launch.estimate import Quota, quotas
@@ -91,7 +91,7 @@ class Verifier:
         return Verification(
             stack=self._account.cloud.stack.name,
             region=self._account.session.region_name,
-            version=__version__,
+            version=version("muster-train"),
             started_at=timestamps.text(self._started_at),
             promise=self.promise,
             run=self.run_name if self._launched else None,

@@ -22,7 +22,7 @@ PLACES = [
 ]
 COMMANDS = dict(commands())
 GROUPS = {path.split()[0] for path in COMMANDS if " " in path}
-OF_TYPER = {"--help", "--install-completion", "--show-completion"}
+OF_TYPER = {"--help", "--version", "--install-completion", "--show-completion"}
 
 
 class Shown(NamedTuple):
