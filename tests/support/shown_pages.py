@@ -14,9 +14,11 @@ STAND_INS = ("aws", "docker", "wandb")
 """Programs that pages use and that tests do not install: `tests/support/stand_ins` has what stands for them."""
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _FILE_OR_BLOCK = re.compile(
-    r"`(?P<path>[\w./-]+)`:\n\n```(?!console)\w+\n(?P<text>.*?)^```|^```console\n(?P<block>.*?)^```", re.DOTALL | re.MULTILINE
+    r"`(?P<path>[\w./-]+)`:\n\n```(?!console)\w+\n(?P<text>.*?)^```|^```console\n(?P<block>.*?)^```",
+    re.DOTALL | re.MULTILINE,
 )
-_STAND_IN = '#!/bin/sh\nexec {python} -m tests.support.stand_ins.{name} "$@"\n'
+# The stand-ins alone see the clone: what a page installs must not.
+_STAND_IN = '#!/bin/sh\nexport PYTHONPATH={root}\nexec {python} -m tests.support.stand_ins.{name} "$@"\n'
 
 
 class Step(NamedTuple):
