@@ -99,7 +99,7 @@ _STORAGE = """SageMaker writes the results of each job to a separate folder belo
 `{run}/r{rank}` to a checkpoint prefix, so that replicas do not overwrite each other's checkpoints, unless
 `checkpoint_uri_exact` is set. The role must be
 allowed to write to both. The stack's replica role may write only to the stack's bucket. It reads the channels that the
-settings of the stack allow ([your-own-data.md](your-own-data.md)); `muster plan --deployed` says which it cannot read.
+settings of the stack allow ([your data](tutorial/your-data.md)); `muster plan --deployed` says which it cannot read.
 """
 
 _ACCESS = """Muster passes a role to SageMaker only if the stack allows it (`iam:PassRole`): the replica role, which may
