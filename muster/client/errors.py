@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 from muster.contract.errors import MusterError
 
@@ -31,10 +32,14 @@ class UnknownRunError(InputError):
 
 
 class UnknownReplicaError(InputError):
-    """The run has no replica of that rank."""
+    """The run has no such replica."""
 
-    def __init__(self, run: str, rank: int, replicas: int) -> None:
-        super().__init__(f"rank: found {rank}; the run {run} has the ranks 0 to {replicas - 1}.")
+    @classmethod
+    def of_ranks(cls, run: str, ranks: Sequence[int], replicas: int) -> Self:
+        """`ranks` are not among those of a run with so many replicas."""
+        named = f"replica {ranks[0]}" if len(ranks) == 1 else f"replicas {ranks[0]} to {ranks[-1]}"
+        has = "only replica 0" if replicas == 1 else f"the replicas 0 to {replicas - 1:,}"
+        return cls(f"The run {run} has no {named}: it has {has}.")
 
 
 class UnknownDeadLetterError(InputError):

@@ -58,7 +58,7 @@ def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> st
     while True:
         status = observer.look()
         if not 0 <= rank < len(status.replicas):
-            raise UnknownReplicaError(run, rank, len(status.replicas))
+            raise UnknownReplicaError.of_ranks(run, [rank], len(status.replicas))
         replica = status.replicas[rank]
         if status.state.is_terminal or replica.has_ended:
             return None
