@@ -17,6 +17,8 @@ import boto3
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import open_session
 from muster.client.aws.reported import Execution, read_input
+from muster.client.checks.channel_check import check_channels
+from muster.client.checks.source_check import check_spec, read_checked
 from muster.client.errors import (
     OUTAGE_SECONDS,
     ModelPendingError,
@@ -27,11 +29,14 @@ from muster.client.errors import (
     RunContinuedError,
     RunNotEndedError,
     UnfinishedRunError,
+    UnknownReplicaError,
     UnknownRunError,
     WaitTimeoutError,
 )
 from muster.client.launch.dry_run import DeploymentContext, DryRun, dry_run
+from muster.client.launch.named_role import with_role_arn
 from muster.client.launch.source_archive import pack
+from muster.client.launch.taken_name import taken_name
 from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
 from muster.client.runs.cancellation import Cancellation, cancel, cancel_replica
@@ -39,13 +44,14 @@ from muster.client.runs.dead_letters import LIST_MAX as LETTERS_MAX
 from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay, drop, list_letters, replay
 from muster.client.runs.doctor import Diagnosis, examine
 from muster.client.runs.event_log import EventLogEntry
+from muster.client.runs.failed_attempt import FailedAttempt
 from muster.client.runs.live_page import PageSource, read_page
 from muster.client.runs.model_download import ModelDownload
 from muster.client.runs.notebook import run_html, runs_html
 from muster.client.runs.observer import Observer, own_result, read_result
 from muster.client.runs.run_list import LIST_MAX, RunSummary, list_runs
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.contract.errors import RunNameTakenError
+from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.model import ModelResult
@@ -148,13 +154,20 @@ class Muster:
         is relative to the working directory.
 
         Raises:
-            SpecError: the spec has problems, all of which are listed; nothing was created.
+            SpecError: the spec or its source has problems, all of which are listed; nothing was created.
             RunNameTakenError: the name belongs to another run.
             ClientError: AWS cannot be reached or refuses.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
+        checked = spec if isinstance(spec, Spec) else read_checked(spec)
+        found = check_spec(checked)
+        if found.problems:
+            raise SpecError(found.problems)
+        checked = with_role_arn(self._cloud, checked)
         name = checked.name or new_run_name(checked)
-        self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+        try:
+            self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+        except RunNameTakenError as error:
+            raise taken_name(self._cloud, name, error) from error
         return self.run(name)
 
     def _with_source(self, spec: Spec) -> Spec:
@@ -173,8 +186,10 @@ class Muster:
             SpecError: the spec has problems, all of which are listed.
             ClientError: the stack cannot be found.
         """
-        checked = spec if isinstance(spec, Spec) else parse_spec(spec)
-        return dry_run(checked, DeploymentContext.of(self._cloud, checked))
+        checked = spec if isinstance(spec, Spec) else read_checked(spec)
+        checked = with_role_arn(self._cloud, checked)
+        context = DeploymentContext.of(self._cloud, checked)
+        return dry_run(checked, context, check_channels(self._cloud, checked))
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.
@@ -308,6 +323,7 @@ class Run:
     def logs(
         self,
         rank: int | Collection[int] | None = None,
+        attempt: int | None = None,
         *,
         follow: bool = False,
         since: datetime | None = None,
@@ -315,7 +331,7 @@ class Run:
         regex: str | None = None,
         tail: int | None = None,
     ) -> Iterator[LogLine]:
-        """The lines that the replicas have written: all attempts of all ranks (or of `rank`), merged in time order.
+        """The lines that the replicas have written: all attempts of all ranks, or those asked for, in order of time.
 
         `regex` keeps the lines in which it is found. `tail` keeps at most that many of the last lines. `follow`
         continues with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five
@@ -323,18 +339,22 @@ class Run:
 
         Raises:
             UnknownRunError: there is no such run.
+            UnknownReplicaError: the run has no replica with this rank, or the replica has had no such attempt.
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
         pattern = None if regex is None else read_regex(regex, "regex")
+        ranks = {rank} if isinstance(rank, int) else rank
         # The log group holds the lines of all jobs of the account: only those since the run's start are searched.
         execution = self._cloud.executions.describe(self.name)
+        self._check(execution, ranks, attempt)
         began = execution.started_at - _CLOCK_SKEW
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
             run=run_name(self.name),
             since=began if since is None else max(since.astimezone(), began),
-            ranks={rank} if isinstance(rank, int) else rank,
+            ranks=ranks,
+            attempts=None if attempt is None else {attempt},
             until=until,
             regex=pattern,
         )
@@ -346,6 +366,32 @@ class Run:
                 return iter(last)
             query = replace(query, since=last[0].at if last else query.since)
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
+
+    def _check(self, execution: Execution, ranks: Collection[int] | None, attempt: int | None) -> None:
+        """Refuse ranks that the run does not have, and an attempt that none of the replicas has had."""
+        unknown = [] if ranks is None else sorted(rank for rank in ranks if rank >= execution.replicas)
+        if unknown and execution.replicas:
+            raise UnknownReplicaError.of_ranks(self.name, unknown, execution.replicas)
+        if attempt is None:
+            return
+        self._observer.look()
+        had = {rank: found[-1].attempt for rank, found in self._observer.attempts.items()}
+        asked = {rank: had.get(rank, 0) for rank in (had if ranks is None else sorted(ranks))}
+        if attempt > max(asked.values(), default=0):
+            raise UnknownReplicaError.of_attempt(self.name, attempt, asked)
+
+    def failures(self) -> tuple[FailedAttempt, ...]:
+        """The latest attempt of each replica that failed and wrote a log, with its last lines; the first ones of many.
+
+        Lines that say the values of the spec's environment show their names instead.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        if not self._observer.attempts:
+            self._observer.look()
+        return self._observer.failures()
 
     def _has_ended(self) -> bool:
         # One call until the execution has ended; the whole status only then.

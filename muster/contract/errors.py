@@ -126,8 +126,8 @@ class SettingsError(MusterError):
 class RunNameTakenError(MusterError, RuntimeError):
     """The execution's name belongs to another run, whose jobs and objects still exist."""
 
-    def __init__(self, run: str, owner: str) -> None:
-        super().__init__(f"The run name {run} is already used by {owner}. Nothing was created; choose another name.")
+    def __init__(self, run: str, owner: str, remedy: str = "choose another name") -> None:
+        super().__init__(f"The run name {run} is already used by {owner}. Nothing was created; {remedy}.")
 
 
 class DocumentError(MusterError):

@@ -21,6 +21,7 @@ from muster.client.errors import SeveralStacksError, StackNotFoundError, Unreach
 if TYPE_CHECKING:
     from botocore.model import OperationModel
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_iam import IAMClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
@@ -129,6 +130,12 @@ class Connection:
         if params.get("Bucket") != self.stack.bucket or "ExpectedBucketOwner" not in members:
             return params
         return {"ExpectedBucketOwner": self.stack.account, **params}
+
+    @cached_property
+    def iam(self) -> IAMClient:
+        """The client of IAM."""
+        with _creation():
+            return self.session.client("iam", config=self._config)
 
     @cached_property
     def functions(self) -> LambdaClient:

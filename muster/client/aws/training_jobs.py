@@ -1,4 +1,4 @@
-"""Calls to SageMaker: what is known of a run is in its roll-up, so a client reads jobs only for `muster doctor`."""
+"""Calls to SageMaker. What is known of a run is in its roll-up, but for the warm pools that its jobs keep."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ class TrainingJobs:
                     raise
                 return False
         return True
+
+    def warm_pools(self, prefix: str) -> dict[str, int | None]:
+        """The jobs whose names contain `prefix` that keep a warm pool now, each with the seconds billed for it."""
+        found: dict[str, int | None] = {}
+        with translated():
+            pages = self._connection.sagemaker.get_paginator("list_training_jobs").paginate(
+                NameContains=prefix, WarmPoolStatusEquals="Available", PaginationConfig={"PageSize": _PAGE}
+            )
+            for page in pages:
+                for item in page["TrainingJobSummaries"]:
+                    pool = item.get("WarmPoolStatus")
+                    seconds = None if pool is None else pool.get("ResourceRetainedBillableTimeInSeconds")
+                    found[item["TrainingJobName"]] = seconds
+        return found
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of the job with this ARN."""

@@ -7,8 +7,10 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from muster.contract.errors import MusterError
+from muster.contract.run.failure_place import Frame, user_place
 from muster.contract.run.run_document import RunDocument
 from muster.replica.context import Context
 from muster.replica.errors import InputError, OutOfMemoryError, StoppedError, TrainerError
@@ -43,7 +45,7 @@ def load_function(name: str) -> Trainer:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise InputError([f"the trainer {name} cannot be imported: {type(error).__name__}: {error}"]) from error
+        raise InputError([f"the trainer {name} cannot be imported: {_described(error)}"]) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise InputError([f"the trainer {name} cannot be imported: {module_name} has no function {function_name}"])
@@ -53,8 +55,8 @@ def load_function(name: str) -> Trainer:
 def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> str:
     """Call the trainer, and return how it ended, in words.
 
-    Its own errors are logged with a traceback; the last line of it becomes the failure's reason. `sys.exit(0)` is one
-    of them if the trainer has said that more rounds follow, and has not left the run.
+    Its own errors are logged with a traceback. The failure's reason is the place in the user's code and the last line.
+    `sys.exit(0)` is one of them if the trainer has said that more rounds follow, and has not left the run.
 
     Raises:
         StoppedError: the replica was asked to stop.
@@ -99,9 +101,19 @@ def reported(name: str) -> Iterator[None]:
         raise TrainerError(message) from None
     except Exception as error:
         traceback.print_exc()
-        last = traceback.format_exception_only(error)[-1].strip()
-        message = f"{name} failed: {last}"
+        message = f"{name} failed: {_described(error)}"
         raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
+
+
+def _described(error: BaseException) -> str:
+    """An error of the user's code: `training.py:41: ValueError: no data`."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        frames = [Frame(error.filename, error.lineno or 0)]
+    else:
+        frames = [Frame(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    place = user_place(frames, str(Path.cwd()))
+    last = traceback.format_exception_only(error)[-1].strip()
+    return last if place is None else f"{place}: {last}"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -100,7 +100,7 @@ def test_a_replica_that_has_no_job_is_waited_for_and_named(
     harness.cloud.training.complete(harness.job(0))
     harness.deliver()
     assert run.cancel_replica(0) is None
-    with pytest.raises(UnknownReplicaError, match="The run one has no replica 3: it has the replicas 0 to 2"):
+    with pytest.raises(UnknownReplicaError, match=r"The run one has no replica 3: it has the replicas 0 to 2"):
         run.cancel_replica(3)
 
 

@@ -101,7 +101,7 @@ def test_a_former_trainer_runs_unchanged_and_reads_its_place_from_the_environmen
 
 def test_errors_and_exits_are_those_of_the_users_function(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=1, min_participants=1)
-    with pytest.raises(TrainerError, match=f"^{JOB}:fail failed: .*ValueError: round 4 of rank 0"):
+    with pytest.raises(TrainerError, match=rf"^{JOB}:fail failed: \S+own_loop\.py:\d+: ValueError: round 4 of rank 0"):
         call("fail", run, rounds=4)
     with pytest.raises(TrainerError, match=f"^{JOB}:leave exited: 3"):
         call("leave", run, code=3)
