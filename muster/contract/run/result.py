@@ -49,6 +49,9 @@ class ReplicaResult(StoredPart):
     finished_early: str | None = Field(
         default=None, description="how the replica finished, where others trained on; none where none did"
     )
+    ended: str | None = Field(
+        default=None, description="how its trainer ended, if it neither returned nor left the run itself"
+    )
 
     @field_validator("outcome", mode="before")
     @classmethod
