@@ -73,10 +73,10 @@ replicas: 4
 trainer: my_package.training:train
 ```
 
-A trainer is a Python function in `source_dir` or in the container's image. If `source_dir` is left out, it is the folder
-of the trainer's module, if that is beside the spec or in the working directory. Muster calls it once in every replica,
-with a [context](training.md#what-a-trainer-receives) and with `kwargs`. To run another program, set `entrypoint`
-instead.
+A trainer is a Python function in `source_dir` or in the container's image. If `source_dir` is left out, it is the
+folder of the trainer's module, if that is beside the spec or in the working directory. Muster calls the trainer once in
+every replica, with a [context](training.md#what-a-trainer-receives) and with `kwargs`. To run another program, set
+`entrypoint` instead.
 
 You can set every field of CreateTrainingJob that an independent replica can use. The fields have the service's
 names, in snake case. All limits of the service are checked before a request is sent.
