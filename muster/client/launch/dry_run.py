@@ -117,9 +117,10 @@ class DeploymentContext:
             prices = listed_prices(cloud.session, cloud.session.region_name, types)
             return cls(place, defaults, prices, stack.state_machine_arn)
         except PricesUnknownError as error:
-            remark = f"{error}; the shipped price table is used, of {SHIPPED_PRICES.region}"
+            why = str(error)
         except ClientError as error:
-            remark = f"the Price List API did not answer ({error}); the shipped price table is used"
+            why = f"the Price List API did not answer ({str(error).rstrip('.')})"
+        remark = f"{why}; the shipped price table is used: {SHIPPED_PRICES.origin(cloud.session.region_name)}"
         return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark,))
 
 

@@ -181,4 +181,4 @@ def test_a_spec_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 def test_the_version_is_printed() -> None:
     answer = muster("--version")
-    assert (answer.returncode, answer.stdout) == (0, f"muster {version('muster')}\n")
+    assert (answer.returncode, answer.stdout) == (0, f"muster {version('muster-train')}\n")
