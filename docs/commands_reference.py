@@ -45,7 +45,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "deploy --write": deploy_answers.SettingsWritten,
     "template": deploy_answers.TemplateWritten,
     "destroy": deploy_answers.Destruction,
-    "init": answers.SpecWritten,
+    "init": answers.StarterWritten,
     "plan": DryRun,
     "launch": answers.Started,
     "launch --watch": RunStatus,

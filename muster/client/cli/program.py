@@ -36,7 +36,10 @@ class Commands(LazyGroup):
             "muster.infra.deploy.destroy_command:destroy",
             "Delete the stack. Its bucket stays, with the results of all runs.",
         ),
-        "init": Row(f"{_LAUNCH}:init", "Write a spec to start with: every field, with its default and what it means."),
+        "init": Row(
+            "muster.client.cli.init_command:init",
+            "Write a spec and a trainer that runs as it is, or a spec for your own code. Without options it asks.",
+        ),
         "plan": Row(
             f"{_LAUNCH}:plan",
             "Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing.",
