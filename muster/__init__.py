@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from muster.client.errors import ModelFileError as ModelFileError
     from muster.client.errors import ModelFolderError as ModelFolderError
     from muster.client.errors import ModelPendingError as ModelPendingError
+    from muster.client.errors import NoJobError as NoJobError
     from muster.client.errors import NoModelError as NoModelError
     from muster.client.errors import NoPlanError as NoPlanError
     from muster.client.errors import NoResultError as NoResultError
@@ -129,6 +130,7 @@ _MODULES = {
         "ModelFileError",
         "ModelFolderError",
         "ModelPendingError",
+        "NoJobError",
         "NoModelError",
         "NoPlanError",
         "NoResultError",
@@ -258,6 +260,7 @@ __all__ = [
     "Muster",
     "MusterError",
     "NewerDocumentError",
+    "NoJobError",
     "NoModelError",
     "NoPlanError",
     "NoResultError",

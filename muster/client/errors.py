@@ -8,7 +8,7 @@ from typing import Self
 from muster.contract.errors import MusterError
 
 
-class ClientError(MusterError):
+class ClientError(MusterError, RuntimeError):
     """Root of the client's errors."""
 
 
@@ -105,6 +105,17 @@ class ModelPendingError(InputError):
         )
 
 
+class NoJobError(ClientError):
+    """A replica has no training job that could be stopped."""
+
+    def __init__(self, run: str, rank: int, seconds: float) -> None:
+        super().__init__(
+            f"Replica {rank} of the run {run} had no running training job for {seconds:g} s: its next attempt waits, "
+            f"or is being launched. Try again once `muster status {run}` shows its job, or stop the whole run: "
+            f"`muster cancel {run}`."
+        )
+
+
 class NoModelError(ClientError):
     """The run has ended without a model."""
 
@@ -176,21 +187,18 @@ class SpecFileError(InputError):
 
 
 class SpecWriteError(InputError):
-    """The file for a spec cannot be written."""
+    """A file that `muster init` makes cannot be written."""
 
     def __init__(self, path: str, detail: str) -> None:
-        super().__init__(
-            f"The spec cannot be written to {path}: {detail}. Name another file, or - for standard output."
-        )
+        super().__init__(f"{path} cannot be written: {detail}. Name another folder, or - to print the spec.")
 
 
-class SpecExistsError(InputError):
-    """The file for a spec exists already."""
+class FilesExistError(InputError):
+    """Files that were to be written exist already."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The file {path} already exists and was not overwritten. Name another file, or - for standard output."
-        )
+    def __init__(self, paths: Sequence[str]) -> None:
+        found = f"{paths[0]} already exists" if len(paths) == 1 else f"{', '.join(paths)} already exist"
+        super().__init__(f"{found}; nothing was written. Name another folder, or - to print the spec.")
 
 
 class OptionError(InputError):
@@ -310,10 +318,10 @@ class RefusedError(ClientError):
 
 
 class PickledSessionError(InputError):
-    """A `Muster` that was given a session cannot be pickled."""
+    """A `Muster` that was given a session or clients cannot be pickled."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"{found} was created with a boto3 session, which cannot be pickled. "
-            "Create it with profile= and region= instead."
+            f"{found} was created with a boto3 session or with clients, which cannot be pickled. "
+            "Create it with a profile or a region instead."
         )

@@ -13,6 +13,7 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes
@@ -168,6 +169,9 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
     except ManifestError as problem:
+        # A trainer with its own loop leaves no model of the run, and so no manifest.
+        if problem.kind is ManifestProblem.ABSENT and run.plan.spec.trainer == OWN_LOOP:
+            return replica
         if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
             raise OutOfTimeError(str(problem)) from None
         return replica.model_copy(update={"problem": str(problem)})

@@ -1,12 +1,14 @@
-"""Calls to SageMaker: what is known of a run is in its roll-up, but for the warm pools that its jobs keep."""
+"""Calls to SageMaker. What is known of a run is in its roll-up, but for the warm pools that its jobs keep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from botocore.exceptions import ClientError as AwsError
+
 from muster.client.aws.connection import Connection
-from muster.client.aws.error_translation import translated
+from muster.client.aws.error_translation import error_code, translated
 from muster.contract import names
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.orphans import ActiveJob
@@ -26,6 +28,17 @@ class TrainingJobs:
     def active(self, status: JobStatus = JobStatus.IN_PROGRESS) -> list[ActiveJob]:
         """The jobs of this status under any name that this stack makes, also jobs that Muster did not create."""
         return list(active_jobs(self._connection.sagemaker, self._connection.stack.job_prefix, status))
+
+    def stop(self, name: str) -> bool:
+        """StopTrainingJob. False where there is no such job, or it has ended: SageMaker refuses both as invalid."""
+        with translated():
+            try:
+                self._connection.sagemaker.stop_training_job(TrainingJobName=name)
+            except AwsError as error:
+                if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
+                    raise
+                return False
+        return True
 
     def warm_pools(self, prefix: str) -> dict[str, int | None]:
         """The jobs whose names contain `prefix` that keep a warm pool now, each with the seconds billed for it."""

@@ -36,8 +36,9 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
     yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
     yield "Nothing was sent. Values in <brackets>, and so the plan's digest, are known only at the launch."
     yield from (f"Note: {remark}{'' if remark.endswith('?') else '.'}" for remark in dry.remarks)
-    if dry.source is not None:
-        yield f"Source: {dry.source.files} files, {dry.source.bytes:,} bytes, as {dry.source.key}; not uploaded."
+    if (source := dry.source) is not None:
+        count = f"{source.files} file{'' if source.files == 1 else 's'}, {source.bytes:,} bytes"
+        yield f"Source: {count} from {source.folder}, as {source.key}; not uploaded."
     yield "Quota needed:"
     yield from (f"  {_quota(quota)}" for quota in dry.quotas)
     yield from _cost_lines(dry.cost)

@@ -40,6 +40,7 @@ class LogLine(Document):
     )
     attempt: int
     job: str
+    stream: str = Field(default="", description="the log stream in CloudWatch Logs")
     message: str
 
     @field_serializer("at", when_used="json")
@@ -98,7 +99,15 @@ class LogQuery:
             process, message = _process_of(event.message.rstrip("\n"), job.rank)
             if self.regex is None or self.regex.search(message):
                 at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
-                yield LogLine(at=at, rank=job.rank, process=process, attempt=job.attempt, job=str(job), message=message)
+                yield LogLine(
+                    at=at,
+                    rank=job.rank,
+                    process=process,
+                    attempt=job.attempt,
+                    job=str(job),
+                    stream=event.stream,
+                    message=message,
+                )
 
 
 def _process_of(message: str, rank: int) -> tuple[int | None, str]:

@@ -108,6 +108,21 @@ class ReplicaStatus(Document):
         between = {None, JobStatus.FAILED, JobStatus.STOPPED}
         return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _NOT_TRAINING)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no further attempt follows the latest one, which has ended."""
+        return self.status == JobStatus.COMPLETED or self.rerun_follows is False
+
+    @property
+    def may_have_job(self) -> bool:
+        """Whether the latest attempt's job may be running: no end of it is known."""
+        return self.job is not None and self.status not in _ENDS
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its job was stopped by a user, and no further attempt follows."""
+        return self.rerun_follows is False and self.ends[-1:] == (FailureClass.STOPPED_BY_USER,)
+
     def state_in(self, run: RunState) -> ReplicaState:
         """Where it stands in a run that is in this state.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from muster.contract.errors import MusterError
@@ -21,7 +22,21 @@ def load_trainer(name: str, kwargs: Mapping[str, object]) -> Trainer:
     """Import `package.module:function` and check that it can be called as `function(context, **kwargs)`.
 
     Raises:
-        InputError: no such module or function, a module that fails to import, or arguments that it does not take.
+        InputError: as `load_function`, or arguments that it does not take.
+    """
+    function = load_function(name)
+    try:
+        inspect.signature(function).bind(object(), **kwargs)
+    except TypeError as error:
+        raise InputError([f"the trainer {name} does not take these arguments: {error}"]) from None
+    return function
+
+
+def load_function(name: str) -> Trainer:
+    """Import `package.module:function`.
+
+    Raises:
+        InputError: no such module or function, or a module that fails to import.
     """
     module_name, _, function_name = name.partition(":")
     try:
@@ -31,10 +46,6 @@ def load_trainer(name: str, kwargs: Mapping[str, object]) -> Trainer:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise InputError([f"the trainer {name} cannot be imported: {module_name} has no function {function_name}"])
-    try:
-        inspect.signature(function).bind(object(), **kwargs)
-    except TypeError as error:
-        raise InputError([f"the trainer {name} does not take these arguments: {error}"]) from None
     return function  # type: ignore[no-any-return]
 
 
@@ -50,21 +61,37 @@ def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> s
     """
     how = "its trainer returned"
     try:
-        trainer(context, **document.kwargs)
-    except MusterError:
-        raise
-    except SystemExit as error:
-        if error.code not in {None, 0}:
-            message = f"{document.trainer} exited: {error.code}"
-            raise TrainerError(message) from None
+        with reported(document.trainer or ""):
+            trainer(context, **document.kwargs)
+    except SystemExit:
         how = "its trainer called sys.exit(0)"
-    except Exception as error:
-        traceback.print_exc()
-        message = f"{document.trainer} failed: {_described(error)}"
-        raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
     if context.rendezvous.context.stop.is_set():
         raise StoppedError
     return how
+
+
+@contextmanager
+def reported(name: str) -> Iterator[None]:
+    """Log what the trainer `name` raises with a traceback, and name the trainer and the error in the reason.
+
+    Raises:
+        OutOfMemoryError, TrainerError: the trainer failed.
+        MusterError: what the trainer's calls to Muster raise.
+        SystemExit: it called sys.exit(0).
+    """
+    try:
+        yield
+    except MusterError:
+        raise
+    except SystemExit as error:
+        if error.code in {None, 0}:
+            raise
+        message = f"{name} exited: {error.code}"
+        raise TrainerError(message) from None
+    except Exception as error:
+        traceback.print_exc()
+        message = f"{name} failed: {_described(error)}"
+        raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
 
 
 def _described(error: BaseException) -> str:
