@@ -366,8 +366,8 @@ def _is_selected(job: _Job, request: Parameters) -> bool:
 
 
 def _pool_status(job: _Job) -> str | None:
-    pool: dict[str, str] = job.described.get("WarmPoolStatus", {})
-    return pool.get("Status")
+    status: str | None = job.described.get("WarmPoolStatus", {}).get("Status")
+    return status
 
 
 def _position(token: str | None) -> int:
