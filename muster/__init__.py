@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from muster.replica.metrics import Metrics as Metrics
     from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.rounds.exchange import Outcome as Outcome
+    from muster.report.time_split import TimeSplit as TimeSplit
     from muster.report.page_model import Page as Page
 
 _MODULES = {
@@ -181,6 +182,7 @@ _MODULES = {
     "muster.replica.metrics": ("Metrics",),
     "muster.replica.model.final_model": ("FinalModel",),
     "muster.replica.rounds.exchange": ("Outcome",),
+    "muster.report.time_split": ("TimeSplit",),
     "muster.report.page_model": ("Page",),
 }
 """The public names by the modules that define them."""
@@ -265,6 +267,7 @@ __all__ = [
     "SpecError",
     "StackNotFoundError",
     "StoppedError",
+    "TimeSplit",
     "TrainerError",
     "Transition",
     "UnfinishedRunError",

@@ -14,6 +14,7 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from muster.report.packed_rows import Texts, packed_replicas
 from muster.report.page_model import Fact, Page
 
 _SCRIPTS = ("uplot.min.js", "data.js", "timeline.js", "charts.js", "page.js")
@@ -48,8 +49,11 @@ def render(page: Page, *, live: bool = False) -> bytes:
 
 
 def page_json(page: Page) -> str:
-    """The page's data, without empty fields."""
+    """The page's data, without empty fields; the replicas as columns (see `packed_rows`)."""
     document = page.model_dump(mode="json", exclude_none=False, exclude_defaults=True)
+    texts = Texts()
+    document["replicas"] = packed_replicas(document["replicas"], texts)
+    document["texts"] = texts.all
     return json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

@@ -58,6 +58,10 @@ class TimeUse(StoredPart):
         default=(), description="by rank: for how many milliseconds they did, all others together"
     )
 
+    def of_replicas(self, replicas: int) -> TimeUse:
+        """The time use with no more ranks than the run has: replicas write it, so it is not trusted."""
+        return self.model_copy(update={"last": self.last[:replicas], "held_up": self.held_up[:replicas]})
+
 
 @dataclass(frozen=True)
 class RoundTimes:

@@ -254,7 +254,9 @@ class _Agreement:
         return commit.model_copy(update={"pace": pace, "samples": samples, "time_use": self._time_use(commit)})
 
     def _time_use(self, commit: Commit) -> TimeUse:
-        previous = self._previous
+        # What the run before this one in its lineage has spent is shown with that run.
+        begins = self._previous is None or self._previous.round <= self._context.rounds_before
+        previous = None if begins else self._previous
         times = RoundTimes(
             spent=[member.time for member in commit.members],
             waited_for=commit.waited_for,
