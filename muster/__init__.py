@@ -104,8 +104,8 @@ if TYPE_CHECKING:
     from muster.replica.metrics import Metrics as Metrics
     from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.rounds.exchange import Outcome as Outcome
-    from muster.report.time_split import TimeSplit as TimeSplit
     from muster.report.page_model import Page as Page
+    from muster.report.time_split import TimeSplit as TimeSplit
 
 _MODULES = {
     "muster.client.errors": (

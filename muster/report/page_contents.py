@@ -18,7 +18,7 @@ from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
-from muster.report.time_split import time_split, time_text
+from muster.report.time_split import time_sentences, time_split
 from muster.report.words import RunFacts, facts, problems, verdict
 
 # What many replicas wrote would be most of the page: the result holds it in full.
@@ -60,7 +60,7 @@ def make_page(run: PageInput) -> Page:
         state=run.state,
         verdict=verdict(run.state, run.reason, replicas, run.rounds, run.parameters_identical),
         problems=tuple(problems(plan.run, replicas, ended=run.ended_at is not None)),
-        time=time_text(split),
+        time=tuple(time_sentences(split)),
         split=split,
         made_at=run.made_at,
         started_at=plan.created_at,

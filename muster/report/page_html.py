@@ -17,7 +17,7 @@ from string import Template
 from muster.report.packed_rows import Texts, packed_replicas
 from muster.report.page_model import Fact, Page
 
-_SCRIPTS = ("uplot.min.js", "data.js", "timeline.js", "charts.js", "page.js")
+_SCRIPTS = ("uplot.min.js", "data.js", "segments.js", "timeline.js", "charts.js", "rounds.js", "page.js")
 _STYLES = ("uplot.min.css", "page.css")
 
 
@@ -39,6 +39,10 @@ def render(page: Page, *, live: bool = False) -> bytes:
         "run": html.escape(page.run),
         "state": html.escape(page.state),
         "verdict": html.escape(page.verdict),
+        "problems": "".join(f"<p>{html.escape(problem)}</p>" for problem in page.problems),
+        "nowhy": "" if page.problems else " hidden",
+        "time": html.escape(" ".join(page.time)),
+        "notime": "" if page.time else " hidden",
         "facts": "".join(map(_fact, page.facts)),
         "mode": "live" if live else "still",
         "style": style,

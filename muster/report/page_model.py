@@ -119,7 +119,7 @@ class Page(Document):
     state: str
     verdict: str = Field(description="in words: did it work")
     problems: tuple[str, ...] = Field(default=(), description="in words: why not, the most important one first")
-    time: str = Field(default="", description="in words: where the time went")
+    time: tuple[str, ...] = Field(default=(), description="in words: where the time went")
     split: TimeSplit = Field(default_factory=TimeSplit, description="where the time went")
     made_at: Timestamp
     started_at: Timestamp

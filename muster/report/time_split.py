@@ -165,12 +165,11 @@ def _longest(held_up: Sequence[int]) -> tuple[int | None, int]:
     return (held_up.index(most), most) if most else (None, 0)
 
 
-def time_text(split: TimeSplit) -> str:
-    """`62% of the replicas' time was training, 21% waiting for other replicas …`; empty where nothing is known."""
-    return " ".join(_sentences(split))
+def time_sentences(split: TimeSplit) -> Iterator[str]:
+    """`62% of the time of all replicas was training, 21% waiting for other replicas …`; none where nothing is known.
 
-
-def _sentences(split: TimeSplit) -> Iterator[str]:
+    The first sentence has the shares, if any round says what the time was spent on; the others name who was slow.
+    """
     total = split.total
     if not total:
         return

@@ -12,7 +12,7 @@ from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import Row, headline, model_line, select
 from muster.contract.text import shortened
-from muster.report.time_split import time_text
+from muster.report.time_split import time_sentences
 
 HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False)
 _GAP = "  "
@@ -37,7 +37,7 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
         parts.append(_line(others, "dim"))
     if status.reason:
         parts.append(Text(visible(status.reason)))
-    if words := time_text(status.time):
+    if words := " ".join(time_sentences(status.time)):
         parts.append(Text(visible(words)))
     if status.model is not None:
         parts.append(Text(visible(model_line(status.run, status.model))))

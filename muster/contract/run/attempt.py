@@ -42,6 +42,9 @@ class Attempt(StoredPart):
     failure_class: FailureClass | None = None
     reason: str = ""
     artifacts: str | None = None
+    last_lines: tuple[str, ...] = Field(
+        default=(), description="the last lines of its log, for some of the attempts that failed"
+    )
 
     @field_validator("failure_class", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.time_use import Activity, TimeUse
 from muster.contract.timestamps import Timestamp
-from muster.report.time_split import TimeSplit, clock, measured, time_split, time_text
+from muster.report.time_split import TimeSplit, clock, measured, time_sentences, time_split
 from tests.unit.report.test_rounds import commit
 
 
@@ -38,6 +38,10 @@ def split(
     return time_split({0: attempts}, use, (at(0), at(until)), ended=ended)
 
 
+def words(split: TimeSplit) -> str:
+    return " ".join(time_sentences(split))
+
+
 FULL = attempt(
     10,
     600,
@@ -63,7 +67,7 @@ def test_what_the_contributions_say_divides_the_time_in_the_job() -> None:
     found = split([FULL], use)
     assert (found.training, found.waiting, found.exchanging, found.loading) == (300, 80, 20, 15)
     assert (found.saving, found.other) == (15, 20)
-    assert time_text(found) == (
+    assert words(found) == (
         "50% of the time of all replicas was training, 17% waiting for capacity or quota, 13% waiting for other "
         "replicas, 8% downloading the image and the data, 3% exchanging, 3% outside of rounds, 2% saving, 2% loading. "
         "Replica 1 was the last in 17 of 20 rounds: 88% of the waiting was for it. "
@@ -85,10 +89,10 @@ def test_refused_launches_and_the_time_before_a_rerun_are_waiting_for_capacity_o
 
 def test_a_sentence_names_nobody_where_no_replica_is_to_blame() -> None:
     even = TimeUse(rounds=20, spent=(300_000, 80_000), last=(7, 7, 6), held_up=(28_000, 27_000, 25_000))
-    assert "was the last" not in time_text(split([FULL], even))
-    assert time_text(TimeSplit()) == ""
+    assert "was the last" not in words(split([FULL], even))
+    assert words(TimeSplit()) == ""
     # Without rounds, only what the jobs say.
-    assert time_text(split([FULL])) == "Replica 0 waited longest for capacity or quota: 1:40."
+    assert words(split([FULL])) == "Replica 0 waited longest for capacity or quota: 1:40."
 
 
 def test_contributions_that_say_more_than_the_jobs_have_lasted_are_scaled() -> None:
