@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready build/.ready
 # uv with pip's settings of this machine (index, certificates, proxy), which uv itself does not read.
-UV_PIP := $(BIN)/python -m infra.packages
+UV_PIP := $(BIN)/python -m muster.infra.packages
 # The browser and the terminal for the tests of pages and of the terminal: the system's.
 BROWSER := build/.ready-browser
 TERMINAL := build/.ready-terminal
@@ -17,6 +17,8 @@ FRAMEWORKS := $(VENV)/.ready-frameworks
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 # The static gate's checkers pin packages of their own.
 GATE := build/gate/.ready
+# So does the builder of the documentation's site.
+SITE := build/zensical/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
@@ -31,7 +33,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +87,12 @@ $(GATE): requirements-gate.txt $(VENV)/.ready
 	@$(UV_PIP) install --quiet --python build/gate/bin/python -r $<
 	@touch $@
 
+$(SITE): requirements-site.txt $(VENV)/.ready
+	@echo "Installing the builder of the documentation's site into build/zensical (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/zensical
+	@$(UV_PIP) install --quiet --python build/zensical/bin/python -r $<
+	@touch $@
+
 node_modules/.ready: package.json package-lock.json
 	@node -e 'if (+process.versions.node.split(".")[0] < 20) {console.error("Muster needs node 20 or newer; this is " + process.version); process.exit(1)}' \
 	  || { echo "Muster needs node 20 or newer for the CDK CLI: install it from nodejs.org or your package manager." >&2; exit 1; }
@@ -100,7 +108,7 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt $(BUND
 
 $(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages for AWS (once)"
-	@$(BIN)/python -c 'import pathlib, infra.deploy.bundle as b, infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
+	@$(BIN)/python -c 'import pathlib, muster.infra.deploy.bundle as b, muster.infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
 	@touch $@
 
 $(BROWSER):
@@ -143,18 +151,22 @@ test: setup $(TORCH) $(FRAMEWORKS) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(
 explore-rendezvous: setup $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
 	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0)
 
-check: setup $(TORCH) $(GATE) ## Lint, types, import rules, the static gate
+check: setup $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m infra.gate
+	$(BIN)/python -m muster.infra.gate
+	$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
 bench: setup $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
 
 docs: setup ## Write the parts of docs/ that follow from the code
 	@$(BIN)/python -m docs.generate
+
+site: setup $(SITE) ## Build the documentation as a site into build/site/html, with every link checked
+	@$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
 screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three widths
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
@@ -181,6 +193,8 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	@mv build/requirements-frameworks.txt requirements-frameworks.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group gate -o requirements-gate.txt
+	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
+	  --group site -o requirements-site.txt
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info
