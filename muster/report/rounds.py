@@ -34,6 +34,7 @@ CELLS_MAX = 600_000
 # Bytes in memory for these values while the commits are read, at 4 bytes each: a commit that names one rank takes as
 # much as one that names all.
 _VALUES_MAX = 256_000_000
+_STORE_SECONDS = 1.0
 _FLOAT_MAX = 3e38  # of four bytes
 _NONE = 255
 _STEPS = 254
@@ -224,9 +225,14 @@ class RoundTable:
         """The duration of each round. The first one begins with the run; of a continuation it is not known."""
         pairs = zip(self._numbers, self._numbers[1:], self._at, self._at[1:], strict=False)
         first = _short(self._at[0]) if self._numbers[:1] == [1] and self._at[0] >= 0 else None
-        return [first, *(_short(max(0.0, (end - begin) / (after - before))) for before, after, begin, end in pairs)][
-            : len(self._numbers)
-        ]
+        found = [first, *(_short(max(0.0, (end - begin) / (after - before))) for before, after, begin, end in pairs)]
+        exact = self._times.durations()
+        for row in range(1, len(self._numbers)):
+            # Commits are dated by the store, which counts whole seconds; the members have measured the time.
+            said, between = exact[row], found[row]
+            if said is not None and between is not None and abs(said - between) <= _STORE_SECONDS:
+                found[row] = _short(said)
+        return found[: len(self._numbers)]
 
     def _metrics(self) -> Iterable[MetricView]:
         values = self._replicas * len(self._numbers) * len(self._columns)

@@ -98,6 +98,11 @@ class TimeTable:
                 self._by_rank[at + kind] += moved
                 parts[kind], left, room = parts[kind] - moved, left - moved, room - moved
 
+    def durations(self) -> list[float | None]:
+        """The mean seconds that the members of each round say; None where none says them."""
+        pairs = zip(self._sums, self._members, strict=True)
+        return [sum(sums) / members if members else None for sums, members in pairs]
+
     def means(self) -> Iterator[tuple[float | None, ...]]:
         """For each activity, the mean seconds of a member in each round; None where no member says them."""
         for kind in range(KINDS):

@@ -11,7 +11,9 @@ const PHASE_OF = new Map(Object.entries(JOB_PHASES).flatMap(([phase, names]) => 
 const ENDED = new Set(["Completed", "Failed", "Stopped"]);
 // The order of a round: the mean of the one before is loaded, the replica trains, gives, and waits for the others.
 const ORDER = ["exchanging", "loading", "training", "saving", "waiting"];
-const SLACK = 0.08; // so much of a round may be missing: its parts are stretched
+// So much of a round may be missing: its parts are stretched. Commits are dated by the store, in whole seconds.
+const SLACK = 0.08;
+const STORE_SECONDS = 1;
 // An attempt whose request was refused never had a job (muster/contract/run/attempt.py).
 const hasJob = (attempt) => attempt.secondary !== "NotCreated";
 
@@ -81,7 +83,8 @@ function roundSegments(model, replica, [from, to], found) {
     const sum = seconds.reduce((before, one) => before + one, 0);
     if (!sum || end <= begin || at[last] > to + 0.05 * length) continue;
     const room = end - begin;
-    const scale = sum > room || room - sum < SLACK * length ? room / sum : 1;
+    const slack = Math.max(SLACK * length, done === from ? 0 : STORE_SECONDS);
+    const scale = sum > room || room - sum < slack ? room / sum : 1;
     seconds = seconds.map((one) => one * scale);
     let here = end - sum * scale;
     rest(done, here, done === from ? "starts its program" : "in no round");

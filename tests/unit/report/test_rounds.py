@@ -184,3 +184,13 @@ def test_too_many_rounds_are_read_evenly_with_the_first_and_the_last() -> None:
     gaps = {int(after) - int(before) for before, after in pairwise(some)}
     assert gaps == {20, 21}
     assert chosen(keys[:7], 500) == keys[:7]
+
+
+def test_the_members_of_a_round_measure_its_duration_better_than_whole_seconds_of_the_store() -> None:
+    table = RoundTable(1, START)
+    for number, second in ((1, 10), (2, 10), (3, 11), (4, 30)):
+        made = commit(number, {0: {}}, second=second)
+        members = tuple(one.model_copy(update={"time": (400, 0, 100)}) for one in made.members)
+        table.add(made.model_copy(update={"members": members, "last": 0}))
+    # The last one took longer than its member can say: the difference is more than the store's.
+    assert table.view().seconds == (10.0, 0.5, 0.5, 19.0)
