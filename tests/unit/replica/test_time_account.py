@@ -73,8 +73,8 @@ def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(t
     rounds = 3
 
     def the_other_waits(round_: int) -> None:
-        given = clocks[0].now
         wait_until("the other one", lambda: run.store.exists(keys.contribution(round_, 0, 1)))
+        given = clocks[0].now
         wait_until("its wait", lambda: clocks[0].now > given + 1)
 
     def train(rank: int) -> None:
