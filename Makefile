@@ -33,7 +33,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,7 +108,7 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt $(BUND
 
 $(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages for AWS (once)"
-	@$(BIN)/python -c 'import pathlib, muster.infra.deploy.bundle as b, muster.infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
+	@$(BIN)/python -c 'import muster.infra.deploy.bundle as b, muster.infra.settings.stack_settings as s; b.build_bundle(s.Platform.AWS)'
 	@touch $@
 
 $(BROWSER):
@@ -180,10 +180,10 @@ LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --qui
 
 lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	@$(LOCK) --extra client --extra replica --extra local \
-	  --group deploy --group functions --group examples --group dev -o requirements.txt
+	  --group functions --group examples --group dev -o requirements.txt
 	@mkdir -p build
 	@# PyTorch pins what its builds for GPUs need by itself; a build for the CPU needs none of it.
-	@$(LOCK) --extra replica --extra torch --group torch -c requirements.txt \
+	@$(LOCK) --extra torch --group torch -c requirements.txt \
 	  | grep -v -E '^(nvidia-|cuda-|triton)' > build/requirements-torch.txt
 	@mv build/requirements-torch.txt requirements-torch.txt
 	@# Installed beside the others: what they pin is left out.
@@ -195,6 +195,9 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	  --group gate -o requirements-gate.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group site -o requirements-site.txt
+
+release: check test ## Build the release of this commit and verify it: sdist, wheel, template (publishes nothing)
+	@$(BIN)/python -m muster.infra.release
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

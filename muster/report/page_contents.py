@@ -18,6 +18,7 @@ from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
+from muster.report.read_back import read_back_facts
 from muster.report.time_split import time_sentences, time_split
 from muster.report.words import RunFacts, facts, problems, verdict
 
@@ -65,8 +66,8 @@ def make_page(run: PageInput) -> Page:
         made_at=run.made_at,
         started_at=plan.created_at,
         ended_at=run.ended_at,
-        facts=tuple(
-            facts(
+        facts=(
+            *facts(
                 replicas,
                 run.rounds,
                 RunFacts(
@@ -80,8 +81,10 @@ def make_page(run: PageInput) -> Page:
                     findings=run.findings,
                     now=timestamps.parse(run.made_at) if run.state == "running" else None,
                     has_ended=run.ended_at is not None,
+                    region=plan.region,
                 ),
-            )
+            ),
+            *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
         ),
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
@@ -44,6 +45,7 @@ class RunFacts:
     now: datetime | None = None
     """The time now, while the run is in progress."""
     has_ended: bool = False
+    region: str | None = None
 
 
 def verdict(
@@ -63,7 +65,7 @@ def verdict(
         sentences.append(f"Finished early: {named}{more}.")
     reruns = rerun_causes(replicas)
     if reruns:
-        causes = ", ".join(f"{cause} ×{count}" if count > 1 else cause for cause, count in reruns.most_common())
+        causes = counted(reruns.elements())
         total = reruns.total()
         sentences.append(f"{total} attempt{'s were' if total > 1 else ' was'} rerun ({causes}).")
     if rounds.unread:
@@ -184,7 +186,7 @@ def _cost(replicas: Sequence[ReplicaView], run: RunFacts) -> Fact:
     without = f"; without {', '.join(unpriced)}, which has no price in the table" if unpriced else ""
     unknown = sum(usd not in {None, 0.0} and attempt.instance_type is None for attempt, usd in costs)
     bound = f"; {unknown} at the dearest of its types, until SageMaker names the chosen one" if unknown else ""
-    prices = f"on-demand prices of {SHIPPED_PRICES.region}, {SHIPPED_PRICES.as_of}"
+    prices = SHIPPED_PRICES.origin(run.region)
     ceiling = "" if run.ceiling_usd is None else f"; no reruns after {_dollars(run.ceiling_usd)}"
     return Fact(
         label="Cost" if run.has_ended else "Cost so far",

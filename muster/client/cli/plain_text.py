@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from muster.client.runs.status_text import elapsed, metrics_text, model_line
+from muster.client.runs.failed_attempt import FailedAttempt
+from muster.client.runs.status_text import elapsed, final_metrics, metrics_text, model_line
+from muster.client.runs.warm_pools import kept_instances, pool_lines
+from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.last_lines import is_explained_by_log
+from muster.contract.run.spending import saving
 from muster.contract.training.ranks import parse_ranks
+from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
 
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun, RankGroup
@@ -28,9 +35,10 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
     count = f"{len(names)} training job{'s' if len(names) > 1 else ''}"
     yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
     yield "Nothing was sent. Values in <brackets>, and so the plan's digest, are known only at the launch."
-    yield from (f"Note: {remark}." for remark in dry.remarks)
-    if dry.source is not None:
-        yield f"Source: {dry.source.files} files, {dry.source.bytes:,} bytes, as {dry.source.key}; not uploaded."
+    yield from (f"Note: {remark}{'' if remark.endswith('?') else '.'}" for remark in dry.remarks)
+    if (source := dry.source) is not None:
+        count = f"{source.files} file{'' if source.files == 1 else 's'}, {source.bytes:,} bytes"
+        yield f"Source: {count} from {source.folder}, as {source.key}; not uploaded."
     yield "Quota needed:"
     yield from (f"  {_quota(quota)}" for quota in dry.quotas)
     yield from _cost_lines(dry.cost)
@@ -79,18 +87,50 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"    {result.model.uri}"
     elif result.model_problem is not None:
         yield f"no model: {result.model_problem}"
+    shown: set[str] = set()
     for replica in result.replicas:
         yield _replica_line(replica)
-        for attempt in replica.attempts:
-            if attempt.failure_class is not None:
-                why = ": ".join(part for part in (attempt.failure_class, attempt.reason) if part)
-                yield f"    attempt {attempt.attempt} {attempt.status}: {why}"
+        yield from _failed_attempts(result.run, replica, shown)
         if replica.problem:
             yield f"    {replica.problem}"
         if replica.finished_early:
             yield f"    {replica.finished_early}"
         if replica.checkpoint_uri and (result.model is None or replica.checkpoint_uri != result.model.uri):
             yield f"    {replica.checkpoint_uri}"
+    yield from _read_back_lines({replica.rank: replica.attempts for replica in result.replicas})
+
+
+def _failed_attempts(run: str, replica: ReplicaResult, shown: set[str]) -> Iterator[str]:
+    """A line for each attempt that failed, the last lines of those whose reason is new, and the command for the rest.
+
+    `shown` are the reasons of which the last lines were shown before.
+    """
+    more = None
+    for attempt in replica.attempts:
+        if attempt.failure_class is None:
+            continue
+        failed = FailedAttempt.of(run, replica.rank, attempt)
+        why = ": ".join(part for part in (attempt.failure_class, failed.words) if part)
+        yield f"    attempt {attempt.attempt} {attempt.status}: {why}"
+        if failed.words not in shown:
+            yield from (f"        {line}" for line in failed.last_lines)
+            shown.add(failed.words)
+        more = failed.logs_command if is_explained_by_log(attempt) else more
+    if more is not None:
+        yield f"    more: {more}"
+
+
+def _read_back_lines(attempts: Attempts) -> Iterator[str]:
+    """What SageMaker has reported beside the statuses of the jobs."""
+    details = latest_details(attempts)
+    saved = saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour)
+    if metrics := metric_words(details):
+        yield f"final metrics that SageMaker read: {metrics}"
+    if saved is not None:
+        yield f"spot: {saving_words(saved)}"
+    yield from rule_lines(details)
+    yield from (f"MLflow: {line}" for line in mlflow_lines(details))
+    yield from pool_lines(kept_instances(attempts, datetime.now(UTC)))
 
 
 def _replica_line(replica: ReplicaResult) -> str:
@@ -98,8 +138,9 @@ def _replica_line(replica: ReplicaResult) -> str:
     parts = [f"replica {replica.rank}: {replica.outcome}", attempts]
     if replica.round is not None:
         parts.append(f"round {replica.round}")
-    if replica.metrics:
-        parts.append(metrics_text(replica.metrics))
+    details = latest_details({replica.rank: replica.attempts}).get(replica.rank)
+    if metrics := replica.metrics or final_metrics(details):
+        parts.append(metrics_text(metrics))
     return ", ".join(parts)
 
 

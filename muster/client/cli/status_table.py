@@ -10,7 +10,7 @@ from rich.text import Text
 
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.client.runs.status_text import Row, headline, model_line, select
+from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, select
 from muster.contract.text import shortened
 from muster.report.time_split import time_sentences
 
@@ -42,6 +42,7 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
     if status.model is not None:
         parts.append(Text(visible(model_line(status.run, status.model))))
     parts += [Text(visible(remark), style="yellow") for remark in (*findings, *status.remarks)]
+    parts += [Text(visible(line), no_wrap=True, overflow="ignore") for line in read_back_lines(status)]
     return Group(*parts)
 
 

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.live import Live
 
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.output import print_answer, visible
+from muster.client.cli.output import print_answer, print_lines, visible
 from muster.client.cli.status_table import status_table
+from muster.client.runs.failed_attempt import failure_lines
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import changes, elapsed
 
@@ -28,15 +29,17 @@ def watch_run(run: Run, *, as_json: bool) -> None:
         else:
             with watching(Console()) as progress:
                 now = run.wait(progress=progress)
+            print_lines(failure_lines(run.failures()))
     except KeyboardInterrupt:
         leave(run)
     exit_with(now.state)
 
 
 def show_status(now: RunStatus) -> None:
-    """Print the run's headline and the table of its replicas."""
+    """Print the run's headline, the table of its replicas, and why attempts failed."""
     console = Console()
-    console.print(status_table(now, console))
+    console.print(status_table(now, console), soft_wrap=True)
+    print_lines(failure_lines(now.failures))
 
 
 def leave(run: Run) -> NoReturn:
