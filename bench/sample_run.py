@@ -15,6 +15,7 @@ from muster.contract.run.commit import Commit, Member
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import pace_of
 from muster.contract.run.plan import Place, Plan
+from muster.contract.run.time_use import Activity, RoundTimes, spent_on, time_use
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.report.page_contents import PageInput
@@ -29,6 +30,9 @@ _EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:Runs:sample"
 # One replica in so many loses its instance, and one in so many waits for quota.
 _LOSSES, _WAITS = 9, 23
 _ROUNDS_SEEN = 16
+_TRAINING_MAX = 0.93  # of a round, by the one for which the others wait
+_SLOW_SHARE = 0.8  # of the rounds have the same replica as the last one
+_LOAD_SECONDS = 12.0
 
 
 def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reason: str = "") -> PageInput:
@@ -58,10 +62,16 @@ def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reaso
         for rank in range(2, replicas, _LOSSES)
     }
     table, recent = RoundTable(replicas, plan.created_at), deque[Commit](maxlen=_ROUNDS_SEEN)
+    times, use = _Times(replicas, round_seconds, chance), None
     for number in range(1, rounds + 1):
         at = _LAUNCH_SECONDS + number * round_seconds
         away = {rank for rank, when in lost.items() if when <= at < when + 3 * round_seconds + _LAUNCH_SECONDS}
-        made = _commit(number, at, [rank for rank in range(replicas) if rank not in away], chance, rounds)
+        ranks = [rank for rank in range(replicas) if rank not in away]
+        made = times.added(_commit(number, at, ranks, chance, rounds))
+        before = recent[-1].waited_for if recent else None
+        spent = RoundTimes([member.time for member in made.members], made.waited_for, before)
+        use = time_use(use, spent)
+        made = made.model_copy(update={"time_use": use})
         recent.append(made)
         pace = pace_of([commit.timed for commit in recent], replicas)
         table.add(made.model_copy(update={"pace": pace, "samples": number * made.counted}))
@@ -82,10 +92,47 @@ def sample_run(replicas: int, rounds: int, *, round_seconds: float = 60.0, reaso
     return replace(page, parameters_identical=True, model=model)
 
 
+class _Times:
+    """What the replicas of the run spend their time on. One of them is slow, and often the last one."""
+
+    def __init__(self, replicas: int, round_seconds: float, chance: random.Random) -> None:
+        self._seconds, self._chance = round_seconds, chance
+        self._slow = 3 if replicas > 3 else replicas - 1
+        self._waited: dict[int, float] = {}
+
+    def added(self, commit: Commit) -> Commit:
+        """The commit of the next round with the times of its members."""
+        ranks, chance, seconds = [member.rank for member in commit.members], self._chance, self._seconds
+        last = self._slow if self._slow in ranks and chance.random() < _SLOW_SHARE else chance.choice(ranks)
+        members, waited = [], {}
+        for member in commit.members:
+            share = _TRAINING_MAX if member.rank == last else chance.uniform(0.7, 0.9) * _TRAINING_MAX
+            stayed = member.rank in self._waited
+            spent = {
+                Activity.TRAINING: seconds * share,
+                Activity.WAITING: self._waited.get(member.rank, 0.0),
+                Activity.EXCHANGING: 0.05 * seconds * stayed,
+                Activity.SAVING: 0.02 * seconds,
+                Activity.LOADING: _LOAD_SECONDS * (not stayed),
+            }
+            waited[member.rank] = (_TRAINING_MAX - share) * seconds
+            members.append(member.model_copy(update={"time": spent_on(spent)}))
+        self._waited = waited
+        arrivals = sorted(seconds * _TRAINING_MAX - one for one in waited.values())
+        return commit.model_copy(
+            update={
+                "members": tuple(members),
+                "last": last,
+                "arrivals": tuple(round(one - arrivals[0], 3) for one in arrivals),
+            }
+        )
+
+
 def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rounds: int) -> Commit:
     loss = 0.4 + 2.2 * math.exp(-4 * number / rounds)
+    # Without validation, which would take most of the time of a large run.
     members = tuple(
-        Member(
+        Member.model_construct(
             rank=rank,
             attempt=1,
             incarnation=1,
@@ -100,7 +147,7 @@ def _commit(number: int, at: float, ranks: list[int], chance: random.Random, rou
         )
         for rank in ranks
     )
-    return Commit(
+    return Commit.model_construct(
         run="sample",
         round=number,
         committed_at=_iso(at),

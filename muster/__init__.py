@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.rounds.exchange import Outcome as Outcome
     from muster.report.page_model import Page as Page
+    from muster.report.time_split import TimeSplit as TimeSplit
 
 _MODULES = {
     "muster.client.errors": (
@@ -207,6 +208,7 @@ _MODULES = {
     "muster.replica.metrics": ("Metrics",),
     "muster.replica.model.final_model": ("FinalModel",),
     "muster.replica.rounds.exchange": ("Outcome",),
+    "muster.report.time_split": ("TimeSplit",),
     "muster.report.page_model": ("Page",),
 }
 """The public names by the modules that define them."""
@@ -301,6 +303,7 @@ __all__ = [
     "SpotSaving",
     "StackNotFoundError",
     "StoppedError",
+    "TimeSplit",
     "TrainerError",
     "Transition",
     "UnfinishedRunError",

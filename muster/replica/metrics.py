@@ -27,9 +27,13 @@ class Metrics:
         """`writer`: hands everything that is logged to the run's sinks; None: there are none."""
         self.step = 0
         """The run's inner steps so far, or its rounds where a front end knows no steps: the front end sets it."""
+        self.round = 0
+        """The round that is logged now: until the next inner step the one before, then that of the phase. The front end
+        sets it."""
         self._writer = writer or MetricsWriter()
         self._latest: dict[str, float] = {}
         self._last: dict[str, float] = {}  # NaN and infinity included
+        self._rounds: dict[str, int] = {}
         self._lock = Lock()
 
     def log(self, **values: float) -> None:
@@ -51,6 +55,7 @@ class Metrics:
                 message = f"a trainer can log at most {METRICS_MAX} metrics; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
+            self._rounds.update(dict.fromkeys(kept, self.round))
             self._last.update(numbers)
         self.show(numbers)
 
@@ -63,6 +68,12 @@ class Metrics:
         """The latest value of each name."""
         with self._lock:
             return dict(self._latest)
+
+    def sent(self, round_: int) -> tuple[dict[str, float], tuple[int, ...]]:
+        """The latest value of each name; and for each, by name, how many rounds before `round_` it was logged."""
+        with self._lock:
+            ages = tuple(max(0, round_ - self._rounds[name]) for name in sorted(self._latest))
+            return dict(self._latest), ages
 
     def last(self, name: str) -> float | None:
         """The value that was logged last, also if it is NaN or infinite; None if none was."""

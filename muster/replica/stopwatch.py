@@ -13,15 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from muster.replica.metrics import UTILISATION, Metrics
+from muster.replica.time_account import TimeAccount
 from muster.replica.watching.progress import Progress
 
 
 class Stopwatch:
     """Wall-clock seconds since the last `lap`, and how many of them were blocked."""
 
-    def __init__(self, metrics: Metrics, progress: Progress) -> None:
-        """Logs the utilisation of each lap to `metrics`, and notes in `progress` when the loop is blocked."""
-        self._metrics, self._progress = metrics, progress
+    def __init__(self, metrics: Metrics, progress: Progress, times: TimeAccount) -> None:
+        """Logs the utilisation of each lap to `metrics`; `progress` and `times` learn when the loop is blocked."""
+        self._metrics, self._progress, self._times = metrics, progress, times
         self._began = time.monotonic()
         self._blocked = 0.0
         self._is_blocked = False
@@ -34,7 +35,7 @@ class Stopwatch:
         began, outermost = time.monotonic(), not self._is_blocked
         self._is_blocked = True
         try:
-            with self._progress.waiting():
+            with self._progress.waiting(), self._times.blocked():
                 yield
         finally:
             self._is_blocked = not outermost

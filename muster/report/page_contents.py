@@ -19,7 +19,8 @@ from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
-from muster.report.words import RunFacts, facts, verdict
+from muster.report.time_split import time_sentences, time_split
+from muster.report.words import RunFacts, facts, problems, verdict
 
 # What many replicas wrote would be most of the page: the result holds it in full.
 _REASONS_MAX = 200_000  # characters, all attempts together; and of all problems
@@ -49,10 +50,19 @@ def make_page(run: PageInput) -> Page:
     """The page of a run. Pure."""
     plan, until = run.plan, run.ended_at or run.made_at
     replicas = _reduced(_shortened([_priced(replica, plan, until) for replica in run.replicas]))
+    split = time_split(
+        {replica.rank: replica.attempts for replica in replicas},
+        run.rounds.time_use,
+        (plan.created_at, until),
+        ended=run.ended_at is not None,
+    )
     return Page(
         run=plan.run,
         state=run.state,
         verdict=verdict(run.state, run.reason, replicas, run.rounds, run.parameters_identical),
+        problems=tuple(problems(plan.run, replicas, ended=run.ended_at is not None)),
+        time=tuple(time_sentences(split)),
+        split=split,
         made_at=run.made_at,
         started_at=plan.created_at,
         ended_at=run.ended_at,
@@ -70,6 +80,7 @@ def make_page(run: PageInput) -> Page:
                     model_problem=run.model_problem,
                     findings=run.findings,
                     now=timestamps.parse(run.made_at) if run.state == "running" else None,
+                    has_ended=run.ended_at is not None,
                     region=plan.region,
                 ),
             ),
@@ -89,7 +100,7 @@ def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:
         attempt.model_copy(update={"instance_type": attempt.instance_type or bound}) for attempt in replica.attempts
     )
     costs = (usd_so_far(attempt, spec.instance_count, until, prices.usd_per_hour) for attempt in counted)
-    return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 6) for usd in costs)})
+    return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 4) for usd in costs)})
 
 
 def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:
@@ -111,7 +122,7 @@ def _reduced(replicas: list[ReplicaView]) -> list[ReplicaView]:
     problem = max(_REASON_MIN, _REASONS_MAX // max(1, len(replicas)))
 
     def reduced(replica: ReplicaView) -> ReplicaView:
-        few = dict(sorted(replica.metrics.items())[:metrics])
+        few = {name: float(f"{value:.6g}") for name, value in sorted(replica.metrics.items())[:metrics]}
         cut = None if replica.problem is None else shortened(replica.problem, problem)
         return replica.model_copy(update={"metrics": few, "problem": cut})
 

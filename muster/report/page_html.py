@@ -14,9 +14,10 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from muster.report.packed_rows import Texts, packed_replicas
 from muster.report.page_model import Fact, Page
 
-_SCRIPTS = ("uplot.min.js", "data.js", "timeline.js", "charts.js", "page.js")
+_SCRIPTS = ("uplot.min.js", "data.js", "segments.js", "timeline.js", "charts.js", "rounds.js", "page.js")
 _STYLES = ("uplot.min.css", "page.css")
 
 
@@ -38,6 +39,10 @@ def render(page: Page, *, live: bool = False) -> bytes:
         "run": html.escape(page.run),
         "state": html.escape(page.state),
         "verdict": html.escape(page.verdict),
+        "problems": "".join(f"<p>{html.escape(problem)}</p>" for problem in page.problems),
+        "nowhy": "" if page.problems else " hidden",
+        "time": html.escape(" ".join(page.time)),
+        "notime": "" if page.time else " hidden",
         "facts": "".join(map(_fact, page.facts)),
         "mode": "live" if live else "still",
         "style": style,
@@ -48,8 +53,11 @@ def render(page: Page, *, live: bool = False) -> bytes:
 
 
 def page_json(page: Page) -> str:
-    """The page's data, without empty fields."""
+    """The page's data, without empty fields; the replicas as columns (see `packed_rows`)."""
     document = page.model_dump(mode="json", exclude_none=False, exclude_defaults=True)
+    texts = Texts()
+    document["replicas"] = packed_replicas(document["replicas"], texts)
+    document["texts"] = texts.all
     return json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

@@ -10,7 +10,9 @@ from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT
 from muster.contract.run.pace import Pace
+from muster.contract.run.time_use import TimeUse
 from muster.contract.timestamps import Timestamp
+from muster.report.time_split import TimeSplit
 
 PAGE_VERSION = 1
 
@@ -52,6 +54,19 @@ class MetricView(Document):
     cells: str
 
 
+class TimesView(Document):
+    """What the replicas did in each round. Lists by activity are in the order of `Activity`.
+
+    `shares` holds, rank by rank, for each `bucket` rounds, the share of every activity in their duration, as base64 of
+    one byte each: 255 for all of it.
+    """
+
+    means: tuple[tuple[float | None, ...], ...] = Field(description="by activity and round: mean seconds of a member")
+    by_rank: tuple[tuple[float, ...], ...] = Field(description="by activity and rank: seconds of all rounds")
+    bucket: int
+    shares: str
+
+
 class RoundsView(Document):
     """The rounds that were read, one entry each in every list."""
 
@@ -59,11 +74,12 @@ class RoundsView(Document):
     numbers: tuple[int, ...] = ()
     at: tuple[float, ...] = Field(default=(), description="seconds from the run's start")
     seconds: tuple[float | None, ...] = Field(
-        default=(), description="duration of one round, averaged since the round before in this list"
+        default=(),
+        description="duration of one round, averaged since the round before in this list; of the first since the start",
     )
-    blocked: tuple[float | None, ...] = Field(
-        default=(), description="seconds of it for which replicas waited, on average"
-    )
+    times: TimesView | None = Field(default=None, description="none where no contribution says its times")
+    waited_for: tuple[int | None, ...] = Field(default=(), description="the rank for which the others waited")
+    time_use: TimeUse | None = Field(default=None, description="of all replicas, as the latest commit says it")
     members: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
     absent: tuple[int, ...] = ()
@@ -101,7 +117,10 @@ class Page(Document):
     version: Annotated[int, Field(ge=PAGE_VERSION, le=PAGE_VERSION)] = PAGE_VERSION
     run: str
     state: str
-    verdict: str = Field(description="in words")
+    verdict: str = Field(description="in words: did it work")
+    problems: tuple[str, ...] = Field(default=(), description="in words: why not, the most important one first")
+    time: tuple[str, ...] = Field(default=(), description="in words: where the time went")
+    split: TimeSplit = Field(default_factory=TimeSplit, description="where the time went")
     made_at: Timestamp
     started_at: Timestamp
     ended_at: Timestamp | None = None

@@ -1,5 +1,8 @@
 """The rounds of a run in columns, small enough for a page: metrics merged for each round, and metrics of each rank.
 
+A contribution carries the metrics that its replica has logged until then, most of them after the round before. Each is
+shown at the round in which it was logged. What was logged after the last round is in the replica's manifest.
+
 Replicas write the commits, so their contents are not trusted: ranks that the run does not have, values that are not
 numbers and metrics above the limit of a contribution are left out.
 """
@@ -10,36 +13,46 @@ import base64
 import math
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import METRICS_MAX, Commit, Member
 from muster.contract.timestamps import seconds_between
 from muster.report.page_model import MetricView, RoundsView
+from muster.report.time_split import measured
+from muster.report.time_table import TimeTable
+from muster.report.words import UTILISATION
 
-# A commit carries at most 32 metrics of each member.
-METRICS_MAX = 32
 # A page reads at most so many commits, spread evenly over the run; a screen cannot show more.
 ROUNDS_MAX = 500
-# Bytes for the values of all ranks and metrics. Base64 adds a third: a page stays below 3 MB.
-CELLS_MAX = 1_000_000
+# So many contributions are read in less than a minute. Of large runs fewer commits are read, but at least so many.
+_CONTRIBUTIONS_MAX, _ROUNDS_MIN = 2_000_000, 100
+# Bytes for the values of all ranks and metrics. Base64 adds a third.
+CELLS_MAX = 600_000
 # Bytes in memory for these values while the commits are read, at 4 bytes each: a commit that names one rank takes as
 # much as one that names all.
 _VALUES_MAX = 256_000_000
-UTILISATION = "utilisation"
+_STORE_SECONDS = 1.0
+_FLOAT_MAX = 3e38  # of four bytes
 _NONE = 255
 _STEPS = 254
 
 
 @dataclass
 class _Column:
-    """One metric in the rounds seen so far."""
+    """One metric in the rounds seen so far: `values` round by round, NaN for none."""
 
     values: array[float]
     mean: list[float | None] = field(default_factory=list)
     low: list[float | None] = field(default_factory=list)
     high: list[float | None] = field(default_factory=list)
+
+
+def rounds_max(replicas: int) -> int:
+    """How many commits a page of a run with so many replicas reads."""
+    return max(_ROUNDS_MIN, min(ROUNDS_MAX, _CONTRIBUTIONS_MAX // max(1, replicas)))
 
 
 def chosen(keys: Sequence[str], most: int = ROUNDS_MAX) -> list[str]:
@@ -64,6 +77,9 @@ class RoundTable:
         self._counted: list[float] = []
         self._newest: Commit | None = None
         self._columns: dict[str, _Column] = {}
+        self._weights = array("f")  # of each rank in each round; 0 where it is no member
+        self._times = TimeTable(replicas)
+        self._waited_for: list[int | None] = []
         self._columns_max = max(1, min(METRICS_MAX, _VALUES_MAX // (4 * ROUNDS_MAX * max(1, replicas))))
 
     @property
@@ -88,34 +104,93 @@ class RoundTable:
         self._newest = commit.model_copy(update={"members": commit.members[:1], "epochs": ()})
         self._excluded.append(len(commit.excluded))
         self._absent.append(len(commit.absent))
-        names = sorted({name for member in commit.members for name in member.metrics} - {"round"})
-        for name in names:
-            if name not in self._columns and (len(self._columns) < self._columns_max or name == UTILISATION):
-                empty = array("f", [math.nan]) * (self._replicas * index)
-                self._columns[name] = _Column(empty, [None] * index, [None] * index, [None] * index)
-        for name, column in self._columns.items():
-            found = [
-                (member.rank, member.metrics[name], member.weight)
-                for member in commit.members
-                if member.rank < self._replicas and math.isfinite(member.metrics.get(name, math.nan))
-            ]
-            self._append(column, found)
+        weights = array("f", bytes(4 * self._replicas))
+        members = [member for member in commit.members if member.rank < self._replicas]
+        for member in members:
+            weights[member.rank] = member.weight
+        self._weights.extend(weights)
+        waited_for = commit.waited_for
+        self._waited_for.append(waited_for if waited_for is not None and waited_for < self._replicas else None)
+        rounds = commit.round - self._numbers[-2] if index else 1
+        seconds = at - self._at[-2] if index else at if commit.round == 1 else 0.0
+        self._times.add(commit, seconds, rounds)
+        for column in self._columns.values():
+            self._lengthen(column)
+        changed: set[tuple[str, int]] = set()
+        for member in members:
+            changed.update(self._place(member, commit.round))
+        for name, row in changed:
+            self._recount(self._columns[name], row)
 
-    def _append(self, column: _Column, found: Sequence[tuple[int, float, float]]) -> None:
-        row = array("f", [math.nan]) * self._replicas
-        for rank, value, _ in found:
-            row[rank] = value if abs(value) < 3e38 else math.nan
-        column.values.extend(row)
-        weight = sum(weight for _, _, weight in found)
-        column.mean.append(_short(sum(value * share for _, value, share in found) / weight) if weight else None)
-        column.low.append(_short(min(value for _, value, _ in found)) if found else None)
-        column.high.append(_short(max(value for _, value, _ in found)) if found else None)
+    def add_last(self, left: Iterable[tuple[int, int | None, Mapping[str, float]]]) -> None:
+        """Add what replicas have logged until their end, which no contribution carries: rank, last round, metrics.
+
+        A metric with the value that it had before is an old one, unless it was logged in both rounds before.
+        """
+        row = len(self._numbers) - 1
+        found: set[str] = set()
+        for rank, round_, metrics in left:
+            if row < 0 or round_ != self.latest or not 0 <= rank < self._replicas:
+                continue
+            at = row * self._replicas + rank
+            for name, value in metrics.items():
+                column = self._columns.get(name)
+                if column is None or not math.isnan(column.values[at]) or not abs(value) < _FLOAT_MAX:
+                    continue
+                before = column.values[rank : at : self._replicas]
+                is_regular = len(before) > 1 and not math.isnan(before[-1] + before[-2])
+                if is_regular or array("f", [value])[0] not in before:
+                    column.values[at] = value
+                    found.add(name)
+        for name in found:
+            self._recount(self._columns[name], row)
+
+    def _place(self, member: Member, round_: int) -> Iterable[tuple[str, int]]:
+        """Store a member's metrics; the name and the row of each."""
+        ages = member.logged if len(member.logged) == len(member.metrics) else (0,) * len(member.metrics)
+        for name, age in zip(sorted(member.metrics), ages, strict=True):
+            row = self._row_of(round_ - age)
+            if name == "round" or row is None:
+                continue
+            column = self._columns.get(name)
+            if column is None:
+                if len(self._columns) >= self._columns_max and name != UTILISATION:
+                    continue
+                column = self._columns[name] = _Column(array("f"))
+                self._lengthen(column)
+            value = member.metrics[name]
+            column.values[row * self._replicas + member.rank] = value if abs(value) < _FLOAT_MAX else math.nan
+            yield name, row
+
+    def _row_of(self, round_: int) -> int | None:
+        """The row that shows a round: its own, or that of the next one that was read; None for one before the first."""
+        if round_ == self._numbers[-1]:
+            return len(self._numbers) - 1
+        row = bisect_left(self._numbers, round_)
+        return row if row or round_ == self._numbers[0] else None
+
+    def _lengthen(self, column: _Column) -> None:
+        """Add the rows that a column lacks."""
+        missing = len(self._numbers) - len(column.mean)
+        column.values.extend(array("f", [math.nan]) * (self._replicas * missing))
+        for values in (column.mean, column.low, column.high):
+            values.extend([None] * missing)
+
+    def _recount(self, column: _Column, row: int) -> None:
+        """The mean of a row, with the weights of its round, its smallest and its largest value."""
+        span = slice(row * self._replicas, (row + 1) * self._replicas)
+        pairs = zip(column.values[span], self._weights[span], strict=True)
+        found = [(value, weight) for value, weight in pairs if value == value]  # noqa: PLR0124 - not NaN
+        if not found:
+            return
+        weight = sum(weight for _, weight in found)
+        shares = [share / weight if weight else 1 / len(found) for _, share in found]
+        column.mean[row] = _short(sum(value * share for (value, _), share in zip(found, shares, strict=True)))
+        column.low[row], column.high[row] = _short(min(found)[0]), _short(max(found)[0])
 
     def view(self, unread: int = 0) -> RoundsView:
         """The columns as a page shows them; `unread` commits could not be read."""
         seconds = self._seconds()
-        utilisation = self._columns.get(UTILISATION)
-        shares = utilisation.mean if utilisation else [None] * len(seconds)
         newest = self._newest
         speed: dict[str, Any] = (
             {}
@@ -126,6 +201,7 @@ class RoundTable:
                 "expected": newest.expected_rounds,
                 "last_at": newest.committed_at,
                 "pace": newest.pace and newest.pace.of_replicas(self._replicas),
+                "time_use": measured(newest, self._replicas),
             }
         )
         return RoundsView(
@@ -133,22 +209,30 @@ class RoundTable:
             numbers=tuple(self._numbers),
             at=tuple(round(value, 3) for value in self._at),
             seconds=tuple(seconds),
-            blocked=tuple(map(_blocked, seconds, shares)),
+            times=self._times.view(),
+            waited_for=tuple(self._waited_for),
             members=tuple(self._members),
             excluded=tuple(self._excluded),
             absent=tuple(self._absent),
-            rates=tuple(map(_rate, self._counted, seconds)),
+            # The first round began with the launch.
+            rates=tuple(map(_rate, self._counted, [None, *seconds[1:]])),
             unread=unread,
             metrics=tuple(self._metrics()),
             **speed,
         )
 
     def _seconds(self) -> list[float | None]:
-        """The duration of each round. The first one includes the start of the jobs, so it has none."""
+        """The duration of each round. The first one begins with the run; of a continuation it is not known."""
         pairs = zip(self._numbers, self._numbers[1:], self._at, self._at[1:], strict=False)
-        return [None, *(_short(max(0.0, (end - begin) / (after - before))) for before, after, begin, end in pairs)][
-            : len(self._numbers)
-        ]
+        first = _short(self._at[0]) if self._numbers[:1] == [1] and self._at[0] >= 0 else None
+        found = [first, *(_short(max(0.0, (end - begin) / (after - before))) for before, after, begin, end in pairs)]
+        exact = self._times.durations()
+        for row in range(1, len(self._numbers)):
+            # Commits are dated by the store, which counts whole seconds; the members have measured the time.
+            said, between = exact[row], found[row]
+            if said is not None and between is not None and abs(said - between) <= _STORE_SECONDS:
+                found[row] = _short(said)
+        return found[: len(self._numbers)]
 
     def _metrics(self) -> Iterable[MetricView]:
         values = self._replicas * len(self._numbers) * len(self._columns)
@@ -169,10 +253,6 @@ class RoundTable:
                 greatest=greatest,
                 cells=_floats(by_rank) if bits == 32 else _bytes(by_rank, least, greatest),
             )
-
-
-def _blocked(seconds: float | None, utilisation: float | None) -> float | None:
-    return None if seconds is None or utilisation is None else _short(seconds * min(1.0, max(0.0, 1 - utilisation)))
 
 
 def _rate(counted: float, seconds: float | None) -> float | None:

@@ -12,10 +12,14 @@ from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
+from muster.contract.text import shortened
 from muster.contract.timestamps import parse
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 
 _NAMED_MAX = 3  # replicas in a sentence
+_REASON_SHOWN = 400  # characters of a reason in a sentence
+UTILISATION = "utilisation"
+"""The metric that every front end logs."""
 
 _OPENINGS = {
     "running": "The run is in progress",
@@ -40,6 +44,7 @@ class RunFacts:
     findings: Sequence[Finding] = ()
     now: datetime | None = None
     """The time now, while the run is in progress."""
+    has_ended: bool = False
     region: str | None = None
 
 
@@ -70,6 +75,34 @@ def verdict(
         held = f"All {whose} hold" if identical else f"The {whose} do not hold"
         sentences.append(f"{held} the same parameters.")
     return " ".join(sentences)
+
+
+def problems(run: str, replicas: Sequence[ReplicaView], *, ended: bool) -> Iterator[str]:
+    """Why replicas did not succeed, or do not train now: the cause of most of them first, and how to see more."""
+    causes: dict[tuple[str, str], list[ReplicaView]] = {}
+    for replica in replicas:
+        newest = replica.attempts[-1] if replica.attempts else None
+        if newest is not None and newest.failure_class is not None:
+            causes.setdefault((str(newest.failure_class), newest.reason), []).append(replica)
+        elif newest is None and ended:
+            causes.setdefault(("", "it was not launched"), []).append(replica)
+    ordered = sorted(causes.items(), key=lambda item: -len(item[1]))
+    for (kind, reason), whose in ordered[:_NAMED_MAX]:
+        said = ": ".join(part for part in (kind, shortened(reason, _REASON_SHOWN)) if part)
+        log = f" `muster logs {run} --rank {whose[0].rank}` shows its log." if whose[0].attempts[-1:] and kind else ""
+        had_job = log and whose[0].attempts[-1].was_created
+        yield f"{_named(whose)}: {said.rstrip('.')}.{log if had_job else ''}"
+    if len(ordered) > _NAMED_MAX:
+        others = sum(len(whose) for _, whose in ordered[_NAMED_MAX:])
+        yield f"{others:,} more replicas for {len(ordered) - _NAMED_MAX} other reasons."
+
+
+def _named(replicas: Sequence[ReplicaView]) -> str:
+    """`Replica 3`, `Replicas 1, 2, 4 and 7 more`."""
+    if len(replicas) == 1:
+        return f"Replica {replicas[0].rank}"
+    more = f" and {len(replicas) - _NAMED_MAX:,} more" if len(replicas) > _NAMED_MAX else ""
+    return f"Replicas {', '.join(str(one.rank) for one in replicas[:_NAMED_MAX])}{more}"
 
 
 def commits_text(count: int, problem: str) -> str:
@@ -110,7 +143,7 @@ def facts(
     yield Fact(label="Time", value=duration(run.seconds), note=limit)
     yield from _speed(rounds, run.now)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
-    yield _cost(replicas, run.ceiling_usd, run.region)
+    yield _cost(replicas, run)
     yield from _rates(rounds)
     for finding in run.findings[-_NAMED_MAX:]:
         yield Fact(label="Watch", value=str(finding.rule or "unknown"), note=finding.words)
@@ -147,27 +180,23 @@ def _speed(rounds: RoundsView, now: datetime | None) -> Iterator[Fact]:
             yield Fact(label="Time left", value=left, note=f"until about {end:%Y-%m-%d %H:%M} UTC, at this pace")
 
 
-def _cost(replicas: Sequence[ReplicaView], ceiling_usd: float | None, region: str | None) -> Fact:
+def _cost(replicas: Sequence[ReplicaView], run: RunFacts) -> Fact:
     costs = [(attempt, usd) for one in replicas for attempt, usd in zip(one.attempts, one.usd, strict=True)]
     unpriced = sorted({attempt.instance_type or "an unknown type" for attempt, usd in costs if usd is None})
     without = f"; without {', '.join(unpriced)}, which has no price in the table" if unpriced else ""
     unknown = sum(usd not in {None, 0.0} and attempt.instance_type is None for attempt, usd in costs)
     bound = f"; {unknown} at the dearest of its types, until SageMaker names the chosen one" if unknown else ""
-    prices = SHIPPED_PRICES.origin(region)
-    ceiling = "" if ceiling_usd is None else f"; no reruns after {_dollars(ceiling_usd)}"
+    prices = SHIPPED_PRICES.origin(run.region)
+    ceiling = "" if run.ceiling_usd is None else f"; no reruns after {_dollars(run.ceiling_usd)}"
     return Fact(
-        label="Cost so far",
+        label="Cost" if run.has_ended else "Cost so far",
         value=f"≤ {_dollars(sum(usd for _, usd in costs if usd is not None))}",
         note=f"instances, {prices}{bound}{without}{ceiling}",
     )
 
 
 def _rates(rounds: RoundsView) -> Iterator[Fact]:
-    shares = [
-        1 - blocked / seconds
-        for blocked, seconds in zip(rounds.blocked, rounds.seconds, strict=True)
-        if blocked is not None and seconds
-    ]
+    shares = [one for metric in rounds.metrics if metric.name == UTILISATION for one in metric.mean if one is not None]
     if shares:
         yield Fact(label="Utilisation", value=f"{sum(shares) / len(shares):.0%}", note="of a round's time was training")
     excluded = sum(rounds.excluded)

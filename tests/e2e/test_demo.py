@@ -13,6 +13,7 @@ from typing import IO
 
 import pytest
 
+from tests.support.page_data import data_in
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,8 +69,7 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert f"The run's page, for a browser: {tmp_path / 'report.html'}" in output.splitlines()[-1]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "1 attempt was rerun (infrastructure). All replicas hold the same parameters." in page
-    [block] = re.findall(r'id="data">(.*?)</script>', page)
-    shown = json.loads(block)
+    shown = data_in(page)
     assert shown["rounds"]["numbers"] == list(range(1, 21))
     assert {"loss", "accuracy", "utilisation"} <= {metric["name"] for metric in shown["rounds"]["metrics"]}
     lost, rerun = shown["replicas"][2]["attempts"]

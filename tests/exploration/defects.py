@@ -207,10 +207,12 @@ DEFECTS = (
     Defect(
         "a replica that stops gives before its state is saved",
         rendezvous.Rendezvous._contributed,
-        "jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))\n"
+        "with self.times.stage(Activity.SAVING):\n"
+        "        jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))\n"
         "    contribute(self._context, self._claim, made)",
         "contribute(self._context, self._claim, made)\n"
-        "    jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))",
+        "    with self.times.stage(Activity.SAVING):\n"
+        "        jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))",
         "diloco",
     ),
     Defect(

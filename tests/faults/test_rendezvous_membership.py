@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.replica.rounds.claims import Claim
-from muster.replica.rounds.contribution import contribute, make_contribution
+from muster.replica.rounds.contribution import Notes, contribute, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.wire import keys
 from tests.support.peers import (
@@ -102,7 +102,9 @@ def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path, monkeyp
         finals = {peer.parameters() for peer in others}
         assert isinstance(victim.join().error, Killed)
     before = run.commit(2)
-    late = make_contribution(run.context(), Claim(2, 1, 1, 1), 2, LocalUpdate(gradient_of(2, 2, run.count), 3.0), {})
+    late = make_contribution(
+        run.context(), Claim(2, 1, 1, 1), 2, LocalUpdate(gradient_of(2, 2, run.count), 3.0), Notes()
+    )
     contribute(run.context(), Claim(2, 1, 1, 1), late)
     contribute(run.context(), Claim(2, 1, 1, 1), late)
     joiner = run.start(2, attempt=2)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.sample_run import sample_run
 from muster.contract.errors import DocumentError, SettingsError, SpecError
 from muster.contract.run.commit import Commit, Member, parse_commit
 from muster.contract.spec.spec import Spec
@@ -27,6 +29,7 @@ from muster.control.start import Started, Starter
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform, StackSettings
 from muster.replica.entry.unpack import ArchiveError, unpack
+from muster.report.page_contents import make_page
 from muster.report.page_html import page_json
 from muster.report.page_model import RoundsView
 from muster.report.rounds import RoundTable
@@ -109,6 +112,7 @@ def as_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
+SAMPLE = sample_run(2, 1)
 MEMBER = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics={"loss": 1.0})
 COMMIT = Commit(run="one", round=7, committed_at="2026-05-04T03:01:00Z", count=1, members=(MEMBER,), epochs=(1,))
 FIELDS: dict[str, Any] = COMMIT.model_dump(mode="json")
@@ -131,7 +135,8 @@ def test_a_commit_is_shown_or_cannot_be_read(body: bytes) -> None:
     table = RoundTable(2, "2026-05-04T03:00:00Z")
     table.add(commit)
     assert isinstance(table.view(), RoundsView)
-    json.loads(page_json(table.view()), parse_constant=pytest.fail)  # type: ignore[arg-type]
+    page = make_page(replace(SAMPLE, rounds=table.view()))
+    json.loads(page_json(page), parse_constant=pytest.fail)
 
 
 MANIFEST = {"checkpoint_s3_bucket": "s3://bucket/final", "round": 7, "checksum": "0" * 64, "metrics": {"loss": 1.0}}

@@ -12,6 +12,7 @@ from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, select
 from muster.contract.text import shortened
+from muster.report.time_split import time_sentences
 
 HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False)
 _GAP = "  "
@@ -20,7 +21,7 @@ _METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make ro
 
 _COLOURS = {RunState.SUCCEEDED: "green", RunState.FAILED: "red", RunState.STOPPED: "yellow"}
 _FINDINGS_SHOWN = 5  # the last ones; `muster events` shows all
-_FRAME_LINES = 6  # headline, headings, the line on the others, the reason, and the prompt
+_FRAME_LINES = 9  # headline, headings, the line on the others, the reason, where the time went, and the prompt
 
 
 def status_table(status: RunStatus, console: Console) -> RenderableType:
@@ -36,6 +37,8 @@ def status_table(status: RunStatus, console: Console) -> RenderableType:
         parts.append(_line(others, "dim"))
     if status.reason:
         parts.append(Text(visible(status.reason)))
+    if words := " ".join(time_sentences(status.time)):
+        parts.append(Text(visible(words)))
     if status.model is not None:
         parts.append(Text(visible(model_line(status.run, status.model))))
     parts += [Text(visible(remark), style="yellow") for remark in (*findings, *status.remarks)]

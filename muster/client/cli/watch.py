@@ -81,12 +81,13 @@ class _Lines:
 
 
 def json_lines() -> Callable[[RunStatus], None]:
-    """The same for scripts: a line of JSON for every status that differs from the last."""
+    """The same for scripts: a line of JSON for every status that differs from the last in more than its `time`."""
     before: RunStatus | None = None
 
     def show(status: RunStatus) -> None:
         nonlocal before
-        if status != before:
+        # The seconds grow while nothing happens.
+        if before is None or status.model_copy(update={"time": before.time}) != before:
             print_answer(status)
         before = status
 

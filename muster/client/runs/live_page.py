@@ -60,7 +60,10 @@ class PageSource:
         table = self._rounds = self._rounds or RoundTable(plan.spec.replicas, plan.created_at)
         for commit in self._observer.new_commits():
             table.add(commit)
-        content = [status.model_dump(mode="json"), [one.model_dump(mode="json") for one in replicas], table.latest]
+        table.add_last((one.rank, one.round, one.metrics) for one in settled.values())
+        # Its seconds grow while nothing happens.
+        shown = status.model_dump(mode="json", exclude={"time"})
+        content = [shown, [one.model_dump(mode="json") for one in replicas], table.latest]
         age = 0 if status.ended_at else int(time.monotonic() / _TAG_SECONDS)
         self.tag = hashlib.sha256(canonical_json([*content, age])).hexdigest()[:32]
         return make_page(

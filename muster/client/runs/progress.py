@@ -19,7 +19,8 @@ from muster.contract.run.finding import (
     FindingDocument,
     is_finding,
 )
-from muster.report.rounds import chosen
+from muster.report.rounds import chosen, rounds_max
+from muster.report.time_split import measured
 
 _PARALLEL = 8
 # How many commits one look asks for while none can be read: so many of the newest, and so many of the newest that
@@ -34,6 +35,7 @@ class ProgressReader:
         self._cloud = cloud
         self._prefix = layout.commits
         self._of_findings = layout.findings
+        self._replicas = replicas
         self._most = commit_bytes_max(replicas)
         self._last = layout.commits
         self._progress = Progress()
@@ -54,7 +56,7 @@ class ProgressReader:
         for key in _candidates(keys, self._round_of(self._last)):
             commit = self._commit(key)
             if commit is not None:
-                self._progress = advance(self._progress, commit)
+                self._progress = advance(self._progress, commit, self._replicas)
                 self._last, self._newest = key, {key: commit}
                 self._unread += keys[: keys.index(key) + 1]
                 break
@@ -66,7 +68,7 @@ class ProgressReader:
 
         Of very many some are left out, and those that cannot be read.
         """
-        keys = [key for key in chosen(self._unread) if key not in self._unreadable]
+        keys = [key for key in chosen(self._unread, rounds_max(self._replicas)) if key not in self._unreadable]
         self._unread = []
         with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
             # A few at a time: all of them could fill the memory.
@@ -133,8 +135,8 @@ def _candidates(keys: list[str], last: int | None) -> list[str]:
     return list(dict.fromkeys([*reversed(keys[-_TRIES:]), *reversed(connected[-_TRIES:])]))
 
 
-def advance(progress: Progress, commit: Commit) -> Progress:
-    """`progress` after `commit`. Replicas that are not in it keep their own latest round."""
+def advance(progress: Progress, commit: Commit, replicas: int) -> Progress:
+    """`progress` of a run of so many replicas after `commit`. Those that are not in it keep their own latest round."""
     return Progress(
         round=commit.round,
         excluded=commit.excluded_total,
@@ -146,4 +148,5 @@ def advance(progress: Progress, commit: Commit) -> Progress:
         expected_rounds=commit.expected_rounds,
         samples=commit.samples,
         pace=commit.pace,
+        time_use=measured(commit, replicas),
     )

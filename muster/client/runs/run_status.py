@@ -28,7 +28,9 @@ from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.spending import SpotSaving, saving
+from muster.contract.run.time_use import TimeUse
 from muster.contract.timestamps import Timestamp
+from muster.report.time_split import TimeSplit, time_split
 from muster.report.words import commits_text
 
 _ENDS = frozenset(status for status in JobStatus if status.is_terminal)
@@ -178,6 +180,7 @@ class RunStatus(Document):
     remarks: tuple[str, ...] = Field(
         default=(), description="what replicas wrote and cannot be read, and what is missing for that reason, in words"
     )
+    time: TimeSplit = Field(default_factory=TimeSplit, description="where the time of the replicas went so far")
     failures: tuple[FailedAttempt, ...] = Field(
         default=(), description="of each replica the latest attempt that failed and wrote a log; the first ones of many"
     )
@@ -208,6 +211,7 @@ class Progress:
     expected_rounds: int | None = None
     samples: float | None = None
     pace: Pace | None = None
+    time_use: TimeUse | None = None
 
 
 def settled_progress(progress: Progress, result: Result) -> Progress:
@@ -281,11 +285,20 @@ def run_status(seen: Observation) -> RunStatus:
         model=seen.result.model if seen.result else None,
         findings=_findings(seen),
         remarks=tuple(_remarks(seen)),
+        time=_time(seen, attempts),
         failures=failed_attempts(run_name(seen.run), attempts),
         warm_pools=kept_instances(attempts, seen.now, seen.warm_pools),
         saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
         replicas=replicas,
     )
+
+
+def _time(seen: Observation, attempts: Mapping[int, Sequence[Attempt]]) -> TimeSplit:
+    execution = seen.execution
+    ended_at = seen.result.settled_at if seen.result else execution.ended_at and timestamps.text(execution.ended_at)
+    every = {rank: attempts.get(rank, ()) for rank in sorted({*range(execution.replicas), *attempts})}
+    span = timestamps.text(execution.started_at), ended_at or timestamps.text(seen.now)
+    return time_split(every, seen.progress.time_use, span, ended=ended_at is not None)
 
 
 def _findings(seen: Observation) -> tuple[Finding, ...]:

@@ -15,6 +15,7 @@ from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
 from muster.contract.run.pace import Pace, TimedRound
+from muster.contract.run.time_use import Spent, TimeUse
 from muster.contract.timestamps import Timestamp
 
 ROUND_MAX = 99_999_999  # eight digits in a key
@@ -33,9 +34,12 @@ DEFAULT_UNIT = "samples"
 STATE = r"^[0-9a-f]{8}$"
 """A digest of parameters."""
 
+METRICS_MAX = 32
+"""How many metrics a contribution carries."""
+
 Metrics = Annotated[
     dict[Annotated[str, Field(min_length=1, max_length=48)], Annotated[float, Field(allow_inf_nan=False)]],
-    Field(max_length=32),
+    Field(max_length=METRICS_MAX),
 ]
 
 
@@ -57,6 +61,14 @@ class Member(StoredPart):
     )
     norm: float | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="L2 norm of the values, where outliers are excluded"
+    )
+    time: Spent = Field(
+        default=(), description="milliseconds by activity since the replica's contribution before; (): not known"
+    )
+    logged: tuple[Annotated[int, Field(ge=0, le=ROUND_MAX)], ...] = Field(
+        default=(),
+        max_length=METRICS_MAX,
+        description="for each metric, by name: how many rounds before this one it was logged; (): not known",
     )
 
 
@@ -129,6 +141,10 @@ class Commit(StoredDocument):
         default=None, ge=0, allow_inf_nan=False, description="what has counted so far, in all rounds; None: not known"
     )
     pace: Pace | None = Field(default=None, description="of the last rounds; None: not known")
+    last: int | None = Field(
+        default=None, ge=0, description="the rank whose contribution came last of the members'; None: not known"
+    )
+    time_use: TimeUse | None = Field(default=None, description="of all replicas until this round; None: not known")
 
     @property
     def timed(self) -> TimedRound:
@@ -140,6 +156,11 @@ class Commit(StoredDocument):
     def counted(self) -> float:
         """What counts in this round: the share of one fragment of each sample, whose other fragments count as well."""
         return sum(self.timed.weights.values()) / self.fragments
+
+    @property
+    def waited_for(self) -> int | None:
+        """The rank for which the others waited: one that gave nothing in time, or else the last one."""
+        return self.absent[0] if self.absent else self.last
 
     @property
     def named(self) -> set[int]:

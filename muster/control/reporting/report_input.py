@@ -16,7 +16,7 @@ from muster.control.runtime.time_budget import TimeBudget
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import render
 from muster.report.page_model import ReplicaView, RoundsView
-from muster.report.rounds import RoundTable, chosen
+from muster.report.rounds import RoundTable, chosen, rounds_max
 
 
 def drawn_page(run: ActiveRun, result: Result, budget: TimeBudget) -> bytes:
@@ -32,7 +32,7 @@ def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput
         made_at=clock.now(),
         ended_at=result.settled_at,
         replicas=in_parallel(lambda replica: _replica(run, replica), result.replicas),
-        rounds=_rounds(run, budget),
+        rounds=_rounds(run, result, budget),
         parameters_identical=result.parameters_identical,
         model=result.model,
         model_problem=result.model_problem,
@@ -66,9 +66,9 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
     )
 
 
-def _rounds(run: ActiveRun, budget: TimeBudget) -> RoundsView:
+def _rounds(run: ActiveRun, result: Result, budget: TimeBudget) -> RoundsView:
     table, unread = RoundTable(run.plan.spec.replicas, run.plan.created_at), 0
-    keys = chosen(list(_commit_keys(run, budget)))
+    keys = chosen(list(_commit_keys(run, budget)), rounds_max(run.plan.spec.replicas))
     for begin in range(0, len(keys), PARALLEL):
         if budget.is_spent:
             logger.warning("rounds left out of the page", extra={"rounds": len(keys) - begin})
@@ -76,6 +76,7 @@ def _rounds(run: ActiveRun, budget: TimeBudget) -> RoundsView:
         for key, read in in_parallel(lambda key: (key, _read(run, key)), keys[begin : begin + PARALLEL]):
             # One after the other: of each commit as objects no more than one is in memory.
             unread += not _added(table, run.documents.store.uri(key), read)
+    table.add_last((replica.rank, replica.round, replica.metrics) for replica in result.replicas)
     return table.view(unread)
 
 

@@ -139,6 +139,7 @@ class DiLoCoFrontEnd(FrontEnd):
         rendezvous.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)
         # What to restore if a phase diverges before any state is saved.
         self._first = None if self._restore() else self._pack(self.state_dict())
+        rendezvous.times.ready()
 
     @property
     def round(self) -> int:

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
@@ -91,7 +92,7 @@ class Manager(FrontEnd):
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_final_model(rendezvous, final_model)
-        super().__init__(Stopwatch(rendezvous.metrics, rendezvous.context.progress))
+        super().__init__(Stopwatch(rendezvous.metrics, rendezvous.context.progress, rendezvous.times))
         StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
         self._fragments = list(fragments or [model])
@@ -117,6 +118,7 @@ class Manager(FrontEnd):
         stored = partial(StoredTensors, model, is_first=True, adapter=final_model.adapter)
         rendezvous.leave_with(Wishes(final_model, stored), self.shutdown)
         rendezvous.ready()
+        rendezvous.times.ready()
 
     @property
     def round(self) -> int:
@@ -177,6 +179,7 @@ class Manager(FrontEnd):
     def allow_state_dict_read(self) -> None:
         """An inner step has ended."""
         self._rendezvous.context.progress.step()
+        self._rendezvous.metrics.round = self._round + 1
         self._weights.add_step()
 
     def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False) -> Work:
@@ -215,9 +218,9 @@ class Manager(FrontEnd):
             return True
         applies = self._took_part and not self._is_void
         if not self._took_part:
-            with self._stopwatch.blocked():
+            with self._stopwatch.blocked(), self._rendezvous.times.stage(Activity.LOADING):
                 self._rejoin()
-        self._rendezvous.metrics.step = self._round
+        self._rendezvous.metrics.step = self._rendezvous.metrics.round = self._round
         self._stopwatch.lap()
         return applies
 
@@ -244,7 +247,8 @@ class Manager(FrontEnd):
             except RoundGoneError:
                 return None
             if exchanged.is_member:
-                self._keeper.keep(exchanged.commit)
+                with self._rendezvous.times.stage(Activity.SAVING):
+                    self._keeper.keep(exchanged.commit)
             return exchanged
 
         round_ = self._round + 1

@@ -47,9 +47,11 @@ class OwnRounds:
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self.rendezvous = rendezvous
-        self._stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress)
+        self._stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress, rendezvous.times)
         self._state = GlobalState(0, np.empty(0, np.float32), np.empty(0, np.float32))
         self._is_behind = rendezvous.claim.loads
+        # What the trainer does before its first call cannot be divided: it counts as training.
+        rendezvous.times.ready()
         self._given: str | None = None
 
     @property
@@ -92,7 +94,7 @@ class OwnRounds:
         with self._stopwatch.blocked():
             exchange = self._exchanged(flat)
         self._state.round += 1
-        self.rendezvous.metrics.step = self.round
+        self.rendezvous.metrics.step = self.rendezvous.metrics.round = self.round
         self._stopwatch.lap()
         if exchange.left_out:
             self._look_ahead()

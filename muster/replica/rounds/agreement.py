@@ -10,6 +10,7 @@ from typing import NoReturn
 from muster.contract import timestamps
 from muster.contract.run.commit import DEFAULT_UNIT, Commit, Exclusion
 from muster.contract.run.pace import pace_of
+from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holder
 from muster.replica.rounds.commit_store import read_commit, write_commit
@@ -77,6 +78,9 @@ class _Agreement:
         self._previous_seen_at = recent.seen_at
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
+        self._looks = 0
+        # The look that has found each contribution. This process's own came before its second look.
+        self._look_of = {claim.rank: 1}
         self._contributed_at = context.clock.monotonic()
         for finish in () if self._previous is None else self._previous.finished_in(context.trained_by):
             self._tally.finished_with(self._tally.epochs[finish.rank], finish)
@@ -133,12 +137,15 @@ class _Agreement:
     def _look(self) -> None:
         """Look for the contributions that have not arrived yet."""
         ranks = self._tally.open_ranks
-        for rank, (holder, received) in zip(ranks, self._context.side_by_side(self._look_for, ranks), strict=True):
+        found = self._context.side_by_side(self._look_for, ranks)
+        for rank, (holder, received) in zip(ranks, found, strict=True):
             if holder is not None:
                 self._note_holder(rank, holder)
             if received is not None:
                 self._arrived[rank] = received.at
+                self._look_of[rank] = self._looks
                 self._note(rank, received)
+        self._looks += 2
 
     def _look_for(self, rank: int) -> tuple[Holder | None, Received | None]:
         """The new holder of `rank` if there is one, and the contribution.
@@ -237,12 +244,25 @@ class _Agreement:
             fragments=self._context.fragments,
             unit=expected.unit or (DEFAULT_UNIT if previous is None else previous.unit),
             expected_rounds=expected.rounds or (None if previous is None else previous.expected_rounds),
+            # Creation times are in whole seconds: of the same second, the one that was found later came later.
+            last=max(members, key=lambda member: (self._arrived[member.rank], self._look_of[member.rank])).rank,
         )
         rounds = [earlier.timed for earlier in (*self._recent, commit)]
         pace = pace_of(rounds, self._context.quorum.replicas, self._context.rounds_before)
         before = 0.0 if self._round == 1 else None if previous is None else previous.samples
         samples = None if before is None else before + commit.counted
-        return commit.model_copy(update={"pace": pace, "samples": samples})
+        return commit.model_copy(update={"pace": pace, "samples": samples, "time_use": self._time_use(commit)})
+
+    def _time_use(self, commit: Commit) -> TimeUse:
+        # What the run before this one in its lineage has spent is shown with that run.
+        begins = self._previous is None or self._previous.round <= self._context.rounds_before
+        previous = None if begins else self._previous
+        times = RoundTimes(
+            spent=[member.time for member in commit.members],
+            waited_for=commit.waited_for,
+            waited_before=None if previous is None else previous.waited_for,
+        )
+        return time_use(None if previous is None else previous.time_use, times)
 
     def _committed_at(self) -> float:
         """The store's time now: the time of this process's contribution, and the seconds since then."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -57,6 +57,21 @@ class Contribution:
 
 
 @dataclass(frozen=True)
+class Notes:
+    """What a replica says about itself with a contribution.
+
+    Attributes:
+        metrics: the latest value of each.
+        logged: for each of them, by name, how many rounds before it was logged.
+        time: milliseconds by activity since the contribution before.
+    """
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    logged: tuple[int, ...] = ()
+    time: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Unusable:
     """Why a contribution does not count."""
 
@@ -80,20 +95,20 @@ class _Encoded:
 
     checksums: bytes
     weight: float
-    metrics: dict[str, float]
+    notes: Notes
     declined: str | None = None
     norm: float | None = None
     seconds: float | None = None
 
 
 def make_contribution(
-    context: RoundContext, claim: Claim, round_: int, update: LocalUpdate, metrics: dict[str, float]
+    context: RoundContext, claim: Claim, round_: int, update: LocalUpdate, notes: Notes
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
     Each process of a replica with several encodes the blocks that it holds, and stores them as its part. No process
     looks for it before the contribution's own object is there. The contribution has the sum of their weights, and the
-    metrics of the first one.
+    notes of the first one.
 
     The body of a single process lies in one of the context's buffers and is valid until the next contribution is made.
     The residual, if any, is added before encoding and holds the codec's error afterwards (zeros if the values are not
@@ -122,8 +137,8 @@ def make_contribution(
                 )
                 checksums = _store_part(context, records, update, part)
         except CodecError as error:
-            return _Encoded(b"", update.weight, metrics, f"its pseudo-gradient cannot be averaged: {error}")
-        return _Encoded(checksums, update.weight, metrics, norm=update.norm, seconds=update.seconds)
+            return _Encoded(b"", update.weight, notes, f"its pseudo-gradient cannot be averaged: {error}")
+        return _Encoded(checksums, update.weight, notes, norm=update.norm, seconds=update.seconds)
 
     answers = each(link, encoded)
     declined = _reason_to_decline(answers)
@@ -206,7 +221,9 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         epoch=claim.epoch,
         weight=math.fsum(answer.weight for answer in answers) or 1.0,  # 0 is declined, and no weight of a member
         checksum=checksums_digest([answer.checksums for answer in answers] if counts else []),
-        metrics=answers[0].metrics,
+        metrics=answers[0].notes.metrics,
+        logged=answers[0].notes.logged,
+        time=answers[0].notes.time,
         parts=parts,
         norm=answers[0].norm,
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one

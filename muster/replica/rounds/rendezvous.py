@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from muster.contract.run.commit import ROUND_MAX, UNIT, Commit, Finish
+from muster.contract.run.time_use import Activity
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
@@ -23,7 +24,7 @@ from muster.replica.rounds.agreement import Recent, agree
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
-from muster.replica.rounds.contribution import Contribution, contribute, make_contribution
+from muster.replica.rounds.contribution import Contribution, Notes, contribute, make_contribution
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.grace import ROUNDS_SEEN
 from muster.replica.rounds.reduction import reduced_mean
@@ -32,6 +33,7 @@ from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import Setting, agree_on_options
 from muster.replica.store.checkpoints import KEPT, Checkpoints
+from muster.replica.time_account import TimeAccount
 from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.wire import keys
 from muster.replica.wire.packing import Packing
@@ -62,6 +64,7 @@ class Rendezvous:
         self._context = context
         self._claim = claim
         self.metrics = metrics
+        self.times = TimeAccount(context.clock.monotonic)
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
         self._seen_at = context.clock.monotonic()
         self._training: Trained | None = None
@@ -330,7 +333,8 @@ class Rendezvous:
         if commit is None:
             made = mine = self._contributed(round_, update)
             recent = Recent(tuple(self._recent), self._seen_at)
-            commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
+            with self.times.stage(Activity.WAITING):
+                commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
         else:
             self._too_late(update)
         if None not in (commit.state, update.state) and commit.state != update.state:
@@ -355,8 +359,10 @@ class Rendezvous:
     def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
         if self.watch is not None:
             update = replace(update, suspect=self._by_first(partial(self.watch.judge_loss, self.recent)))
-        made = make_contribution(self._context, self._claim, round_, update, self.metrics.latest())
-        jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
+        notes = Notes(*self.metrics.sent(round_), self.times.take())
+        made = make_contribution(self._context, self._claim, round_, update, notes)
+        with self.times.stage(Activity.SAVING):
+            jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
         contribute(self._context, self._claim, made)
         return made
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from muster.contract.run.commit import Commit
+from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import Outer
 from muster.replica.errors import RendezvousError, RoundGoneError
@@ -106,11 +107,13 @@ class ReplicatedState(Trained):
         if exchange is not None:
             self._apply(exchange)
             if exchange.is_member:
-                self._write_snapshot(exchange.commit)
-                self._by_first(partial(self.keeper.keep, exchange.commit))
+                with self.rendezvous.times.stage(Activity.SAVING):
+                    self._write_snapshot(exchange.commit)
+                    self._by_first(partial(self.keeper.keep, exchange.commit))
         if exchange is None or exchange.left_out:
-            self._catch_up()
-            self.rendezvous.rejoin()
+            with self.rendezvous.times.stage(Activity.LOADING):
+                self._catch_up()
+                self.rendezvous.rejoin()
             log.warning("event=left-out now=%d", self.state.round)
         give_back()
         return exchange

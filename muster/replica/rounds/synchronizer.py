@@ -72,7 +72,7 @@ class Synchronizer:
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
-        self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress)
+        self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress, rendezvous.times)
         context = rendezvous.context
         self._phases = StoredPhase(rendezvous.checkpoints(checkpoint_dir, "stopped", kept=1))
         self._has_left = False
@@ -141,6 +141,8 @@ class Synchronizer:
                 outcome = self._performed(action)
             if action is not Action.GIVE:
                 self.stopwatch.lap()
+        if self.steps:
+            self._rendezvous.metrics.round = self.round + 1
         self._pulse.beat()
         self._work.go_on()
         return outcome
@@ -358,6 +360,7 @@ class Synchronizer:
         # A replica that was left out of rounds continues at the run's step.
         metrics = self._rendezvous.metrics
         metrics.step = max(metrics.step, self.round * self._algorithm.interval + self.steps)
+        metrics.round = self.round
         self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
         self._pulse.begin()
         if self._rendezvous.context.group.is_first and self._algorithm.given_after > 1 and not self._repeats():

@@ -1,5 +1,5 @@
 "use strict";
-// Metrics and round times as lines, and the metrics of many ranks as a map.
+// Metrics and rates as lines, and the metrics of many ranks as a map.
 
 const LINES_MAX = 12; // more lines than this cannot be distinguished
 const TABLE_ROWS = 50;
@@ -21,14 +21,17 @@ class Chart {
     return Math.max(240, this.figure.clientWidth);
   }
 
-  draw(label, series, data, { bands = [], unit, right } = {}) {
+  /** `zero`: the axis begins at 0. */
+  draw(label, series, data, { bands = [], unit, zero = false } = {}) {
     this.plot?.destroy();
     const axisStyle = { stroke: () => css("--quiet"), grid: { stroke: () => css("--line"), width: 1 }, ticks: { stroke: () => css("--line"), width: 1 } };
     const options = {
-      width: this.width(), height: 280, scales: { x: { time: false }, ...(right ? { [right.scale]: { range: right.range } } : {}) }, bands,
+      width: this.width(), height: 280, bands,
+      scales: { x: { time: false, range: (_, least, most) => (least === most ? [least - 1, most + 1] : [least, most]) }, ...(zero ? { y: { range: (_, __, most) => [0, (most || 1) * 1.05] } } : {}) },
       series: [{ label: "round" }, ...series.map((one) => ({ spanGaps: false, points: { show: data[0].length < 60, size: 4 }, value: (_, value) => short(value), ...one }))],
-      axes: [{ ...axisStyle, label: "round", labelSize: 18, size: 36 }, { ...axisStyle, size: 62, label: unit, labelSize: 18, values: (_, splits) => splits.map(short) },
-        ...(right ? [{ ...axisStyle, scale: right.scale, side: 1, label: right.scale, labelSize: 18, size: 50, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] }] : [])],
+      // A round is a whole number.
+      axes: [{ ...axisStyle, label: "round", labelSize: 18, size: 36, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000, 1000000], values: (_, splits) => splits.map((one) => (Number.isInteger(one) ? String(one) : "")) },
+        { ...axisStyle, size: 62, label: unit, labelSize: 18, values: (_, splits) => splits.map(short) }],
       cursor: { drag: { x: true, y: false } },
     };
     this.place.setAttribute("role", "img");
@@ -173,24 +176,19 @@ function colour(share) {
   return [...mixed, 255];
 }
 
-/** The duration of rounds, and the part of it spent waiting. */
-class RoundTimes {
+/** What counted in each round, per second. */
+class Rates {
   constructor(model) {
-    this.chart = new Chart(byId("round-chart"), "Duration of each round until its commit, and the average time for which replicas waited for the exchange, in seconds.");
-    this.rates = new Chart(byId("rate-chart"), "");
+    this.chart = new Chart(byId("rate-chart"), "");
     this.update(model);
   }
 
   update(model) {
-    const { numbers, seconds, blocked, members, rates, unit } = model.rounds;
-    byId("rounds").hidden = numbers.length < 2;
+    const { numbers, rates, unit } = model.rounds;
+    byId("rate-chart").hidden = numbers.length < 2;
     if (numbers.length < 2) return;
-    const filled = (values) => numbers.map((_, index) => values[index] ?? null);
-    this.chart.draw(`Seconds of a round, last ${short(seconds.at(-1))}, blocked ${short(blocked.at(-1))}, ${members.at(-1)} replicas took part`,
-      [{ label: "round (s)", stroke: () => css("--training"), width: 1.75 }, { label: "blocked (s)", stroke: () => css("--blocked"), width: 1.5, fill: () => `${css("--blocked")}33` }, { label: "replicas", stroke: () => css("--quiet"), width: 1, dash: [4, 4], scale: "replicas" }],
-      [numbers, filled(seconds), filled(blocked), filled(members)],
-      { unit: "seconds", right: { scale: "replicas", range: [0, model.replicas.length + 1] } });
-    this.rates.caption.textContent = `How many ${unit} counted in each round, per second of its duration.`;
-    this.rates.draw(`${unit} per second, last ${short(rates.at(-1))}`, [{ label: `${unit}/s`, stroke: () => css("--training"), width: 1.75 }], [numbers, filled(rates)], { unit: `${unit}/s` });
+    this.chart.caption.textContent = `How many ${unit} counted in each round, per second of its duration. The first round began with the launch of the jobs.`;
+    this.chart.draw(`${unit} per second, last ${short(rates.at(-1))}`, [{ label: `${unit}/s`, stroke: () => css("--training"), width: 1.75 }],
+      [numbers, numbers.map((_, index) => rates[index] ?? null)], { unit: `${unit}/s`, zero: true });
   }
 }

@@ -1,21 +1,27 @@
 "use strict";
 // The data of the page and its elements. All data of a run becomes text: elements are created here, never parsed.
 
-const SVG = "http://www.w3.org/2000/svg";
 const NONE = 255; // in a byte: no value
 const STEPS = 254; // in a byte: from the least to the greatest value
+const FULL = 255; // in a byte: a share of 1
+
+// What a replica does, in the order of the legend: its words and its colour (in page.css). `hatched` is no work.
+const PHASES = {
+  capacity: { words: "waiting for capacity or quota", hatched: true },
+  starting: { words: "downloading image and data" },
+  loading: { words: "loading" },
+  training: { words: "training" },
+  waiting: { words: "waiting for other replicas" },
+  exchanging: { words: "exchanging" },
+  saving: { words: "saving" },
+  other: { words: "outside of rounds", hatched: true },
+};
+// muster/contract/run/time_use.py
+const ACTIVITIES = ["training", "waiting", "exchanging", "saving", "loading"];
 
 /** An element with attributes and children; strings become text. */
 function el(name, attributes = {}, ...children) {
-  return fill(document.createElement(name), attributes, children);
-}
-
-/** The same for SVG. */
-function svg(name, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, name), attributes, children);
-}
-
-function fill(element, attributes, children) {
+  const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
@@ -40,9 +46,9 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 
 /** Seconds as `1 min 7 s`. */
 function duration(seconds) {
-  if (seconds < 60) return `${+seconds.toPrecision(3)} s`;
+  if (seconds < 59.95) return `${seconds < 9.95 ? +seconds.toPrecision(2) : Math.round(seconds * 10) / 10} s`;
   const parts = [];
-  let rest = Math.floor(seconds);
+  let rest = Math.round(seconds);
   for (const [name, size] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
     const count = Math.floor(rest / size);
     rest -= count * size;
@@ -50,6 +56,10 @@ function duration(seconds) {
   }
   return parts.slice(0, 2).filter(([count]) => count).map(([count, name]) => `${count} ${name}`).join(" ");
 }
+
+/** Seconds in a column of figures: tenths, or minutes. */
+const seconds1 = (value) => (value === null || value === undefined ? "–" : value < 600 ? value.toFixed(1) : duration(value));
+const percent = (share) => `${share > 0 && share < 0.005 ? "<1" : Math.round(share * 100)}%`;
 
 /** A number as people read it. */
 function short(value) {
@@ -59,16 +69,105 @@ function short(value) {
 
 const clockTime = (iso) => (iso ? `${iso.slice(0, 19).replace("T", " ")} UTC` : "–");
 
+/** Steps of an axis from 0 to about `most`: 1, 2 or 5 times a power of ten. */
+function niceTicks(most, count = 4) {
+  if (!(most > 0)) return [0];
+  const rough = most / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough * 0.999);
+  return Array.from({ length: Math.floor(most / step + 1.001) }, (_, index) => +(index * step).toPrecision(12));
+}
+
+/** A drawing on a canvas in CSS pixels, sharp on every screen. */
+function sized(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.max(1, Math.round(width * ratio));
+  canvas.height = Math.max(1, Math.round(height * ratio));
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+/** The colours of all phases in the present scheme, to draw with. */
+function inks() {
+  const found = {};
+  for (const [name, { hatched }] of Object.entries(PHASES)) found[name] = hatched ? hatch(css(`--${name}`)) : css(`--${name}`);
+  return { ...found, broken: css("--broken"), text: css("--text"), quiet: css("--quiet"), line: css("--line"), card: css("--card") };
+}
+
+function hatch(colour) {
+  const tile = el("canvas", { width: 6, height: 6 });
+  const context = tile.getContext("2d");
+  context.strokeStyle = colour;
+  context.lineWidth = 2;
+  for (const shift of [-6, 0, 6]) {
+    context.beginPath();
+    context.moveTo(shift, 6);
+    context.lineTo(shift + 6, 0);
+    context.stroke();
+  }
+  return context.createPattern(tile, "repeat");
+}
+
+/** The replicas of the page, which are stored as columns (muster/report/packed_rows.py). */
+function unpackedReplicas(data) {
+  const texts = data.texts ?? [];
+  const named = (text, rank, attempt) => text.replaceAll("{rank}", rank).replaceAll("{attempt}", attempt);
+  const replicas = unpackedRows(data.replicas, texts);
+  for (const replica of replicas) {
+    replica.attempts ??= [];
+    for (const attempt of replica.attempts) attempt.job = named(attempt.job, replica.rank, attempt.attempt);
+    if (replica.artifacts && replica.attempts.length) replica.artifacts = named(replica.artifacts, replica.rank, replica.attempts.at(-1).attempt);
+  }
+  return replicas;
+}
+
+function unpackedRows(packed, texts) {
+  const rows = Array.from({ length: packed?.rows ?? 0 }, () => ({}));
+  for (const [name, column] of Object.entries(packed?.columns ?? {}))
+    unpackedColumn(column, rows.length, texts).forEach((value, index) => { if (value !== null && value !== undefined) rows[index][name] = value; });
+  return rows;
+}
+
+function unpackedColumn(column, count, texts) {
+  if ("all" in column) return new Array(count).fill(column.all);
+  if (column.texts) return column.texts.map((index) => (index === null ? null : texts[index]));
+  if (column.times) {
+    let at = 0;
+    return column.times.map((difference) => {
+      if (difference === null) return null;
+      at += difference;
+      return new Date(at).toISOString();
+    });
+  }
+  if (column.lists) {
+    const items = unpackedColumn(column.items, column.lists.reduce((sum, length) => sum + (length ?? 0), 0), texts);
+    let at = 0;
+    return column.lists.map((length) => (length === null ? null : items.slice(at, (at += length))));
+  }
+  return column.columns ? unpackedRows(column, texts) : column.values;
+}
+
 /** A run with the values derived from its data. */
 class Model {
-  constructor(data) {
-    this.data = data;
-    this.replicas = data.replicas ?? [];
-    this.rounds = { numbers: [], at: [], seconds: [], blocked: [], members: [], excluded: [], absent: [], rates: [], unit: "samples", metrics: [], ...data.rounds };
+  constructor(packed) {
+    const { texts: _, ...rest } = packed;
+    this.data = { ...rest, replicas: unpackedReplicas(packed) };
+    const { data } = this;
+    this.replicas = data.replicas;
+    this.rounds = { total: 0, numbers: [], at: [], seconds: [], waited_for: [], members: [], excluded: [], absent: [], rates: [], unit: "samples", metrics: [], ...data.rounds };
     this.start = Date.parse(data.started_at);
     this.end = Date.parse(data.ended_at ?? data.made_at);
     this.span = Math.max(1, (this.end - this.start) / 1000);
     this.decoded = new Map();
+    const { at, seconds, numbers } = this.rounds;
+    /** When each round began, in seconds from the run's start. */
+    this.begins = at.map((end, index) => (index ? at[index - 1] : seconds[0] === null || seconds[0] === undefined ? end : 0));
+    const times = this.rounds.times;
+    this.shares = times ? bytesOf(times.shares) : null;
+    this.bucket = times?.bucket ?? 1;
+    this.buckets = Math.ceil(numbers.length / this.bucket);
   }
 
   /** Seconds from the run's start. */
@@ -78,6 +177,23 @@ class Model {
 
   job(kind, name) {
     return this.data.links[kind].replace("{job}", encodeURIComponent(name));
+  }
+
+  /** The share of each activity of a replica in a bucket of rounds, in the order of ACTIVITIES. */
+  sharesOf(rank, bucket) {
+    const at = (rank * this.buckets + bucket) * ACTIVITIES.length;
+    return this.shares.subarray(at, at + ACTIVITIES.length);
+  }
+
+  /** The seconds of an activity of a replica in all rounds. */
+  secondsOf(rank, activity) {
+    return this.rounds.times?.by_rank[ACTIVITIES.indexOf(activity)][rank] ?? 0;
+  }
+
+  /** In how many rounds the others waited for a replica, and for how many seconds in all. */
+  waitedFor(rank) {
+    const use = this.rounds.time_use;
+    return [use?.last?.[rank] ?? 0, (use?.held_up?.[rank] ?? 0) / 1000];
   }
 
   /** The values of one metric by rank and bucket of rounds; decoded at the first use. */
@@ -97,10 +213,15 @@ class Model {
   }
 }
 
-function decode(metric) {
-  const binary = atob(metric.cells ?? "");
+function bytesOf(base64) {
+  const binary = atob(base64 ?? "");
   const bytes = new Uint8Array(binary.length);
   for (let index = 0; index < binary.length; index += 1) bytes[index] = binary.charCodeAt(index);
+  return bytes;
+}
+
+function decode(metric) {
+  const bytes = bytesOf(metric.cells);
   if (metric.bits === 32) {
     const view = new DataView(bytes.buffer);
     return Float32Array.from({ length: bytes.length / 4 }, (_, index) => view.getFloat32(index * 4, true));

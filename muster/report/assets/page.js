@@ -12,6 +12,11 @@ function drawHead(model) {
   byId("state").textContent = data.state;
   byId("state").dataset.state = data.state;
   byId("verdict").textContent = data.verdict;
+  const problems = data.problems ?? [];
+  byId("why").hidden = !problems.length;
+  byId("problems").replaceChildren(...problems.map((problem) => el("p", {}, problem)));
+  drawSplit(data);
+  drawEvidence(model);
   document.title = `${data.run}: ${data.state}`;
   byId("facts").replaceChildren(...data.facts.map((fact) => el("div", {}, el("dt", {}, fact.label), el("dd", {}, fact.value, fact.note ? el("small", {}, fact.note) : null))));
   const link = (href, text) => el("a", { href, rel: "noreferrer", target: "_blank" }, text);
@@ -20,6 +25,25 @@ function drawHead(model) {
     link(data.links.run_jobs, "Its jobs in SageMaker"), " ",
     link(data.links.run_logs, "Their logs in CloudWatch"));
   byId("made").textContent = `Created ${clockTime(data.made_at)}; the time axis starts at ${clockTime(data.started_at)}.`;
+}
+
+/** Where the time of all replicas went. */
+function drawSplit(data) {
+  const { launching = 0, starting = 0, ...rest } = data.split ?? {};
+  const spent = Object.fromEntries(Object.keys(PHASES).map((name) => [name, rest[name] ?? 0]));
+  const bar = splitBar({ ...spent, capacity: launching, starting }, "Where the time of all replicas went");
+  // The bar says what the first sentence says.
+  const sentences = (data.time ?? []).slice(bar && data.split?.rounds ? 1 : 0);
+  byId("where").hidden = !bar && !sentences.length;
+  byId("split").replaceChildren(...(bar ? [bar] : []));
+  byId("time").textContent = sentences.join(" ");
+}
+
+/** What the attempt has written that failed last, of the first replica that did not succeed. */
+function drawEvidence(model) {
+  const failed = (replica) => replica.attempts.at(-1)?.failure_class && replica.attempts.at(-1).last_lines?.length;
+  const replica = model.replicas.find(failed);
+  byId("evidence").replaceChildren(...(replica ? [lastLines(model, replica, replica.attempts.at(-1), model.data.state === "failed")] : []));
 }
 
 /** A document that is rendered when it is opened: its beginning to read, all of it to save. */
@@ -57,7 +81,8 @@ async function begin() {
   await soon();
   metrics = new Metrics(model);
   await soon();
-  const times = new RoundTimes(model);
+  const rounds = new RoundBars(model);
+  const rates = new Rates(model);
   drawDocuments(model);
   document.documentElement.dataset.ready = "true";
   if (document.documentElement.dataset.mode === "live") follow((data) => {
@@ -65,7 +90,8 @@ async function begin() {
     drawHead(model);
     timeline.update(model);
     metrics.update(model);
-    times.update(model);
+    rounds.update(model);
+    rates.update(model);
     drawDocuments(model);
   });
 }

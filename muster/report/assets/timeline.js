@@ -1,115 +1,80 @@
 "use strict";
-// Replicas over time: one row with a bar for each, and for many replicas an overview.
+// Replicas over time: a table with a bar for each one, which sorts and filters; and for many replicas an overview.
 
 const PAGE_ROWS = 50;
 const MANY = 60; // replicas from which on there is an overview
-const WIDTH = 1000; // of a bar, in its own units
-const PHASES = {
-  waiting: ["Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"],
-  loading: ["Downloading", "DownloadingTrainingImage"],
-  training: ["Training"],
-  saving: ["Uploading", "Stopping"],
-};
-const PHASE_OF = new Map(Object.entries(PHASES).flatMap(([phase, names]) => names.map((name) => [name, phase])));
-const ENDED = new Set(["Completed", "Failed", "Stopped"]);
-// An attempt whose request was refused never had a job (muster/contract/run/attempt.py).
-const hasJob = (attempt) => attempt.secondary !== "NotCreated";
+const BAR_HEIGHT = 26;
 
 const FILTERS = {
   all: ["all replicas", () => true],
-  rerun: ["rerun replicas", (replica) => (replica.attempts ?? []).length > 1],
+  rerun: ["rerun replicas", (replica) => replica.attempts.length > 1],
   trouble: ["replicas that have not succeeded", (replica) => !["succeeded", "Completed"].includes(replica.state)],
 };
 
-/** The history of a replica, in order: `{from, to, phase, what}` in seconds from the run's start. */
-function segments(model, replica) {
-  const found = [];
-  let free = null; // since when the replica has no job, and why
-  for (const attempt of replica.attempts ?? []) {
-    if (!attempt.launched_at) {
-      // Refused before there was a job, at an unknown time.
-      free ??= { at: 0, why: `waits for ${attempt.failure_class ?? "capacity or quota"}` };
-      continue;
-    }
-    const from = model.since(attempt.launched_at);
-    const to = attempt.ended_at ? model.since(attempt.ended_at) : model.span;
-    if (free !== null && from > free.at) found.push({ from: free.at, to: from, phase: "waiting", what: free.why });
-    if (!hasJob(attempt)) found.push({ from, to: Math.max(from, to), phase: "waiting", what: `waits: ${attempt.failure_class ?? "no job yet"}` });
-    else phases(model, attempt, from, to, found);
-    if (attempt.ended_at && attempt.status !== "Completed") {
-      const why = attempt.failure_class ?? attempt.status ?? "unknown";
-      found.push({ from: to, to, phase: "broken", what: `attempt ${attempt.attempt} ended: ${why}` });
-      free = { at: to, why: `waits for a rerun after ${why}` };
-    } else free = null;
+const usdOf = (replica) => (replica.usd ?? []).reduce((sum, cost) => sum + (cost ?? 0), 0);
+
+/** The columns beside the bar: their title, what they sort by, the largest first, and whether a phone shows them. */
+const COLUMNS = {
+  rank: { title: "replica", by: (model, replica) => replica.rank },
+  state: { title: "state", by: (model, replica) => replica.state },
+  round: { title: "round", by: (model, replica) => replica.round ?? -1 },
+  training: { title: "training", by: (model, replica) => model.secondsOf(replica.rank, "training"), wide: true },
+  waiting: { title: "waited", by: (model, replica) => model.secondsOf(replica.rank, "waiting"), wide: true },
+  last: { title: "was last", by: (model, replica) => model.waitedFor(replica.rank)[1], wide: true },
+  cost: { title: "cost", by: (model, replica) => usdOf(replica) },
+};
+
+/** Accepts what a reader looks for: ranks such as `3, 8-11`, or a text in the state or a reason. */
+function sought(text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return () => true;
+  if (/^[\d\s,-]+$/.test(wanted)) {
+    const ranges = wanted.split(",").map((part) => part.trim().split("-").map(Number)).filter(([first]) => !Number.isNaN(first));
+    return (replica) => ranges.some(([first, last = first]) => first <= replica.rank && replica.rank <= last);
   }
-  if (free !== null && !model.data.ended_at) found.push({ from: free.at, to: model.span, phase: "waiting", what: free.why });
-  return found;
+  const texts = (replica) => [replica.state, ...replica.attempts.flatMap((one) => [one.failure_class, one.reason, one.instance_type])];
+  return (replica) => texts(replica).some((one) => one?.toLowerCase().includes(wanted));
 }
 
-function phases(model, attempt, from, to, found) {
-  const steps = (attempt.history ?? []).filter((step) => !ENDED.has(step.secondary));
-  let at = from;
-  let name = steps.length ? "Starting" : attempt.ended_at ? "Training" : attempt.secondary || "Starting";
-  for (const step of steps) {
-    const next = Math.min(to, Math.max(at, model.since(step.at)));
-    if (step.secondary === name) continue;
-    if (next > at) found.push({ from: at, to: next, phase: PHASE_OF.get(name) ?? "other", what: name });
-    at = next;
-    name = step.secondary;
+/** Draws segments onto a canvas as wide as its place. */
+function paintBar(canvas, model, parts, colours) {
+  const width = canvas.clientWidth;
+  const context = sized(canvas, width, BAR_HEIGHT);
+  const x = (seconds) => (Math.min(Math.max(seconds, 0), model.span) / model.span) * width;
+  for (const part of parts) {
+    if (part.phase === "broken") continue;
+    context.fillStyle = colours[part.phase];
+    context.fillRect(x(part.from), 5, Math.max(0.4, x(part.to) - x(part.from)), 16);
   }
-  if (to > at) found.push({ from: at, to, phase: PHASE_OF.get(name) ?? "other", what: name });
-}
-
-/** A bar in words, for screen readers. */
-function spoken(replica, parts) {
-  const words = parts.map((part) => (part.phase === "broken" ? part.what : `${part.what} ${duration(part.to - part.from)}`));
-  return `Replica ${replica.rank}, ${replica.state}: ${words.join(", ") || "not launched"}`;
-}
-
-function bar(model, replica) {
-  const parts = segments(model, replica);
-  const x = (seconds) => (Math.min(Math.max(seconds, 0), model.span) / model.span) * WIDTH;
-  const label = spoken(replica, parts);
-  const root = svg("svg", { viewBox: `0 0 ${WIDTH} 26`, preserveAspectRatio: "none", role: "img", "aria-label": label });
-  for (const part of parts.filter((part) => part.phase !== "broken")) {
-    const shape = svg("rect", { class: `bar-${part.phase}`, x: x(part.from).toFixed(2), y: 5, width: Math.max(0.5, x(part.to) - x(part.from)).toFixed(2), height: 16 });
-    shape.append(svg("title", {}, `${part.what}: ${duration(part.to - part.from)}`));
-    root.append(shape);
-  }
-  root.append(...ticks(model, replica, x));
-  for (const part of parts.filter((part) => part.phase === "broken")) {
-    const shape = svg("rect", { class: "bar-broken", x: Math.max(0, x(part.from) - 2).toFixed(2), y: 1, width: 4, height: 24 });
-    shape.append(svg("title", {}, part.what));
-    root.append(shape);
-  }
-  return root;
-}
-
-/** The rounds of which a replica was a member, if there is space for them. */
-function ticks(model, replica, x) {
-  const { numbers, at, metrics } = model.rounds;
-  const metric = metrics[0];
-  if (!metric || numbers.length > WIDTH / 6 || metric.bucket > 1) return [];
-  return at
-    .filter((_, index) => !Number.isNaN(model.value(metric, replica.rank, index)))
-    .map((seconds) => svg("line", { class: "tick in-bar", x1: x(seconds).toFixed(2), x2: x(seconds).toFixed(2), y1: 8, y2: 18, "vector-effect": "non-scaling-stroke" }));
+  context.fillStyle = colours.broken;
+  for (const part of parts) if (part.phase === "broken") context.fillRect(Math.min(width - 4, Math.max(0, x(part.from) - 2)), 1, 4, 24);
 }
 
 /** The axis, with a tick for every committed round. */
-function axis(model) {
-  const root = svg("svg", { class: "axis", height: 20, role: "img", "aria-label": `Time from the start of the run: ${duration(model.span)}, ${model.rounds.numbers.length} rounds committed` });
-  const step = niceStep(model.span / 4);
-  for (let at = 0; at <= model.span * 0.97; at += step) {
-    const x = `${((at / model.span) * 100).toFixed(3)}%`;
-    root.append(svg("line", { x1: x, x2: x, y1: 14, y2: 20 }), svg("text", { x, y: 11, "text-anchor": at ? "middle" : "start" }, at ? duration(at) : "start"));
+function paintAxis(canvas, model, colours) {
+  const width = canvas.clientWidth;
+  const context = sized(canvas, width, 22);
+  context.font = "11px system-ui, sans-serif";
+  context.fillStyle = colours.quiet;
+  const step = niceStep(model.span / Math.max(2, Math.min(6, width / 110)));
+  let free = 0;
+  for (let at = 0; at <= model.span; at += step) {
+    const x = (at / model.span) * width;
+    const text = at ? duration(at) : "start";
+    const size = context.measureText(text).width;
+    const left = Math.min(width - size, Math.max(0, x - (at ? size / 2 : 0)));
+    if (left < free) continue;
+    context.fillText(text, left, 11);
+    context.fillRect(Math.min(width - 1, x), 14, 1, 8);
+    free = left + size + 8;
   }
+  context.fillStyle = colours.text;
+  context.globalAlpha = 0.6;
   const most = Math.min(model.rounds.at.length, 250);
   for (let index = 0; index < most; index += 1) {
     const at = model.rounds.at[Math.floor((index * model.rounds.at.length) / most)];
-    const x = `${((Math.min(Math.max(at, 0), model.span) / model.span) * 100).toFixed(3)}%`;
-    root.append(svg("line", { class: "tick", x1: x, x2: x, y1: 15, y2: 20 }));
+    context.fillRect((Math.min(Math.max(at, 0), model.span) / model.span) * width, 17, 1, 5);
   }
-  return root;
 }
 
 function niceStep(rough) {
@@ -117,20 +82,30 @@ function niceStep(rough) {
   return steps.find((step) => step >= rough) ?? Math.ceil(rough / 86400) * 86400;
 }
 
-/** The table of replicas with its filter, its pages and the details of open replicas. */
+/** The table of replicas with its filter, its order, its pages and the details of open replicas. */
 class Timeline {
   constructor(model, onSelect) {
     this.model = model;
     this.onSelect = onSelect;
     this.page = 0;
     this.open = new Set();
-    const which = byId("which");
-    for (const [name, [label]] of Object.entries(FILTERS)) which.append(el("option", { value: name }, label));
+    this.order = { name: "rank", up: true };
+    this.tip = el("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    document.body.append(this.tip);
+    byId("which").append(...Object.entries(FILTERS).map(([name, [label]]) => el("option", { value: name }, label)));
+    byId("order").append(...Object.entries(COLUMNS).map(([name, { title }]) => el("option", { value: name }, title)));
+    byId("legend").append(...Object.entries(PHASES).map(([name, { words }]) => el("li", {}, el("i", { class: `key ${name}` }), words)),
+      el("li", {}, el("i", { class: "key broken" }), "failed or stopped"), el("li", {}, el("i", { class: "key commit" }), "round committed"));
     const change = () => { this.page = 0; this.draw(); };
-    which.addEventListener("change", change);
-    byId("rank").addEventListener("input", change);
+    byId("which").addEventListener("change", change);
+    byId("find").addEventListener("input", change);
+    byId("order").addEventListener("change", () => this.sort(byId("order").value));
     byId("filter").addEventListener("submit", (event) => event.preventDefault());
     byId("overview").addEventListener("click", (event) => this.jump(event));
+    byId("replicas").addEventListener("pointermove", (event) => this.point(event));
+    byId("replicas").addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    new ResizeObserver(() => this.paint()).observe(byId("replicas"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
   update(model) {
@@ -138,10 +113,26 @@ class Timeline {
     this.draw();
   }
 
+  /** Figures with the largest first; the same column again: the other way round. */
+  sort(name) {
+    const { order } = this;
+    this.order = { name, up: order.name === name ? !order.up : name === "rank" || name === "state" };
+    this.page = 0;
+    this.draw();
+  }
+
   shown() {
-    const rank = byId("rank").value.trim();
     const accepts = FILTERS[byId("which").value][1];
-    return this.model.replicas.filter((replica) => accepts(replica) && (rank === "" || String(replica.rank) === rank));
+    const wanted = sought(byId("find").value);
+    const rows = this.model.replicas.filter((replica) => accepts(replica) && wanted(replica));
+    const { name, up } = this.order;
+    const { by } = COLUMNS[name];
+    const keys = new Map(rows.map((replica) => [replica, by(this.model, replica)]));
+    const sign = up ? 1 : -1;
+    return rows.sort((one, other) => {
+      const [a, b] = [keys.get(one), keys.get(other)];
+      return a < b ? -sign : a > b ? sign : one.rank - other.rank;
+    });
   }
 
   draw() {
@@ -152,56 +143,87 @@ class Timeline {
     const rows = this.shown();
     this.page = Math.min(this.page, Math.max(0, Math.ceil(rows.length / PAGE_ROWS) - 1));
     const some = rows.slice(this.page * PAGE_ROWS, (this.page + 1) * PAGE_ROWS);
-    const head = el("tr", { role: "row" },
-      ...["replica", "state"].map((name) => el("th", { scope: "col", role: "columnheader" }, name)),
-      el("th", { scope: "col", role: "columnheader", class: "time" }, axis(this.model)),
-      ...["round", "cost"].map((name) => el("th", { scope: "col", role: "columnheader", class: "number" }, name)));
+    this.bars = [];
+    this.axis = el("canvas", { class: "bar", role: "img", "aria-label": `Time from the start of the run: ${duration(this.model.span)}, ${this.model.rounds.numbers.length} rounds committed`, "data-rounds": this.model.rounds.numbers.length });
+    const head = el("tr", { role: "row" }, this.heading("rank"), this.heading("state"),
+      el("th", { scope: "col", role: "columnheader", class: "time" }, this.axis),
+      ...Object.keys(COLUMNS).slice(2).map((name) => this.heading(name)));
     const body = el("tbody", { role: "rowgroup" }, ...some.flatMap((replica) => this.row(replica)));
-    const table = el("table", { class: "replicas", role: "table", "aria-label": `Replicas ${rows.length ? `${this.page * PAGE_ROWS + 1} to ${this.page * PAGE_ROWS + some.length} of ${rows.length}` : "(none match)"}` },
-      el("thead", { role: "rowgroup" }, head), body);
-    const pattern = svg("svg", { width: 0, height: 0, "aria-hidden": "true" },
-      svg("defs", {}, svg("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-        svg("line", { class: "hatch", x1: 1, x2: 1, y1: 0, y2: 6 }))));
-    byId("replicas").replaceChildren(pattern, some.length ? table : el("p", { class: "none" }, "No replica matches."));
+    const label = `Replicas ${rows.length ? `${this.page * PAGE_ROWS + 1} to ${this.page * PAGE_ROWS + some.length} of ${rows.length}` : "(none match)"}`;
+    const table = el("table", { class: "replicas", role: "table", "aria-label": label }, el("thead", { role: "rowgroup" }, head), body);
+    byId("order").value = this.order.name;
+    byId("replicas").replaceChildren(some.length ? table : el("p", { class: "none" }, "No replica matches."));
     this.drawPages(rows.length);
     this.drawOverview();
+    this.paint();
+  }
+
+  /** Paints what is on the page, in its present width and colours. */
+  paint() {
+    if (!this.axis?.isConnected) return;
+    const colours = inks();
+    paintAxis(this.axis, this.model, colours);
+    for (const [canvas, parts] of this.bars) paintBar(canvas, this.model, parts, colours);
+  }
+
+  heading(name) {
+    const { title, wide } = COLUMNS[name];
+    const isSorted = this.order.name === name;
+    const { up } = this.order;
+    const number = !["rank", "state"].includes(name);
+    return el("th", { scope: "col", role: "columnheader", class: [number ? "number" : "", wide ? "wide" : ""].join(" ").trim(), "aria-sort": isSorted ? (up ? "ascending" : "descending") : "none" },
+      el("button", { type: "button", class: "sort", "data-focus": `sort-${name}`, onclick: () => this.sort(name) }, `${title}${isSorted ? (up ? " ▲" : " ▼") : ""}`));
   }
 
   row(replica) {
+    const { model } = this;
     const opened = this.open.has(replica.rank);
-    const usd = (replica.usd ?? []).reduce((sum, cost) => sum + (cost ?? 0), 0);
-    const rate = this.model.rounds.pace?.by_rank?.[replica.rank] ?? null;
-    const after = (replica.attempts ?? []).slice(0, -1).map((attempt) => attempt.failure_class ?? "unknown");
+    const usd = usdOf(replica);
+    const rate = model.rounds.pace?.by_rank?.[replica.rank] ?? null;
+    const after = counted(replica.attempts.slice(0, -1).map((attempt) => attempt.failure_class ?? "unknown"));
+    const parts = segments(model, replica);
+    const spent = totals(parts);
+    const total = Object.values(spent).reduce((sum, one) => sum + one, 0);
+    const [last] = model.waitedFor(replica.rank);
+    const known = Boolean(model.rounds.times);
     const toggle = () => {
       if (!this.open.delete(replica.rank)) this.open.add(replica.rank);
       this.draw();
       this.onSelect([...this.open]);
     };
+    const canvas = el("canvas", { class: "bar", role: "img", "aria-label": spoken(replica, parts) });
+    this.bars.push([canvas, parts]);
     const cell = (attributes, ...children) => el("td", { role: "cell", ...attributes }, ...children);
-    const line = el("tr", { role: "row" },
+    const line = el("tr", { role: "row", "data-rank": replica.rank },
       cell({ class: "rank" }, el("button", { type: "button", "data-focus": `replica-${replica.rank}`, "aria-expanded": String(opened), "aria-label": `Replica ${replica.rank}, details`, onclick: toggle }, `${opened ? "▾" : "▸"} ${replica.rank}`)),
-      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), after.length ? el("small", {}, `rerun after ${after.join(", ")}`) : null),
-      cell({ class: "time" }, bar(this.model, replica)),
+      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), after ? el("small", {}, `rerun after ${after}`) : null),
+      cell({ class: "time" }, canvas),
       cell({ class: "number" }, replica.round === undefined || replica.round === null ? "–" : String(replica.round), rate === null ? null : el("small", {}, `${short(rate)}/s`)),
+      cell({ class: "number wide" }, known && total ? percent((spent.training ?? 0) / total) : "–"),
+      cell({ class: "number wide" }, known ? duration(spent.waiting ?? 0) : "–"),
+      cell({ class: "number wide" }, known ? String(last) : "–", known ? el("small", {}, `of ${model.rounds.time_use?.rounds ?? 0}`) : null),
       cell({ class: "number" }, usd ? `$${usd >= 1 ? usd.toFixed(2) : usd.toFixed(4)}` : "–"));
-    return opened ? [line, this.details(replica)] : [line];
+    return opened ? [line, this.details(replica, spent)] : [line];
   }
 
-  details(replica) {
-    const link = (kind, job, text) => el("a", { href: this.model.job(kind, job), rel: "noreferrer", target: "_blank" }, text);
-    const rows = (replica.attempts ?? []).map((attempt) => el("tr", {},
+  details(replica, spent) {
+    const { model } = this;
+    const link = (kind, name, text) => el("a", { href: model.job(kind, name), rel: "noreferrer", target: "_blank" }, text);
+    const rows = replica.attempts.map((attempt) => el("tr", {},
       el("td", {}, `attempt ${attempt.attempt}`),
-      el("td", {}, [attempt.status || "not ended", attempt.failure_class].filter(Boolean).join(": ")),
+      el("td", {}, `${attempt.ended_at ? attempt.status || "ended" : attempt.secondary || "started"}${attempt.failure_class ? `: ${attempt.failure_class}` : ""}`),
       el("td", {}, attempt.reason || "–"),
-      el("td", {}, `${clockTime(attempt.launched_at)} to ${clockTime(attempt.ended_at)}`),
+      el("td", {}, attempt.launched_at ? `${clockTime(attempt.launched_at)}, ${duration(Math.max(0, (attempt.ended_at ? model.since(attempt.ended_at) : model.span) - model.since(attempt.launched_at)))}` : "–"),
       el("td", {}, attempt.instance_type ?? "–"),
       el("td", {}, ...(hasJob(attempt) ? [link("job", attempt.job, "job"), " ", link("logs", attempt.job, "logs")] : ["no job"]))));
     const heads = ["attempt", "end", "reason", "time", "instance", "console"].map((name) => el("th", { scope: "col" }, name));
     const metrics = Object.entries(replica.metrics ?? {}).filter(([name]) => name !== "round").map(([name, value]) => `${name} ${short(value)}`);
     const more = [replica.problem, replica.finished_early, metrics.join(", "), replica.checkpoint_uri, replica.artifacts].filter(Boolean);
-    return el("tr", { class: "details", role: "row" }, el("td", { colspan: 5, role: "cell" },
+    return el("tr", { class: "details", role: "row" }, el("td", { colspan: 8, role: "cell" }, el("div", { class: "inner" },
+      splitBar(spent, `Where the time of replica ${replica.rank} went`),
       el("table", { class: "attempts", "aria-label": `Attempts of replica ${replica.rank}` }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)),
-      ...more.map((text) => el("p", { class: "uris" }, text))));
+      ...replica.attempts.filter((attempt) => attempt.last_lines?.length).map((attempt) => lastLines(model, replica, attempt, true)),
+      ...more.map((text) => el("p", { class: "uris" }, text)))));
   }
 
   drawPages(count) {
@@ -214,27 +236,62 @@ class Timeline {
       el("button", { type: "button", "data-focus": "next", disabled: this.page === last, onclick: step(1) }, "next")]));
   }
 
-  /** All replicas at once, with at most one line each. */
+  /** Says what is under the pointer. */
+  point(event) {
+    const found = this.bars.find(([canvas]) => canvas === event.target);
+    this.tip.hidden = true;
+    if (!found) return;
+    const [canvas, parts] = found;
+    const box = canvas.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * this.model.span;
+    const near = (3 / box.width) * this.model.span;
+    const part = parts.find((one) => one.phase === "broken" && Math.abs(one.from - at) < near) ?? parts.find((one) => one.phase !== "broken" && one.from <= at && at <= one.to);
+    if (!part) return;
+    this.tip.textContent = part.phase === "broken" ? part.what : `${part.what}, ${duration(part.to - part.from)}`;
+    this.tip.hidden = false;
+    const width = this.tip.offsetWidth;
+    this.tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, document.documentElement.clientWidth - width - 8)) + scrollX}px`;
+    this.tip.style.top = `${box.bottom + 4 + scrollY}px`;
+  }
+
+  /** All replicas at once, in the order of the table's ranks, with at most one line each. */
   drawOverview() {
     const { replicas } = this.model;
     if (replicas.length < MANY) { byId("overview").replaceChildren(); return; }
+    if (this.overviewOf !== this.model || this.overviewIn !== css("--card")) this.paintOverview();
+  }
+
+  paintOverview() {
+    const { model } = this;
+    const { replicas } = model;
+    [this.overviewOf, this.overviewIn] = [model, css("--card")];
     const height = Math.min(replicas.length, 360);
-    const canvas = el("canvas", { width: WIDTH, height, role: "img", "aria-label": `All ${replicas.length} replicas over time; the table below has the same data` });
+    const width = 1000;
+    const canvas = el("canvas", { width, height, role: "img", "aria-label": `All ${replicas.length} replicas over time; the table below has the same data` });
     canvas.style.height = `${height}px`;
     const context = canvas.getContext("2d");
-    const colours = Object.fromEntries(["waiting", "loading", "training", "saving", "broken"].map((name) => [name, css(`--${name}`)]));
-    const line = height / replicas.length;
+    const colours = inks();
+    // Of several replicas in one line of the picture, one is shown; the end of an attempt always is.
+    const lines = Math.min(replicas.length, height);
+    const thick = height / lines;
+    const chosen = new Set(Array.from({ length: lines }, (_, line) => Math.floor((line * replicas.length) / lines)));
     const broken = [];
     replicas.forEach((replica, index) => {
-      for (const part of segments(this.model, replica)) {
-        const x = (Math.max(part.from, 0) / this.model.span) * WIDTH;
-        if (part.phase === "broken") { broken.push([x, index]); continue; }
-        context.fillStyle = colours[part.phase] ?? css("--quiet");
-        context.fillRect(x, index * line, Math.max(1, ((part.to - part.from) / this.model.span) * WIDTH), Math.max(line, 0.6));
+      const isShown = chosen.has(index);
+      const isBroken = replica.attempts.some((attempt) => attempt.ended_at && attempt.status !== "Completed");
+      if (!isShown && !isBroken) return;
+      const y = Math.floor((index * lines) / replicas.length) * thick;
+      for (const part of segments(model, replica)) {
+        const x = (Math.min(Math.max(part.from, 0), model.span) / model.span) * width;
+        if (part.phase === "broken") broken.push([x, y]);
+        else if (isShown) {
+          context.fillStyle = colours[part.phase];
+          context.fillRect(x, y, Math.max(0.5, ((part.to - part.from) / model.span) * width), thick);
+        }
       }
     });
     context.fillStyle = colours.broken;
-    for (const [x, index] of broken) context.fillRect(x - 1, index * line - 0.5, 4, Math.max(2.5, line));
+    for (const [x, y] of broken) context.fillRect(x - 1, y - 0.5, 4, Math.max(2.5, thick));
     byId("overview").replaceChildren(el("p", { class: "quiet" }, "All replicas, rank 0 at the top. Click to go to a replica."), canvas);
   }
 
@@ -244,9 +301,51 @@ class Timeline {
     const count = this.model.replicas.length;
     const index = Math.min(count - 1, Math.max(0, Math.floor((event.offsetY / canvas.clientHeight) * count)));
     byId("which").value = "all";
-    byId("rank").value = "";
+    byId("find").value = "";
+    this.order = { name: "rank", up: true };
     this.page = Math.floor(index / PAGE_ROWS);
     this.draw();
     focusOn(`replica-${this.model.replicas[index].rank}`);
   }
+}
+
+/** `quota, infrastructure ×5`. */
+function counted(names) {
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].map(([name, count]) => (count > 1 ? `${name} ×${count}` : name)).join(", ");
+}
+
+/** Seconds by phase as one bar, with the shares in words below it. */
+function splitBar(spent, label) {
+  const names = Object.keys(PHASES).filter((name) => spent[name] > 0);
+  const total = names.reduce((sum, name) => sum + spent[name], 0);
+  if (!total) return null;
+  const canvas = el("canvas", { class: "split", role: "img", "aria-label": `${label}: ${names.map((name) => `${PHASES[name].words} ${percent(spent[name] / total)}`).join(", ")}` });
+  const paint = () => {
+    const colours = inks();
+    const context = sized(canvas, canvas.clientWidth, 12);
+    let x = 0;
+    for (const name of names) {
+      const width = (spent[name] / total) * canvas.clientWidth;
+      context.fillStyle = colours[name];
+      context.fillRect(x, 0, Math.max(0.5, width), 12);
+      x += width;
+    }
+  };
+  new ResizeObserver(paint).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (canvas.isConnected) paint(); });
+  return el("div", { class: "where" }, canvas, el("ul", { class: "legend" }, ...names.map((name) => el("li", {}, el("i", { class: `key ${name}` }), `${PHASES[name].words} `, el("b", {}, percent(spent[name] / total)), ` ${duration(spent[name])}`))));
+}
+
+/** The last lines that a failed attempt has written, and the command that shows more. */
+function lastLines(model, replica, attempt, open) {
+  const command = `muster logs ${model.data.run} --rank ${replica.rank}`;
+  const text = el("pre", { tabindex: 0 }, attempt.last_lines.join("\n"));
+  // The end says why: the traceback and the error.
+  new ResizeObserver(() => { text.scrollTop = text.scrollHeight; }).observe(text);
+  return el("details", { class: "lines", open },
+    el("summary", {}, `The last ${attempt.last_lines.length} lines of replica ${replica.rank}, attempt ${attempt.attempt}`),
+    text,
+    el("p", { class: "quiet" }, "More: ", el("code", {}, command)));
 }

@@ -52,7 +52,7 @@ def progress(**fields: Any) -> Progress:
         "samples": 9e6,
         "pace": PACE,
     }
-    return advance(Progress(), Commit(**{**defaults, **fields}))
+    return advance(Progress(), Commit(**{**defaults, **fields}), 2)
 
 
 def look(

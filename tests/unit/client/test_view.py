@@ -245,7 +245,7 @@ def commit(round_: int, losses: dict[int, float]) -> Commit:
 
 
 def test_progress_keeps_the_round_of_a_replica_that_was_left_out() -> None:
-    progress = advance(advance(Progress(), commit(3, {0: 1.0, 1: 2.0})), commit(4, {0: 0.5}))
+    progress = advance(advance(Progress(), commit(3, {0: 1.0, 1: 2.0}), 2), commit(4, {0: 0.5}), 2)
     status = look(job(0), job(1), progress=progress)
     assert [(row.round, row.metrics) for row in rows(status)] == [("4", "loss 0.5"), ("3", "loss 2")]
 
@@ -254,7 +254,9 @@ def test_a_replica_that_finished_early_says_so_while_the_others_train_on() -> No
     early = Finish(rank=1, run="digits", round=3, how="its trainer called sys.exit(0)")
     before = Finish(rank=0, run="the-run-before", round=2, how="its trainer returned")
     last = commit(4, {0: 0.5}).model_copy(update={"finished": (before, early)})
-    status = look(job(0), job(1, status="Completed"), progress=advance(advance(Progress(), commit(3, {1: 1.0})), last))
+    status = look(
+        job(0), job(1, status="Completed"), progress=advance(advance(Progress(), commit(3, {1: 1.0}), 2), last, 2)
+    )
     words = "finished in round 3: its trainer called sys.exit(0)"
     assert [replica.finished_early for replica in status.replicas] == [None, words]
     assert [row.note for row in rows(status)] == ["", words]

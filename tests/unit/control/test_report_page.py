@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from muster.control.runtime.parallel import PARALLEL
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory import Fault, throttle
 from tests.memory.harness import ControlHarness
+from tests.support.page_data import data_in
 
 PLAN = sample_run(1, 1).plan
 LAYOUT = PLAN.layout
@@ -52,8 +51,7 @@ def page(run: ActiveRun) -> str:
 
 
 def data(run: ActiveRun) -> dict[str, Any]:
-    [block] = re.findall(r'id="data">(.*?)</script>', page(run))
-    return dict(json.loads(block))
+    return data_in(page(run))
 
 
 def rounds(run: ActiveRun) -> list[int]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.contract.run.commit import METRICS_MAX, Commit, Exclusion, Member
 from muster.report.page_model import MetricView
-from muster.report.rounds import CELLS_MAX, METRICS_MAX, UTILISATION, RoundTable, chosen
+from muster.report.rounds import CELLS_MAX, UTILISATION, RoundTable, chosen, rounds_max
 
 START = "2026-05-04T03:00:00.000Z"
 
@@ -54,14 +54,65 @@ def test_rounds_are_merged_by_weight_and_kept_by_rank() -> None:
     assert (view.numbers, view.members, view.at, view.total) == ((1, 2), (2, 2), (10.0, 14.0), 2)
 
 
-def test_blocked_time_is_what_utilisation_leaves_of_a_round() -> None:
+def test_a_round_lasts_since_the_one_before_and_the_first_since_the_start_of_the_run() -> None:
     table = RoundTable(2, START)
     for number, second in ((1, 10), (2, 20), (4, 60)):
-        table.add(commit(number, {0: {"utilisation": 0.75}, 1: {"utilisation": 0.75}}, second=second))
+        table.add(commit(number, {0: {}, 1: {}}, second=second))
     view = table.view()
-    # The first round holds the jobs' start; between 2 and 4 there are two.
-    assert view.seconds == (None, 10.0, 20.0)
-    assert view.blocked == (None, 2.5, 5.0)
+    # Between 2 and 4 there are two.
+    assert view.seconds == (10.0, 10.0, 20.0)
+    # The first one began with the launch: it has no rate.
+    assert view.rates == (None, 0.3, 0.15)
+    # Of a continuation, the first round that is left may be any.
+    later = RoundTable(2, START)
+    later.add(commit(7, {0: {}}, second=10))
+    assert later.view().seconds == (None,)
+
+
+def logged(number: int, metrics: dict[str, float], ages: tuple[int, ...], *, ranks: int = 2) -> Commit:
+    made = commit(number, dict.fromkeys(range(ranks), metrics), second=10 * number)
+    return made.model_copy(update={"members": tuple(one.model_copy(update={"logged": ages}) for one in made.members)})
+
+
+def test_a_metric_is_shown_at_the_round_in_which_it_was_logged() -> None:
+    table = RoundTable(2, START)
+    # By name: the accuracy is measured every second round, the loss after each one, the norm before it.
+    table.add(logged(1, {"accuracy": 0.1, "loss": 9.0, "norm": 1.0}, (1, 1, 0)))
+    table.add(logged(2, {"accuracy": 0.1, "loss": 8.0, "norm": 2.0}, (2, 1, 0)))
+    table.add(logged(3, {"accuracy": 0.2, "loss": 7.0, "norm": 3.0}, (1, 1, 0)))
+    before = {metric.name: metric.mean for metric in table.view().metrics}
+    assert before == {"accuracy": (None, 0.2, None), "loss": (8.0, 7.0, None), "norm": (1.0, 2.0, 3.0)}
+    # What was logged after the last round is in the manifests.
+    table.add_last((rank, 3, {"accuracy": 0.2, "loss": 6.0, "norm": 3.0, "round": 3.0}) for rank in (0, 1))
+    after = {metric.name: metric.mean for metric in table.view().metrics}
+    # The accuracy is that of round 2, and not of the last one.
+    assert after == {"accuracy": (None, 0.2, None), "loss": (8.0, 7.0, 6.0), "norm": (1.0, 2.0, 3.0)}
+
+
+def test_the_last_metrics_are_those_of_replicas_that_hold_the_last_round() -> None:
+    table = RoundTable(2, START)
+    for number in (1, 2):
+        table.add(logged(number, {"loss": float(number)}, (1,)))
+    table.add_last([(0, 1, {"loss": 5.0}), (1, None, {"loss": 5.0}), (7, 2, {"loss": 5.0}), (1, 2, {"loss": math.inf})])
+    [loss] = table.view().metrics
+    assert loss.mean == (2.0, None)
+    table.add_last([(1, 2, {"loss": 1.5, "unknown": 1.0})])
+    [loss] = table.view().metrics
+    assert loss.mean == (2.0, 1.5)
+    # With the weights of its round, of which rank 1 has two thirds.
+    table.add_last([(0, 2, {"loss": 4.5})])
+    assert table.view().metrics[0].mean == (2.0, 2.5)
+
+
+def test_of_a_long_run_a_metric_is_shown_at_the_next_round_that_was_read() -> None:
+    table = RoundTable(1, START)
+    for number in (1, 11, 21):
+        table.add(logged(number, {"loss": float(number)}, (1,), ranks=1))
+    assert table.view().metrics[0].mean == (None, 11.0, 21.0)
+
+
+def test_so_many_rounds_are_read_that_a_function_has_the_time() -> None:
+    assert [rounds_max(replicas) for replicas in (0, 1, 1_000, 4_000, 10_000)] == [500, 500, 500, 500, 200]
 
 
 def test_a_metric_that_comes_later_has_no_value_before() -> None:
@@ -133,3 +184,13 @@ def test_too_many_rounds_are_read_evenly_with_the_first_and_the_last() -> None:
     gaps = {int(after) - int(before) for before, after in pairwise(some)}
     assert gaps == {20, 21}
     assert chosen(keys[:7], 500) == keys[:7]
+
+
+def test_the_members_of_a_round_measure_its_duration_better_than_whole_seconds_of_the_store() -> None:
+    table = RoundTable(1, START)
+    for number, second in ((1, 10), (2, 10), (3, 11), (4, 30)):
+        made = commit(number, {0: {}}, second=second)
+        members = tuple(one.model_copy(update={"time": (400, 0, 100)}) for one in made.members)
+        table.add(made.model_copy(update={"members": members, "last": 0}))
+    # The last one took longer than its member can say: the difference is more than the store's.
+    assert table.view().seconds == (10.0, 0.5, 0.5, 19.0)
