@@ -98,7 +98,8 @@ chooses the type; it needs quota for every type in the list.
 _STORAGE = """SageMaker writes the results of each job to a separate folder below `s3_output_path`. Muster appends
 `{run}/r{rank}` to a checkpoint prefix, so that replicas do not overwrite each other's checkpoints, unless
 `checkpoint_uri_exact` is set. The role must be allowed to write to both. The stack's replica role may write only to the
-stack's bucket. It reads the channels that the settings of the stack allow ([your data](tutorial/your-data.md)); `muster plan --deployed` says which it cannot read.
+stack's bucket. It reads the channels that the settings of the stack allow ([your data](tutorial/your-data.md));
+`muster plan --deployed` says which it cannot read.
 """
 
 _ACCESS = """Muster passes a role to SageMaker only if the stack allows it (`iam:PassRole`): the replica role, which may
