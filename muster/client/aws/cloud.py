@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import boto3
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from botocore.config import Config
 
 from muster.client.aws.bucket_objects import BucketObjects
 from muster.client.aws.connection import CONFIG, Connection
 from muster.client.aws.dead_letter_queue import DeadLetterQueue
 from muster.client.aws.deployed_stack import Stack
-from muster.client.aws.log_events import LogEvents
 from muster.client.aws.roll_ups import RollUps
 from muster.client.aws.training_jobs import TrainingJobs
 from muster.client.aws.workflow_executions import WorkflowExecutions
+
+if TYPE_CHECKING:
+    import boto3
+
+    from muster.client.aws.log_events import LogEvents
 
 
 class Cloud:
@@ -26,10 +32,17 @@ class Cloud:
         self.connection = connection = Connection(stack, session, config)
         self.executions = WorkflowExecutions(connection)
         self.jobs = TrainingJobs(connection)
-        self.logs = LogEvents(connection)
         self.objects = BucketObjects(connection)
         self.roll_ups = RollUps(self.objects)
         self.dead_letters = DeadLetterQueue(connection)
+
+    @cached_property
+    def logs(self) -> LogEvents:
+        """The lines in CloudWatch Logs."""
+        # Of all services, logs alone needs modules that other commands do not.
+        from muster.client.aws.log_events import LogEvents  # noqa: PLC0415
+
+        return LogEvents(self.connection)
 
     @property
     def stack(self) -> Stack:

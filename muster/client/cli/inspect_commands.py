@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
+from muster.client.aws.workflow_executions import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.json_answers import EventLog, PageWritten, Runs
 from muster.client.cli.option_groups import Json, RunName, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines
 from muster.client.cli.plain_text import diagnosis_lines, event_line, result_lines, summary_lines
 from muster.client.errors import OptionError, ReportFileError, os_reason
-from muster.client.runs.run_list import LIST_MAX
 from muster.client.runs.run_status import RunState
 from muster.contract.run.result import Verdict
 
@@ -25,7 +24,7 @@ def list_(
     state: Annotated[
         str | None, typer.Option("--state", help="Only running, succeeded, failed or stopped runs.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many runs.")] = LIST_MAX,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many runs.")] = LISTED_MAX,
     json: Json = False,
 ) -> None:
     """Show the runs of the stack, the newest first."""
@@ -33,6 +32,8 @@ def list_(
     with busy("Asking for the runs"):
         found = stack.muster().list(wanted, limit)
     if json:
+        from muster.client.cli.json_answers import Runs  # noqa: PLC0415
+
         print_answer(Runs(runs=tuple(found)))
     else:
         print_lines(summary_lines(found))
@@ -44,6 +45,8 @@ def events(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     with busy("Reading the run"):
         entries = stack.muster().run(run).events()
     if json:
+        from muster.client.cli.json_answers import EventLog  # noqa: PLC0415
+
         print_answer(EventLog(run=run, events=tuple(entries)))
     else:
         print_lines(map(event_line, entries))
@@ -79,6 +82,8 @@ def report(
     except OSError as error:
         raise ReportFileError(str(path), os_reason(error)) from error
     if json:
+        from muster.client.cli.json_answers import PageWritten  # noqa: PLC0415
+
         print_answer(PageWritten(run=run, file=str(path), bytes=len(body)))
     else:
         typer.echo(f"Written to {path}: open it in a browser.")

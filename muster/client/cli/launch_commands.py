@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from muster.client.cli.json_answers import SpecWritten, Started
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
 from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
@@ -35,6 +34,8 @@ def init(
     if not to_output:
         _write_new(file, text)
     if json:
+        from muster.client.cli.json_answers import SpecWritten  # noqa: PLC0415
+
         print_answer(SpecWritten(file=file, text=text if to_output else None))
     elif to_output:
         typer.echo(text, nl=False)
@@ -75,6 +76,8 @@ def launch(
     if watch:
         watch_run(run, as_json=json)
     elif json:
+        from muster.client.cli.json_answers import Started  # noqa: PLC0415
+
         print_answer(Started(run=run.name))
     else:
         typer.echo(f"Started {run.name}: watch it with `muster status {run.name} --watch`.")
@@ -88,6 +91,8 @@ def rerun(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json
     if watch:
         watch_run(continuation, as_json=json)
     elif json:
+        from muster.client.cli.json_answers import Started  # noqa: PLC0415
+
         print_answer(Started(run=continuation.name, parent=run))
     else:
         name = continuation.name

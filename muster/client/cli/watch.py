@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from rich.console import Console
-from rich.live import Live
 
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.output import print_answer, visible
@@ -57,6 +56,8 @@ def watching(console: Console) -> Iterator[Callable[[RunStatus], None]]:
     if not console.is_terminal:
         yield _Lines(console)
         return
+    from rich.live import Live  # noqa: PLC0415
+
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         yield lambda status: live.update(status_table(status, console), refresh=True)
 

@@ -19,7 +19,6 @@ from muster.contract.run.finding import (
     FindingDocument,
     is_finding,
 )
-from muster.report.rounds import chosen
 
 _PARALLEL = 8
 # How many commits one look asks for while none can be read: so many of the newest, and so many of the newest that
@@ -66,6 +65,9 @@ class ProgressReader:
 
         Of very many some are left out, and those that cannot be read.
         """
+        # A status needs the newest commit alone, and not the modules of the page.
+        from muster.report.rounds import chosen  # noqa: PLC0415
+
         keys = [key for key in chosen(self._unread) if key not in self._unreadable]
         self._unread = []
         with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:

@@ -19,7 +19,6 @@ from muster.contract.timestamps import Timestamp
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
 
-LIST_MAX = 50
 _PARALLEL = 16
 # A run may be settled before its execution ends in one of these: a user stops the execution, or a function fails after
 # the result was written. The result is what holds.
