@@ -10,7 +10,6 @@ import typer
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
 from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
-from muster.client.cli.watch import watch_run
 from muster.client.errors import SpecExistsError, SpecWriteError, os_reason
 
 Deployed = Annotated[
@@ -74,6 +73,8 @@ def launch(
     with busy("Starting the run"):
         run = stack.muster().launch(checked)
     if watch:
+        from muster.client.cli.watch import watch_run  # noqa: PLC0415
+
         watch_run(run, as_json=json)
     elif json:
         from muster.client.cli.json_answers import Started  # noqa: PLC0415
@@ -89,6 +90,8 @@ def rerun(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json
     with busy("Starting the run"):
         continuation = stack.muster().run(run).rerun()
     if watch:
+        from muster.client.cli.watch import watch_run  # noqa: PLC0415
+
         watch_run(continuation, as_json=json)
     elif json:
         from muster.client.cli.json_answers import Started  # noqa: PLC0415
