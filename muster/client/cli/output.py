@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from muster.client.errors import UsageError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from muster.contract.document import Document
 
 
+_CLEAR_LINE = "\r\x1b[2K"
 # Characters that steer a terminal or the direction of writing: C0 except the tab, DEL, C1, bidi controls.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -64,11 +66,20 @@ def print_error(error: MusterError, *, as_json: bool) -> None:
         print_answer(Failed(error=detail))
 
 
-def busy(what: str) -> AbstractContextManager[object]:
-    """Show `what` is being done, on standard error if that is a terminal."""
-    from rich.console import Console  # noqa: PLC0415
-
-    return Console(stderr=True).status(f"{what} …")
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show `what` is being done, on standard error if that is a terminal; the line disappears when it is done."""
+    # Without rich: its import would take longer than most of what is waited for.
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    sys.stderr.write(f"{what} …")
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.flush()
 
 
 def require_terminal(wish: str, *, as_json: bool = False) -> None:
