@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready build/.ready
 # uv with pip's settings of this machine (index, certificates, proxy), which uv itself does not read.
-UV_PIP := $(BIN)/python -m infra.packages
+UV_PIP := $(BIN)/python -m muster.infra.packages
 # The browser and the terminal for the tests of pages and of the terminal: the system's.
 BROWSER := build/.ready-browser
 TERMINAL := build/.ready-terminal
@@ -100,7 +100,7 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt $(BUND
 
 $(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages for AWS (once)"
-	@$(BIN)/python -c 'import pathlib, infra.deploy.bundle as b, infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
+	@$(BIN)/python -c 'import pathlib, muster.infra.deploy.bundle as b, muster.infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
 	@touch $@
 
 $(BROWSER):
@@ -148,7 +148,7 @@ check: setup $(TORCH) $(GATE) ## Lint, types, import rules, the static gate
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m infra.gate
+	$(BIN)/python -m muster.infra.gate
 
 bench: setup $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench

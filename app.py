@@ -10,11 +10,11 @@ import os
 import sys
 from pathlib import Path
 
-from infra.deploy.bundle import build_bundle, build_replica_package
-from infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, require_node
-from infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
-from infra.settings.stack_settings import Platform, StackSettings
 from muster.contract.errors import MusterError
+from muster.infra.deploy.bundle import build_bundle, build_replica_package
+from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, require_node
+from muster.infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
+from muster.infra.settings.stack_settings import Platform, StackSettings
 
 ROOT = Path(__file__).resolve().parent
 
@@ -32,7 +32,7 @@ def main() -> None:
         os.environ.setdefault(name, value)
     from aws_cdk import App  # noqa: PLC0415
 
-    from infra.stack import MusterStack, StackFiles, bucket_template  # noqa: PLC0415
+    from muster.infra.stack import MusterStack, StackFiles, bucket_template  # noqa: PLC0415
 
     app = App(analytics_reporting=False)
     target = Platform(app.node.try_get_context("target") or Platform.AWS)
@@ -45,7 +45,7 @@ def main() -> None:
     MusterStack(app, settings, files)
     app.synth()
     if settings.bucket.existing is not None:
-        # What the bucket must have, for infra.deploy.bucket_requirements.
+        # What the bucket must have, for muster.infra.deploy.bucket_requirements.
         template = json.dumps(bucket_template(settings.stack.name))
         (Path(app.outdir) / BUCKET_TEMPLATE).write_text(template, encoding="utf-8")
 

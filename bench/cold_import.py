@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.table import Row
-from infra.deploy.bundle import build_bundle
-from infra.settings.stack_settings import Platform
+from muster.infra.deploy.bundle import build_bundle
+from muster.infra.settings.stack_settings import Platform
 
 _ROOT = Path(__file__).parents[1]
 _HANDLERS = ("plan", "attempt", "react", "settle", "stop")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.deploy.deployment import deploy
-from infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result
+from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
 
 _TIMEOUT_SECONDS = 300.0

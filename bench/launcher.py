@@ -16,12 +16,12 @@ from bench.launches.pacing import Launched, launch, slots
 from bench.launches.shard_writes import end_storm, launch_storm
 from bench.launches.steps import life, step_through
 from bench.table import Row
-from infra.settings.stack_settings import RunsTable
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import REPLICAS_MAX, JobName
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.workflow_history import HISTORY_MAX
 from muster.contract.spec.spec_reader import parse_spec
+from muster.infra.settings.stack_settings import RunsTable
 from muster.local.faults import LostInstance
 
 _DAY = 86_400

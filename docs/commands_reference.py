@@ -16,7 +16,6 @@ import typer
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
-from infra.deploy import deploy_answers
 from muster import (
     Cancellation,
     DeadLetters,
@@ -35,6 +34,7 @@ from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
 from muster.client.verify.verification import Verification
 from muster.contract.timestamps import Timestamp
+from muster.infra.deploy import deploy_answers
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
 

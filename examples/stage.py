@@ -18,12 +18,12 @@ from rich.console import Console
 from examples.parameters import stored_parameters
 from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
-from infra.deploy.deployment import deploy
-from infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster import Muster, MusterError, Result, RunStatus, Spec
 from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason
 from muster.contract.spec.spec_reader import parse_spec_text
+from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,6 @@
 """The key of a deployment (`stack.kms_key_arn`): what it encrypts, and who may use it.
 
-What the key's own policy must allow is in infra.deploy.key_policy.
+What the key's own policy must allow is in muster.infra.deploy.key_policy.
 """
 
 from __future__ import annotations

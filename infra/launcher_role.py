@@ -6,8 +6,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.policy import Arns, Statement, Target, allow, pass_role, policy_statements
 from muster.contract.aws.session_tags import SESSION_TAGS
+from muster.infra.policy import Arns, Statement, Target, allow, pass_role, policy_statements
 
 _STATEMENTS = (
     allow(Target.JOBS, "sagemaker:AddTags", "sagemaker:CreateTrainingJob"),

@@ -1,6 +1,6 @@
 """Python packages, installed by uv with the settings that pip has on this machine.
 
-`python -m infra.packages install -r requirements.txt` is `uv pip install -r requirements.txt`; every command of
+`python -m muster.infra.packages install -r requirements.txt` is `uv pip install -r requirements.txt`; every command of
 `uv pip` works. uv reads neither pip.conf nor PIP_* variables, so a machine behind a company's index would need a second
 set of settings: here pip's are translated. A UV_* variable that is set wins over them.
 """

@@ -11,10 +11,10 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.policy import allow_publishing
-from infra.settings.stack_settings import BucketTable
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
 from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
+from muster.infra.policy import allow_publishing
+from muster.infra.settings.stack_settings import BucketTable
 
 # Replicas delete what no round needs any more. What they leave may be needed by a continuation, whenever it comes, so
 # none of it expires: it moves to a class of storage that costs half as much and is read like any other. Longer than a

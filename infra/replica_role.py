@@ -11,14 +11,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.encryption import use_key
-from infra.policy import Statement, Target, policy_statements, read, service_of_account
-from infra.settings.stack_settings import ReplicasTable, StackSettings
 from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN, principal_tag
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.infra.encryption import use_key
+from muster.infra.policy import Statement, Target, policy_statements, read, service_of_account
+from muster.infra.settings.stack_settings import ReplicasTable, StackSettings
 
 # SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.
 METRIC_NAMESPACE = TRAINING_LOG_GROUP

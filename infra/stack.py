@@ -15,21 +15,21 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 import muster
-from infra.encryption import encrypt_with
-from infra.functions.control_functions import ControlFunctions, FunctionResources
-from infra.functions.event_delivery import DeadLetters, EventBus
-from infra.functions.handler_function import HandlerSettings
-from infra.monitoring.console_links import ConsoleLinks
-from infra.monitoring.dashboard import Dashboard
-from infra.monitoring.health_alarms import HealthAlarms
-from infra.monitoring.introduction import example_input, introduction
-from infra.monitoring.stock_registry import StockRegistry
-from infra.monitoring.watched_resources import WatchedResources
-from infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
-from infra.replica_role import ReplicaRole
-from infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, StackSettings
-from infra.workflow.state_machine import Workflow
 from muster.contract.run.source_delivery import package_key
+from muster.infra.encryption import encrypt_with
+from muster.infra.functions.control_functions import ControlFunctions, FunctionResources
+from muster.infra.functions.event_delivery import DeadLetters, EventBus
+from muster.infra.functions.handler_function import HandlerSettings
+from muster.infra.monitoring.console_links import ConsoleLinks
+from muster.infra.monitoring.dashboard import Dashboard
+from muster.infra.monitoring.health_alarms import HealthAlarms
+from muster.infra.monitoring.introduction import example_input, introduction
+from muster.infra.monitoring.stock_registry import StockRegistry
+from muster.infra.monitoring.watched_resources import WatchedResources
+from muster.infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
+from muster.infra.replica_role import ReplicaRole
+from muster.infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, StackSettings
+from muster.infra.workflow.state_machine import Workflow
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StackFiles:
     """The files that the stack deploys.
 
     `bundle` is the functions' code, `replica_package` what runs beside delivered source and is a part of the bundle
-    (both infra.deploy.bundle), `definition` the workflow's definition.
+    (both muster.infra.deploy.bundle), `definition` the workflow's definition.
     """
 
     bundle: Path

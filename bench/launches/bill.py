@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from bench.launches.steps import life, step_through
 from bench.table import Row
-from infra.settings.stack_settings import RunsTable
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.spec_reader import parse_spec
+from muster.infra.settings.stack_settings import RunsTable
 
 # Published on-demand prices, dollars.
 TRANSITION = 0.025 / 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from infra.workflow.workflow_definition import armed_definition
+from muster.infra.workflow.workflow_definition import armed_definition
 
 _FILE = Path(__file__).resolve().parents[2] / "statemachine" / "run.asl.json"
 

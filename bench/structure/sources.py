@@ -13,6 +13,8 @@ Sources = Mapping[str, str]
 """The text of each file by its path from the repository's root, with `/`."""
 
 PRODUCT = ("muster", "lambdas", "infra")
+LINKED = ("infra/", "lambdas/")
+"""Folders at the root that the package `muster` links to: `infra/stack.py` is imported as `muster.infra.stack`."""
 ENTRY_POINTS = ("__init__.py", "__main__.py")
 _TEXT = {".py", ".md", ".js", ".html", ".css", ".json", ".yaml", ".toml", ".svg", ""}
 
@@ -52,6 +54,7 @@ def base_name(path: str) -> str:
 
 def module_name(path: str) -> str:
     """`muster/control/store.py` is `muster.control.store`; a package's `__init__.py` has the package's name."""
+    path = f"muster/{path}" if path.startswith(LINKED) else path
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError as AwsError
 
-from infra.deploy.bucket_requirements import BucketState
-from infra.deploy.cdk_tools import DeployError
-from infra.settings.settings_file import Tables
-from infra.settings.stack_settings import SETTINGS_METADATA
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
@@ -21,6 +17,10 @@ from muster.client.aws.training_jobs import active_jobs, job_tags
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import ActiveJob
+from muster.infra.deploy.bucket_requirements import BucketState
+from muster.infra.deploy.cdk_tools import DeployError
+from muster.infra.settings.settings_file import Tables
+from muster.infra.settings.stack_settings import SETTINGS_METADATA
 
 if TYPE_CHECKING:
     import boto3

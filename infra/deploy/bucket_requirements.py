@@ -1,7 +1,7 @@
 """What a bucket that the stack does not make must have, taken from the bucket that it would make. Pure.
 
-The template of that bucket (infra.rendezvous_bucket) is the only place where its policy, its lifecycle rules and its
-notifications are written.
+The template of that bucket (muster.infra.rendezvous_bucket) is the only place where its policy, its lifecycle rules and
+its notifications are written.
 """
 
 from __future__ import annotations

@@ -17,9 +17,15 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from infra.deploy.function_dependencies import INSTALLATION_NOTES, SERVICE_MODELS, compile_sources, install, target_of
-from infra.settings.stack_settings import Platform
 from muster.contract.run.source_delivery import PACKAGE_FILE
+from muster.infra.deploy.function_dependencies import (
+    INSTALLATION_NOTES,
+    SERVICE_MODELS,
+    compile_sources,
+    install,
+    target_of,
+)
+from muster.infra.settings.stack_settings import Platform
 
 _SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "muster/report", "lambdas")
 _ASSETS = "muster/report/assets"  # the parts of the page

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.settings.stack_settings import Platform
 from muster.contract.errors import ConfigurationError
+from muster.infra.settings.stack_settings import Platform
 
 ROOT = Path(__file__).resolve().parents[2]
 CDK = ROOT / "node_modules" / ".bin" / "cdk"

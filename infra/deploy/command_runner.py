@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.deploy.cdk_tools import DeployError
+from muster.infra.deploy.cdk_tools import DeployError
 
 _TAIL_LINES = 30
 

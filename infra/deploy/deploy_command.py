@@ -13,28 +13,28 @@ from typing import Annotated
 import typer
 
 import muster
-from infra.deploy.account import Account, DeployedStack
-from infra.deploy.cdk_tools import ROOT, DeployError
-from infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
-from infra.deploy.deployment import Assembly, check_endpoint
-from infra.deploy.preflight import BucketCheck, Preflight, check_bucket
-from infra.deploy.resource_changes import resource_changes
-from infra.deploy.settings_changes import Merged, merge, shown, values, version_change
-from infra.settings.completed_file import completed
-from infra.settings.settings_file import (
-    SETTINGS_FILE,
-    Tables,
-    parse_settings,
-    parse_tables,
-    read_settings_file,
-)
-from infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
 from muster.client.errors import UsageError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
+from muster.infra.deploy.account import Account, DeployedStack
+from muster.infra.deploy.cdk_tools import ROOT, DeployError
+from muster.infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
+from muster.infra.deploy.deployment import Assembly, check_endpoint
+from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
+from muster.infra.deploy.resource_changes import resource_changes
+from muster.infra.deploy.settings_changes import Merged, merge, shown, values, version_change
+from muster.infra.settings.completed_file import completed
+from muster.infra.settings.settings_file import (
+    SETTINGS_FILE,
+    Tables,
+    parse_settings,
+    parse_tables,
+    read_settings_file,
+)
+from muster.infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
 
 _RESOURCES_SHOWN = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra.settings.stack_settings import BucketTable
+from muster.infra.settings.stack_settings import BucketTable
 
 Template = Mapping[str, Any]
 

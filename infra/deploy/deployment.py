@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.deploy.cdk_tools import BUCKET_TEMPLATE, ROOT, DeployError, cdk_command, cdk_environment, require_cdk
-from infra.deploy.command_runner import CommandRunner
-from infra.settings.settings_file import SETTINGS_FILE
-from infra.settings.stack_settings import Platform, StackSettings
-from infra.settings.toml_text import toml_text
+from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, ROOT, DeployError, cdk_command, cdk_environment, require_cdk
+from muster.infra.deploy.command_runner import CommandRunner
+from muster.infra.settings.settings_file import SETTINGS_FILE
+from muster.infra.settings.stack_settings import Platform, StackSettings
+from muster.infra.settings.toml_text import toml_text
 
 
 def deploy(
@@ -109,7 +109,7 @@ class Assembly:
 
     @property
     def bucket_template(self) -> dict[str, Any]:
-        """What a bucket must have that the stack does not make (infra.deploy.bucket_requirements)."""
+        """What a bucket must have that the stack does not make (muster.infra.deploy.bucket_requirements)."""
         return self._json(BUCKET_TEMPLATE)
 
     def deploy(self) -> dict[str, str]:

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from infra.deploy.account import Account
-from infra.deploy.deploy_answers import Destruction as DestructionAnswer
-from infra.deploy.deploy_command import environment_for
-from infra.deploy.deployment import check_endpoint
-from infra.deploy.destruction import Destruction, Unfinished
-from infra.settings.stack_settings import DEFAULT_STACK, Platform
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
 from muster.client.errors import ForeignStackError, InputError, StackNotFoundError
 from muster.client.sdk import Muster
 from muster.contract.errors import ConfigurationError, MusterError
+from muster.infra.deploy.account import Account
+from muster.infra.deploy.deploy_answers import Destruction as DestructionAnswer
+from muster.infra.deploy.deploy_command import environment_for
+from muster.infra.deploy.deployment import check_endpoint
+from muster.infra.deploy.destruction import Destruction, Unfinished
+from muster.infra.settings.stack_settings import DEFAULT_STACK, Platform
 
 _SETTLE_SECONDS = 1_800.0  # SageMaker gives a job two minutes; a run of thousands is stopped at SageMaker's rate
 _POLL_SECONDS = 2.0

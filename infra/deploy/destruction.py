@@ -9,12 +9,12 @@ from functools import cached_property
 
 from botocore.exceptions import ClientError as AwsError
 
-from infra.deploy.account import Account, DeployedStack
-from infra.deploy.cdk_tools import DeployError
-from infra.deploy.deployed_template import rules, timer_function
 from muster.client.aws.error_translation import error_code, translated
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import is_own
+from muster.infra.deploy.account import Account, DeployedStack
+from muster.infra.deploy.cdk_tools import DeployError
+from muster.infra.deploy.deployed_template import rules, timer_function
 
 DELETE_SECONDS_MAX = 3_600  # CloudFormation: network interfaces of a VPC can hold a deletion up for most of an hour
 _POLL_SECONDS = 2.0

@@ -12,9 +12,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.packages import uv_pip
-from infra.settings.stack_settings import Platform
 from muster.contract.errors import ConfigurationError
+from muster.infra.packages import uv_pip
+from muster.infra.settings.stack_settings import Platform
 
 LAMBDA_PYTHON = "3.13"
 LAMBDA_WHEELS = "aarch64-manylinux2014"

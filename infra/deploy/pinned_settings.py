@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from infra.deploy.settings_changes import Change
-from infra.settings.settings_file import Tables
+from muster.infra.deploy.settings_changes import Change
+from muster.infra.settings.settings_file import Tables
 
 _ROLE = "replicas.role_arn"
 # The stack's roles are allowed the use of these alone, and reruns use those of their plan.

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.deploy.account import Account, DeployedStack
-from infra.deploy.bucket_requirements import Requirements
-from infra.deploy.deployed_template import has_launcher_role, new_bucket
-from infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
-from infra.deploy.pinned_settings import pinned_changes, stack_key_change
-from infra.deploy.settings_changes import shown
-from infra.settings.settings_file import own_data_problems
-from infra.settings.stack_settings import StackSettings
 from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import PastedProblem, Problem, StatedProblem
 from muster.contract.names import run_name
 from muster.contract.spec.foreign_resources import foreign_resources
+from muster.infra.deploy.account import Account, DeployedStack
+from muster.infra.deploy.bucket_requirements import Requirements
+from muster.infra.deploy.deployed_template import has_launcher_role, new_bucket
+from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
+from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
+from muster.infra.deploy.settings_changes import shown
+from muster.infra.settings.settings_file import own_data_problems
+from muster.infra.settings.stack_settings import StackSettings
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
 _PROBES: tuple[tuple[str, str, Callable[[Any], object]], ...] = (

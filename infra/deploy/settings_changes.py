@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from infra.settings.settings_file import Tables, fixed_tables
-from infra.settings.stack_settings import StackSettings
 from muster.contract.document import digest
 from muster.contract.errors import Problem, SettingsError, StatedProblem
+from muster.infra.settings.settings_file import Tables, fixed_tables
+from muster.infra.settings.stack_settings import StackSettings
 
 _SHOWN_MAX = 60
 # Each of these excludes the other: a file that sets one replaces a deployed other.

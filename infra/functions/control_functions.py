@@ -14,13 +14,13 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.functions.event_delivery import EventRule
-from infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
-from infra.functions.handler_function import HandlerFunction, HandlerSettings
-from infra.functions.triggers import TriggerContext
-from infra.launcher_role import LauncherRole
-from infra.policy import Target, policy_statements, service_of_account
-from infra.settings.stack_settings import StackSettings
+from muster.infra.functions.event_delivery import EventRule
+from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
+from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
+from muster.infra.functions.triggers import TriggerContext
+from muster.infra.launcher_role import LauncherRole
+from muster.infra.policy import Target, policy_statements, service_of_account
+from muster.infra.settings.stack_settings import StackSettings
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from infra.functions.event_delivery import RuleSettings
-from infra.functions.triggers import (
+from muster.contract.run.source_delivery import PACKAGES, SOURCE
+from muster.infra.functions.event_delivery import RuleSettings
+from muster.infra.functions.triggers import (
     TriggerContext,
     early_ends,
     job_events,
@@ -19,8 +20,7 @@ from infra.functions.triggers import (
     run_requests,
     sweep_schedule,
 )
-from infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
-from muster.contract.run.source_delivery import PACKAGES, SOURCE
+from muster.infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
 

@@ -14,10 +14,10 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.encryption import use_key
-from infra.functions.function_table import FunctionRow
-from infra.policy import Arns, policy_statements
 from muster.contract.aws.metric_names import NAMESPACE, function_service
+from muster.infra.encryption import use_key
+from muster.infra.functions.function_table import FunctionRow
+from muster.infra.policy import Arns, policy_statements
 
 ASYNC_RETRIES = 2  # Lambda: the maximum for an asynchronous event
 ASYNC_EVENT_HOURS = 6  # Lambda: the longest that it keeps one

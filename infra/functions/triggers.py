@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
 
-from infra.functions.event_delivery import RuleSettings
-from infra.settings.scheduled_runs import ScheduledRun
-from infra.settings.stack_settings import StackSettings
 from muster.contract.run.run_events import (
     RUN_REQUESTED,
     SOURCE,
@@ -20,6 +17,9 @@ from muster.contract.run.run_events import (
     RunStopped,
     RunSucceeded,
 )
+from muster.infra.functions.event_delivery import RuleSettings
+from muster.infra.settings.scheduled_runs import ScheduledRun
+from muster.infra.settings.stack_settings import StackSettings
 
 # An attempt that was launched and of which nothing was reported yet is starting. Clients read the later statuses from
 # the roll-up, which react writes.

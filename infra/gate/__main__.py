@@ -1,4 +1,4 @@
-"""`python -m infra.gate`: the static gate of `make check`. Findings that no exception accepts fail it."""
+"""`python -m muster.infra.gate`: the static gate of `make check`. Findings that no exception accepts fail it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from infra.deploy.cdk_tools import ROOT
-from infra.gate.finding import AcceptedPlace, Finding, judge, read_exceptions
-from infra.gate.policy_checks import check_policies
-from infra.gate.source_checks import find_unused, scan_security
-from infra.gate.synthesis import nag_findings, synthesize, template_file
-from infra.gate.template_checks import lint, scan
-from infra.gate.variants import PLACES, VARIANTS, Resolved
-from infra.gate.workflow_checks import check_definition
 from muster.contract.errors import ConfigurationError
+from muster.infra.deploy.cdk_tools import ROOT
+from muster.infra.gate.finding import AcceptedPlace, Finding, judge, read_exceptions
+from muster.infra.gate.policy_checks import check_policies
+from muster.infra.gate.source_checks import find_unused, scan_security
+from muster.infra.gate.synthesis import nag_findings, synthesize, template_file
+from muster.infra.gate.template_checks import lint, scan
+from muster.infra.gate.variants import PLACES, VARIANTS, Resolved
+from muster.infra.gate.workflow_checks import check_definition
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 

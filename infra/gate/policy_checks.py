@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from infra.gate.finding import Finding
-from infra.gate.template_checks import without_digest
-from infra.gate.tools import own_program, run
-from infra.gate.variants import Resolved
+from muster.infra.gate.finding import Finding
+from muster.infra.gate.template_checks import without_digest
+from muster.infra.gate.tools import own_program, run
+from muster.infra.gate.variants import Resolved
 
 
 def check_policies(resolved: Resolved, folder: Path) -> list[Finding]:

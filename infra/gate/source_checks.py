@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.gate.finding import Finding
-from infra.gate.tools import own_program, run, run_for_json
+from muster.infra.gate.finding import Finding
+from muster.infra.gate.tools import own_program, run, run_for_json
 
 SOURCES = ("muster", "infra", "lambdas", "app.py", "examples", "bench", "docs")
 """What is checked. Not the tests: what only a test uses is unused."""

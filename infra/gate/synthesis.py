@@ -1,6 +1,6 @@
-"""One variant of the stack, synthesized with cdk-nag's rule packs: `python -m infra.gate.synthesis VARIANT FOLDER`.
+"""One variant of the stack, synthesized with cdk-nag's rule packs.
 
-A process of its own: node, which synthesizes, ends with it.
+`python -m muster.infra.gate.synthesis VARIANT FOLDER` is a process of its own: node, which synthesizes, ends with it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.deploy.bundle import build_replica_package
-from infra.deploy.cdk_tools import JSII_ENVIRONMENT, ROOT
-from infra.gate.finding import Finding, GateError
-from infra.gate.tools import run
-from infra.gate.variants import VARIANTS
-from infra.settings.settings_file import parse_settings
-from infra.settings.stack_settings import Platform
+from muster.infra.deploy.bundle import build_replica_package
+from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT, ROOT
+from muster.infra.gate.finding import Finding, GateError
+from muster.infra.gate.tools import run
+from muster.infra.gate.variants import VARIANTS
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform
 
 if TYPE_CHECKING:
     from aws_cdk import App
@@ -33,7 +33,7 @@ def synthesize(variant: str, folder: Path) -> dict[str, Any]:
     Raises:
         GateError: the synthesis failed.
     """
-    run([sys.executable, "-m", "infra.gate.synthesis", variant, str(folder)], expected=(0,))
+    run([sys.executable, "-m", "muster.infra.gate.synthesis", variant, str(folder)], expected=(0,))
     template: dict[str, Any] = json.loads(template_file(folder).read_text(encoding="utf-8"))
     return template
 
@@ -78,7 +78,7 @@ def write_assembly(app: App) -> None:
 
 def _write_variant(variant: str, folder: Path) -> None:
     app = checked_app(folder)
-    from infra.stack import MusterStack, StackFiles  # noqa: PLC0415 - it imports aws_cdk
+    from muster.infra.stack import MusterStack, StackFiles  # noqa: PLC0415 - it imports aws_cdk
 
     # The checkers look at the template alone: the functions' code is a small archive, which needs no installation.
     archive = build_replica_package(ROOT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from infra.gate.finding import Finding, GateError
-from infra.gate.tools import own_program, run_for_json, venv_program
+from muster.infra.gate.finding import Finding, GateError
+from muster.infra.gate.tools import own_program, run_for_json, venv_program
 
 REGIONS = ("us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1")
 """The regions whose resource types and limits cfn-lint checks: two of the partition aws, one of each of the others."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
-from infra.settings.settings_file import Tables
 from muster.contract.aws.partitions import Locality
+from muster.infra.settings.settings_file import Tables
 
 ACCOUNT = "123456789012"
 

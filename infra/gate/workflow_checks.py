@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.gate.finding import Finding
-from infra.gate.tools import node_program, run
-from infra.gate.variants import Resolved
+from muster.infra.gate.finding import Finding
+from muster.infra.gate.tools import node_program, run
+from muster.infra.gate.variants import Resolved
 
 _PROBLEM = re.compile(r"^ ([A-Z_]+): (.+)$", re.MULTILINE)
 

@@ -14,9 +14,9 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.monitoring.watched_resources import WatchedResources, muster_metric
-from infra.policy import allow_publishing
 from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR
+from muster.infra.monitoring.watched_resources import WatchedResources, muster_metric
+from muster.infra.policy import allow_publishing
 
 RERUNS_WITHIN_HOUR_NORMAL = 3
 """A replica is seldom rerun twice within an hour, even while spot capacity is scarce: each delay doubles."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from infra.monitoring.console_links import ConsoleLinks
+from muster.infra.monitoring.console_links import ConsoleLinks
 
 # AWS's own training image, for stacks that set no default image; any image with Python would do.
 _IMAGE = "pytorch-training:2.7.1-cpu-py312-ubuntu22.04-sagemaker"

@@ -7,9 +7,9 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from infra.settings.settings_file import Tables
-from infra.settings.toml_text import toml_text
 from muster.contract.errors import ConfigurationError
+from muster.infra.settings.settings_file import Tables
+from muster.infra.settings.toml_text import toml_text
 
 
 def completed(text: str, kept: Tables) -> str:

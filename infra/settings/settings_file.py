@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from infra.settings.scheduled_runs import schedule_problems
-from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, SettingsError, SpecError, StatedProblem
 from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
+from muster.infra.settings.scheduled_runs import schedule_problems
+from muster.infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
 
 SETTINGS_FILE = "muster.toml"
 DEFAULTS_BYTES_MAX = 3_000

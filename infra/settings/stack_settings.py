@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from infra.settings.scheduled_runs import ScheduledRun
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
+from muster.infra.settings.scheduled_runs import ScheduledRun
 
 DEFAULT_STACK = "Muster"
 DEFAULT_JOB_PREFIX = "muster"
@@ -223,7 +223,7 @@ class NotifyTable(SettingsTable):
 class StackSettings(SettingsTable):
     """All settings of a deployment. A table that is left out has its defaults.
 
-    Valid by itself; `infra.settings.settings_file` also checks what holds between several keys.
+    Valid by itself; `muster.infra.settings.settings_file` also checks what holds between several keys.
     """
 
     stack: StackTable = Field(default_factory=StackTable)

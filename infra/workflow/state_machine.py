@@ -12,9 +12,9 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.functions.handler_function import ExpiringLogGroup
-from infra.settings.stack_settings import StackSettings
-from infra.workflow.workflow_definition import armed_definition
+from muster.infra.functions.handler_function import ExpiringLogGroup
+from muster.infra.settings.stack_settings import StackSettings
+from muster.infra.workflow.workflow_definition import armed_definition
 
 
 class Workflow(Construct):

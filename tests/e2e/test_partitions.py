@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.deploy.deployment import deploy
-from infra.settings.settings_file import parse_settings
-from infra.settings.stack_settings import Platform
 from muster import Muster, Run, SpecError
 from muster.contract.aws.partitions import CONSOLE_DOMAINS, Locality, dns_suffix
+from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.plugins.stack import ROOT
 from tests.support.workshop import IMAGE, fast_settings, turn_to

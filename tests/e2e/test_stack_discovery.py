@@ -57,6 +57,6 @@ def test_several_stacks_are_named(place: Workshop) -> None:
 
 def test_a_command_of_the_clone_says_so_where_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(lazy_group, "_CLONE", tmp_path)
-    command = LazyCommand("deploy", Row("infra.deploy.deploy_command:deploy", "Deploy.", clone=True))
+    command = LazyCommand("deploy", Row("muster.infra.deploy.deploy_command:deploy", "Deploy.", clone=True))
     with pytest.raises(CloneMissingError, match="run `make setup` in a clone of Muster"):
         command.make_context("deploy", [])

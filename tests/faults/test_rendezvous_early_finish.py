@@ -322,3 +322,19 @@ def test_with_stop_every_algorithm_ends_with_the_global_parameters(
     assert all(same for _, same in (early, *others))
     assert len({round_ for round_, _ in others}) == 1
     assert others[0][0] == early[0] + 1
+
+
+def test_with_stop_a_trainer_is_asked_to_return_during_the_phase_in_which_the_run_ends(tmp_path: Path) -> None:
+    run = run_of(tmp_path, OnEarlyFinish.STOP)
+    algorithm = Algorithm(sync_every=9, delay=8)
+
+    def train(rendezvous: Rendezvous) -> None:
+        outer = DiLoCo(rendezvous, np.zeros(run.count, np.float32), algorithm)
+        if rendezvous.rank == 0:
+            rendezvous.finish(RETURNED)
+            return
+        outer.step()  # gives to the last round, whose result enters the parameters eight steps later
+        wait_until("the end of the run", rendezvous.context.trainer_stop.is_set, seconds=30)
+        outer.finish()
+
+    together(run, train)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from infra.deploy.bundle import build_bundle, build_replica_package
-from infra.deploy.function_dependencies import BundleError
-from infra.settings.stack_settings import Platform
 from muster.contract.run.exits import ReplicaExit
+from muster.infra.deploy.bundle import build_bundle, build_replica_package
+from muster.infra.deploy.function_dependencies import BundleError
+from muster.infra.settings.stack_settings import Platform
 from tests.support.template import ROOT
 
 MIB = 1024 * 1024
@@ -45,7 +45,7 @@ def unpacked(local: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def house(tmp_path: Path, local: Path) -> Path:
     """A copy of what the bundle is made from, with the installed dependencies."""
     for name in ("muster", "lambdas"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "build" / "bundle").mkdir(parents=True)
     with zipfile.ZipFile(local) as archive:
         installed = archive.comment.decode().split()[0]
@@ -156,7 +156,7 @@ def test_a_dependency_that_does_not_exist_is_one_line_and_leaves_nothing(
 
 
 def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_sources(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "muster", tmp_path / "muster", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "muster", tmp_path / "muster", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     first = build_replica_package(tmp_path)
     before = first.read_bytes()
     with zipfile.ZipFile(first) as archive:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from infra.workflow.workflow_definition import MAP_LABEL
 from muster.contract.spec.spec_reader import parse_spec
+from muster.infra.workflow.workflow_definition import MAP_LABEL
 from tests.infra.variants import Variant
 from tests.support.template import FUNCTIONS, ROOT, Template
 

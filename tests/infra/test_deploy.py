@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.deploy.cdk_tools import DeployError, NodeMissingError
-from infra.deploy.deployment import deploy
-from infra.settings.stack_settings import Platform, StackSettings
 from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN
+from muster.infra.deploy.cdk_tools import DeployError, NodeMissingError
+from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.stack_settings import Platform, StackSettings
 from muster.local import LocalCloud
 from tests.plugins.stack import REARM_SECONDS
 from tests.support.deployed import Deployed

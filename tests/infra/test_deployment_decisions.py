@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from infra.deploy.bucket_requirements import BucketState, Requirements
-from infra.deploy.key_policy import key_statements, missing_statements
-from infra.deploy.resource_changes import resource_changes
-from infra.deploy.settings_changes import merge, version_change
-from infra.settings.completed_file import completed
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError, SettingsError
+from muster.infra.deploy.bucket_requirements import BucketState, Requirements
+from muster.infra.deploy.key_policy import key_statements, missing_statements
+from muster.infra.deploy.resource_changes import resource_changes
+from muster.infra.deploy.settings_changes import merge, version_change
+from muster.infra.settings.completed_file import completed
 
 PLACE = Locality("aws-us-gov", "us-gov-west-1", "123456789012")
 SPEC = {"replicas": 1, "trainer": "a:b", "environment": {"TOKEN": "a-secret"}}

@@ -9,15 +9,15 @@ from typing import Any, cast
 import boto3
 import pytest
 
-from infra.deploy.account import Account, DeployedStack
-from infra.deploy.deployed_template import rules, timer_function
-from infra.deploy.destroy_command import BucketLeftError, RunsRunningError, delete_bucket, quieten, stop
-from infra.deploy.destruction import Destruction, Unfinished
 from muster.client.errors import RefusedError
 from muster.client.sdk import Muster
 from muster.contract.aws.partitions import Locality
 from muster.contract.names import TAG_ATTEMPT, TAG_PLAN, TAG_RANK, TAG_RUN, JobName
 from muster.contract.run.orphans import ActiveJob
+from muster.infra.deploy.account import Account, DeployedStack
+from muster.infra.deploy.deployed_template import rules, timer_function
+from muster.infra.deploy.destroy_command import BucketLeftError, RunsRunningError, delete_bucket, quieten, stop
+from muster.infra.deploy.destruction import Destruction, Unfinished
 
 PLACE = Locality("aws", "us-east-1", "123456789012")
 OUTPUTS = {"BucketName": "data", "JobPrefix": "muster", "StateMachineArn": "arn:machine"}

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from infra.gate.__main__ import EXCEPTIONS, report
-from infra.gate.finding import AcceptedPlace, Finding, GateError, judge, read_exceptions
-from infra.gate.policy_checks import check_policies
-from infra.gate.source_checks import find_unused, scan_security
-from infra.gate.synthesis import nag_findings
-from infra.gate.template_checks import lint, scan
-from infra.gate.variants import PLACES, Resolved
-from infra.gate.workflow_checks import check_definition
+from muster.infra.gate.__main__ import EXCEPTIONS, report
+from muster.infra.gate.finding import AcceptedPlace, Finding, GateError, judge, read_exceptions
+from muster.infra.gate.policy_checks import check_policies
+from muster.infra.gate.source_checks import find_unused, scan_security
+from muster.infra.gate.synthesis import nag_findings
+from muster.infra.gate.template_checks import lint, scan
+from muster.infra.gate.variants import PLACES, Resolved
+from muster.infra.gate.workflow_checks import check_definition
 from tests.support.template import ROOT
 
 AWS = PLACES[0]
@@ -26,7 +26,7 @@ FOUND = Finding("checkov", "CKV_AWS_26", "AWS::SNS::Topic.People", "not encrypte
 _PLANTED_STACK = """
 import sys
 from pathlib import Path
-from infra.gate.synthesis import checked_app, write_assembly
+from muster.infra.gate.synthesis import checked_app, write_assembly
 app = checked_app(Path(sys.argv[1]))
 from aws_cdk import Stack, aws_iam as iam, aws_sns as sns
 stack = Stack(app, "Planted", analytics_reporting=False)

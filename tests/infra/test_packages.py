@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.packages import pip_settings, uv_options, uv_pip, uv_variables
+from muster.infra.packages import pip_settings, uv_options, uv_pip, uv_variables
 
 STRATEGY = ["--index-strategy", "unsafe-best-match"]
 

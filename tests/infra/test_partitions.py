@@ -9,13 +9,13 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.deploy.account import Account
-from infra.deploy.preflight import Preflight
-from infra.gate.variants import ACCOUNT, Resolved
-from infra.settings.settings_file import parse_settings
-from infra.settings.stack_settings import Platform
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.stock_images import stock_registry
+from muster.infra.deploy.account import Account
+from muster.infra.deploy.preflight import Preflight
+from muster.infra.gate.variants import ACCOUNT, Resolved
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform
 from tests.infra.variants import Variant
 
 PARTITIONS = {

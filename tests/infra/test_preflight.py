@@ -11,19 +11,19 @@ from typing import Any
 import boto3
 import pytest
 
-from infra.deploy.account import Account, DeployedStack
-from infra.deploy.bucket_requirements import BucketState
-from infra.deploy.cdk_tools import DeployError
-from infra.deploy.deploy_command import Work, call_folder, check_unchanged
-from infra.deploy.key_policy import key_statements, role_trust
-from infra.deploy.preflight import BucketCheck, Preflight
-from infra.deploy.settings_changes import merge
-from infra.settings.settings_file import Tables, parse_settings
-from infra.settings.stack_settings import SETTINGS_METADATA, Platform
 from muster.client.errors import DeniedError
 from muster.contract.aws.partitions import Locality
 from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob
+from muster.infra.deploy.account import Account, DeployedStack
+from muster.infra.deploy.bucket_requirements import BucketState
+from muster.infra.deploy.cdk_tools import DeployError
+from muster.infra.deploy.deploy_command import Work, call_folder, check_unchanged
+from muster.infra.deploy.key_policy import key_statements, role_trust
+from muster.infra.deploy.preflight import BucketCheck, Preflight
+from muster.infra.deploy.settings_changes import merge
+from muster.infra.settings.settings_file import Tables, parse_settings
+from muster.infra.settings.stack_settings import SETTINGS_METADATA, Platform
 
 PLACE = Locality("aws", "us-east-1", "123456789012")
 KEY = "arn:aws:kms:us-east-1:123456789012:key/one"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from infra.settings.settings_file import SettingsError, parse_settings, parse_tables
-from infra.settings.stack_settings import Platform
+from muster.infra.settings.settings_file import SettingsError, parse_settings, parse_tables
+from muster.infra.settings.stack_settings import Platform
 from tests.infra.variants import KEY, POLICY, ROLE, Variant
 from tests.support.template import Template
 

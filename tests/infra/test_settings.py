@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.settings.settings_file import parse_settings, parse_tables
-from infra.settings.stack_settings import Platform, StackSettings, job_prefix_of
-from infra.settings.toml_text import toml_text
 from muster.contract.errors import SettingsError
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
+from muster.infra.settings.settings_file import parse_settings, parse_tables
+from muster.infra.settings.stack_settings import Platform, StackSettings, job_prefix_of
+from muster.infra.settings.toml_text import toml_text
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab"
 SPEC = {"replicas": 2, "trainer": "digits:train"}

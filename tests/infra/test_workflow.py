@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonata import Jsonata
 
-from infra.workflow.workflow_definition import armed_definition
+from muster.infra.workflow.workflow_definition import armed_definition
 from tests.support.template import REARM_SECONDS, ROOT, Template
 
 DEFINITION = ROOT / "statemachine" / "run.asl.json"

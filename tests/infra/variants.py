@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from infra.deploy.bundle import build_replica_package
-from infra.deploy.cdk_tools import JSII_ENVIRONMENT
-from infra.settings.settings_file import Tables, parse_settings
-from infra.settings.stack_settings import Platform
+from muster.infra.deploy.bundle import build_replica_package
+from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT
+from muster.infra.settings.settings_file import Tables, parse_settings
+from muster.infra.settings.stack_settings import Platform
 from tests.support.template import ROOT, Template
 
 Variant = Callable[[str], Template]
@@ -62,7 +62,7 @@ def synthesize(folder: Path) -> None:
     os.environ |= {**JSII_ENVIRONMENT, "CDK_VALIDATION": "false"}
     from aws_cdk import App  # noqa: PLC0415
 
-    from infra.stack import MusterStack, StackFiles  # noqa: PLC0415
+    from muster.infra.stack import MusterStack, StackFiles  # noqa: PLC0415
 
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     # Tests look at the template alone: the functions' code is a small archive, which needs no installation.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.deploy.deployment import Assembly
-from infra.settings.settings_file import parse_settings
-from infra.settings.stack_settings import Platform
+from muster.infra.deploy.deployment import Assembly
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.support.deployed import Deployed
 from tests.support.once import once

@@ -287,7 +287,9 @@ def put_in(name: str) -> None:
     defect = next((one for one in DEFECTS if one.name == name), None)
     if defect is None:
         raise LookupError(name)
-    imported = [module for module in sys.modules if module.startswith(("muster.control", "muster.contract", "lambdas"))]
+    imported = [
+        module for module in sys.modules if module.startswith(("muster.control", "muster.contract", "muster.lambdas"))
+    ]
     if imported:
         message = f"imported already: {imported}"
         raise LookupError(message)

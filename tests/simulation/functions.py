@@ -315,7 +315,7 @@ def _handler(name: str) -> _Handler:
     # Their annotations are texts, as in the module.
     futures = [one for one in shared if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
     own = [*futures, *(one for one in tree.body if one not in shared)]
-    module = ModuleType(f"lambdas.{name}")
+    module = ModuleType(f"muster.lambdas.{name}")
     module.__file__ = str(path)
     # A model of a handler's own finds its annotations by its module's name.
     with patch.dict(sys.modules, {module.__name__: module}):

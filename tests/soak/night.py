@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infra.deploy.deployment import deploy
-from infra.settings.settings_file import parse_settings
-from infra.settings.stack_settings import Platform
 from muster import DeadLetter, Muster, UnknownRunError
 from muster.contract.names import JobName
 from muster.contract.run.result import Result
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
+from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.soak.judgement import ENDS, Morning, SeenJob, different_parameters, is_explained, violations
 from tests.soak.night_plan import Blow, PlannedRun, TimedBlow, plan_night

@@ -59,7 +59,7 @@ def loader(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> Callable
     def load(name: str, **variables: str) -> Handler:
         for variable, value in {**harness.environment, **ENVIRONMENT, **variables}.items():
             monkeypatch.setenv(variable, value)
-        spec = importlib.util.find_spec(f"lambdas.{name}")
+        spec = importlib.util.find_spec(f"muster.lambdas.{name}")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

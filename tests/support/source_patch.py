@@ -115,9 +115,9 @@ def copied_tree() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="muster-patched-") as folder:
         copy = Path(folder)
         for name in filter(None, names):
-            if (ROOT / name).is_file():
+            if (ROOT / name).exists():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, copy / name)
+                shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
         for name in _INSTALLED:
             if (ROOT / name).exists():
                 (copy / name).symlink_to(ROOT / name)

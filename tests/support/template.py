@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from infra.settings.settings_file import Tables
-from infra.settings.toml_text import toml_text
+from muster.infra.settings.settings_file import Tables
+from muster.infra.settings.toml_text import toml_text
 
 ROOT = Path(__file__).resolve().parents[2]
 

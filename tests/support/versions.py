@@ -15,16 +15,18 @@ from typing import Any, NamedTuple
 
 from tests.support.source_patch import ROOT, replaced_once
 
-# Run in the version's folder, so that its packages are imported, and not this tree's.
+# Run in the folder of the version, so that its packages are imported, and not those of this tree. In older
+# commits the stack is a package of its own.
 _DEPLOY = """
 import json, os, sys
 from pathlib import Path
+from importlib import import_module
 sys.path.insert(0, os.getcwd())
-from infra.deploy.deployment import deploy
-from infra.settings.settings_file import parse_settings
-from infra.settings.stack_settings import Platform
-settings = parse_settings(json.loads(sys.argv[1]), Platform.LOCAL)
-deploy(os.environ, target=Platform.LOCAL, settings=settings, outputs=Path(sys.argv[2]))
+infra = "muster.infra" if Path("muster/infra").exists() else "infra"
+target = import_module(infra + ".settings.stack_settings").Platform.LOCAL
+settings = import_module(infra + ".settings.settings_file").parse_settings(json.loads(sys.argv[1]), target)
+outputs = Path(sys.argv[2])
+import_module(infra + ".deploy.deployment").deploy(os.environ, target=target, settings=settings, outputs=outputs)
 """
 _PARTS = ("muster", "lambdas", "infra", "statemachine", "app.py", "cdk.json")
 
@@ -50,7 +52,7 @@ class MusterVersion:
         for name in _PARTS:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, folder / name)
         for edit in edits:

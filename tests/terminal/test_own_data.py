@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from infra.deploy.deployment import deploy
-from infra.settings.settings_file import parse_settings, parse_tables
-from infra.settings.stack_settings import LOCAL_IMAGE, Platform
+from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.settings_file import parse_settings, parse_tables
+from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform
 from muster.local import LocalCloud
 from tests.support.terminal import Terminal
 from tests.support.workshop import fast_settings

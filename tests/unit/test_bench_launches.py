@@ -7,13 +7,13 @@ import pytest
 from bench.launches.pacing import launch, slots
 from bench.launches.shard_writes import end_storm, launch_storm
 from bench.launches.steps import life, step_through
-from infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, RunsTable
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.run.workflow_history import HISTORY_MAX
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.aws.store import TRIES
 from muster.control.runtime import clock
+from muster.infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, RunsTable
 
 DAY = 86_400
 REARM = RunsTable().rearm_seconds

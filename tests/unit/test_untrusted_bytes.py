@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.settings.settings_file import parse_settings, parse_tables
-from infra.settings.stack_settings import Platform, StackSettings
 from muster.contract.errors import DocumentError, SettingsError, SpecError
 from muster.contract.run.commit import Commit, Member, parse_commit
 from muster.contract.spec.spec import Spec
@@ -26,6 +24,8 @@ from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import parse_manifest
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.start import Started, Starter
+from muster.infra.settings.settings_file import parse_settings, parse_tables
+from muster.infra.settings.stack_settings import Platform, StackSettings
 from muster.replica.entry.unpack import ArchiveError, unpack
 from muster.report.page_html import page_json
 from muster.report.page_model import RoundsView

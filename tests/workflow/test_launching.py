@@ -6,11 +6,11 @@ import json
 from datetime import datetime
 from itertools import pairwise
 
-from infra.settings.stack_settings import RunsTable
 from muster import Muster
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.timers import Fired
+from muster.infra.settings.stack_settings import RunsTable
 from muster.local.faults import CapacityError, LostInstance, QuotaError, SlowStart
 from tests.support.deployed import Run
 from tests.support.waiting import wait_until

@@ -25,12 +25,12 @@ class Commands(LazyGroup):
 
     table: ClassVar[dict[str, Row]] = {
         "deploy": Row(
-            "infra.deploy.deploy_command:deploy",
+            "muster.infra.deploy.deploy_command:deploy",
             "Deploy the stack as a settings file says, from a clone. A setting that the file leaves out is kept.",
             clone=True,
         ),
         "destroy": Row(
-            "infra.deploy.destroy_command:destroy",
+            "muster.infra.deploy.destroy_command:destroy",
             "Delete the stack. Its bucket stays, with the results of all runs.",
             clone=True,
         ),
