@@ -13,6 +13,7 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.spending import usd_of_ended
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes
@@ -128,13 +129,19 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
         # One damaged record must not prevent the result of the run.
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
-        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
+        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED, usd=0.0)
     current = record.current
     if record.decision is None:
         current = _look(replica, current, stopping=fence is not None)
     outcome = _outcome(current, fence)
-    attempts = tuple(attempt.for_result() for attempt in (*record.attempts[:-1], current))
-    result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
+    attempts = (*record.attempts[:-1], current)
+    result = ReplicaResult(
+        rank=rank,
+        outcome=outcome,
+        attempts=tuple(attempt.for_result() for attempt in attempts),
+        artifacts=current.artifacts,
+        usd=usd_of_ended(attempts, replica.spec, clock.now()),
+    )
     return _with_manifest(replica.run, result, search) if outcome is ReplicaOutcome.SUCCEEDED else result
 
 

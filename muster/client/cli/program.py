@@ -102,8 +102,8 @@ def _top(
 
 def main() -> None:
     """Run the command line. A user's mistake is one line, never a traceback."""
-    # Imports make hundreds of thousands of objects, nearly all of which stay: by default a tenth of the time of a command
-    # goes into looking for garbage among them.
+    # Imports make hundreds of thousands of objects, nearly all of which stay. To look for garbage among them as often
+    # as Python does by default takes a tenth of a command's time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
     as_json = asks_for_json(sys.argv[1:])
     try:

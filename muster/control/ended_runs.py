@@ -1,0 +1,55 @@
+"""A run that has ended is entered among those of its day, which clients list."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from muster.contract.run.ended_run import REASON_MAX, EndedRun, EndedRuns, FailureCount, key_of_day
+from muster.contract.run.plan import Plan
+from muster.contract.run.result import Result
+from muster.contract.text import shortened
+from muster.control.active_run import ActiveRun
+from muster.control.aws.store import Store
+
+
+def enter_ended_run(run: ActiveRun, result: Result, continued_by: str | None) -> None:
+    """Write what a list shows of the run. Idempotent; runs that end at the same time write one after the other.
+
+    Raises:
+        DocumentError: the day cannot be read, for instance because a newer version of Muster has written it.
+        ConflictError: other runs were entered during every try; a later call enters this one.
+    """
+    ended = ended_run(run.plan, result, continued_by)
+    store, key = run.documents.store, key_of_day(ended.started_at)
+    for _ in store.attempts(store.uri(key)):
+        if _written(store, key, ended):
+            return
+
+
+def _written(store: Store, key: str, ended: EndedRun) -> bool:
+    found = store.get(key)
+    if found is None:
+        return store.create(key, EndedRuns(runs=(ended,)).to_json())
+    before = EndedRuns.from_json(found.body, store.uri(key))
+    after = before.with_run(ended)
+    return after is before or store.replace(key, after.to_json(), found.etag)
+
+
+def ended_run(plan: Plan, result: Result, continued_by: str | None) -> EndedRun:
+    """What a list shows of a run. Pure."""
+    attempts = [attempt for replica in result.replicas for attempt in replica.attempts]
+    failures = Counter(attempt.failure_class.value for attempt in attempts if attempt.failure_class is not None)
+    return EndedRun(
+        run=plan.run,
+        execution_arn=plan.execution_arn,
+        started_at=plan.created_at,
+        verdict=result.verdict,
+        reason=shortened(result.reason, REASON_MAX),
+        replicas=len(result.replicas),
+        rounds=result.committed_rounds,
+        reruns=result.reruns,
+        failures=tuple(FailureCount(failure_class=name, attempts=count) for name, count in failures.most_common()),
+        usd=result.usd,
+        parent=plan.lineage.parent if plan.lineage else None,
+        continued_by=continued_by,
+    )
