@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from muster.client.runs.model_download import ModelDownload
     from muster.client.runs.run_list import RunSummary
     from muster.client.runs.run_status import RunState, RunStatus
+    from muster.contract.aws.failure_classes import FailureClass
     from muster.contract.run.model import ModelResult
     from muster.contract.spec.spec import Spec
 
@@ -212,15 +213,32 @@ class Muster:
 
         return drop(self._cloud, ids)
 
-    def list(self, state: RunState | None = None, limit: int = RUNS_MAX) -> list[RunSummary]:
-        """At most `limit` runs in `state` (or in any), the newest first. Step Functions keeps them for 90 days.
+    def list(
+        self,
+        state: RunState | None = None,
+        limit: int = RUNS_MAX,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        name: str | None = None,
+        reason: str | None = None,
+        failure: FailureClass | None = None,
+    ) -> list[RunSummary]:
+        """At most `limit` runs, the newest first. Step Functions keeps them for 90 days.
+
+        Only runs in `state`; that started at `since` or later, and before `until`; whose name begins with `name`, or
+        matches it where it has a `*`, `?` or `[abc]`; whose end has these words in its `reason`; of which an attempt
+        ended as `failure`. A condition that is left out is met by all.
 
         Raises:
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.run_filter import RunFilter  # noqa: PLC0415
         from muster.client.runs.run_list import list_runs  # noqa: PLC0415
 
-        return list_runs(self._cloud, state, limit)
+        # A time without a zone is local.
+        began, before = (None if at is None else at.astimezone() for at in (since, until))
+        return list_runs(self._cloud, RunFilter(state, began, before, name, reason, failure), limit)
 
     def run(self, name: str) -> Run:
         """The run named `name`. Makes no call: whether the run exists shows when one of its methods is used."""

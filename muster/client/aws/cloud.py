@@ -18,6 +18,7 @@ from muster.client.aws.workflow_executions import WorkflowExecutions
 if TYPE_CHECKING:
     import boto3
 
+    from muster.client.aws.ended_days import EndedDays
     from muster.client.aws.log_events import LogEvents
 
 
@@ -36,10 +37,17 @@ class Cloud:
         self.roll_ups = RollUps(self.objects)
         self.dead_letters = DeadLetterQueue(connection)
 
+    # What few commands use is imported when it is used.
+    @cached_property
+    def ended_days(self) -> EndedDays:
+        """The runs that have ended, by day."""
+        from muster.client.aws.ended_days import EndedDays  # noqa: PLC0415
+
+        return EndedDays(self.objects)
+
     @cached_property
     def logs(self) -> LogEvents:
         """The lines in CloudWatch Logs."""
-        # Of all services, logs alone needs modules that other commands do not.
         from muster.client.aws.log_events import LogEvents  # noqa: PLC0415
 
         return LogEvents(self.connection)

@@ -10,33 +10,34 @@ import typer
 from muster.client.aws.workflow_executions import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, RunName, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines
-from muster.client.cli.plain_text import diagnosis_lines, event_line, result_lines, summary_lines
-from muster.client.errors import OptionError, ReportFileError, os_reason
-from muster.client.runs.run_status import RunState
+from muster.client.cli.output import busy, line_width, print_answer, print_lines
+from muster.client.cli.plain_text import diagnosis_lines, event_line, result_lines
+from muster.client.cli.run_conditions import RunConditions
+from muster.client.cli.run_table import list_lines
+from muster.client.errors import ReportFileError, os_reason
 from muster.contract.run.result import Verdict
 
 
 @grouped
 def list_(
+    wanted: RunConditions,
     stack: StackOptions,
     *,
-    state: Annotated[
-        str | None, typer.Option("--state", help="Only running, succeeded, failed or stopped runs.")
-    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many runs.")] = LISTED_MAX,
     json: Json = False,
 ) -> None:
     """Show the runs of the stack, the newest first."""
-    wanted = None if state is None else _state(state)
+    conditions = wanted.read()
     with busy("Asking for the runs"):
-        found = stack.muster().list(wanted, limit)
+        # One more than is shown: it says whether there are more.
+        found = stack.muster().list(limit=limit + 1, **conditions)
+    shown, more = found[:limit], len(found) > limit
     if json:
         from muster.client.cli.json_answers import Runs  # noqa: PLC0415
 
-        print_answer(Runs(runs=tuple(found)))
+        print_answer(Runs(runs=tuple(shown), more=more))
     else:
-        print_lines(summary_lines(found))
+        print_lines(list_lines(shown, more=more, width=line_width()))
 
 
 @grouped
@@ -98,11 +99,3 @@ def doctor(stack: StackOptions, *, json: Json = False) -> None:
         print_answer(found)
     else:
         print_lines(diagnosis_lines(found))
-
-
-def _state(text: str) -> RunState:
-    # The list knows a run by its execution, which does not distinguish `stopping` from an end.
-    known = [state for state in RunState if state is not RunState.STOPPING]
-    if text not in known:
-        raise OptionError(text, f"write one of {', '.join(known)}", option="--state")
-    return RunState(text)

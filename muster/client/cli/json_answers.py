@@ -31,6 +31,7 @@ class Runs(Document):
     """The runs of a stack, the newest first."""
 
     runs: tuple[RunSummary, ...]
+    more: bool = Field(default=False, description="whether there are more than --limit shows")
 
 
 class EventLog(Document):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,6 +81,11 @@ def busy(what: str) -> Iterator[None]:
     finally:
         sys.stderr.write(_CLEAR_LINE)
         sys.stderr.flush()
+
+
+def line_width() -> int | None:
+    """The width of the terminal in characters; None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def require_terminal(wish: str, *, as_json: bool = False) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from muster.client.runs.status_text import elapsed, metrics_text, model_line
+from muster.client.runs.status_text import metrics_text, model_line
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import Cost, Quota
     from muster.client.runs.doctor import Diagnosis
     from muster.client.runs.event_log import EventLogEntry
-    from muster.client.runs.run_list import RunSummary
     from muster.contract.run.result import ReplicaResult, Result
 
 
@@ -101,18 +100,6 @@ def _replica_line(replica: ReplicaResult) -> str:
     if replica.metrics:
         parts.append(metrics_text(replica.metrics))
     return ", ".join(parts)
-
-
-def summary_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """A table: each run, its state, when it started (UTC), how long it took or has taken so far."""
-    if not runs:
-        yield "There is no such run. Start one with `muster launch SPEC`."
-        return
-    width = max(len(run.run) for run in runs)
-    yield f"{'run':<{width}}  {'state':<9}  {'started':<20}  {'time':>8}"
-    for run in runs:
-        time = elapsed(run.started_at, run.ended_at)
-        yield f"{run.run:<{width}}  {run.state:<9}  {run.started_at[:19]}Z  {time:>8}"
 
 
 def event_line(entry: EventLogEntry) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
+from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.errors import UnknownRunError
 from muster.client.runs.progress import ProgressReader
 from muster.client.runs.run_status import (
@@ -220,16 +220,11 @@ class Observer:
         return None if body is None else Continuation.from_json(body, "continued_by.json").run
 
 
-def own_result(cloud: Cloud, execution: Execution | ExecutionSummary) -> Result | None:
+def own_result(cloud: Cloud, execution: Execution) -> Result | None:
     """The result of the run that `execution` is; None also where only another run of the same name has one."""
     name = run_name(execution.name)
     result = read_result(cloud, name)
-    if result is None:
-        return None
-    if isinstance(execution, ExecutionSummary) and name != execution.name:
-        # Executions with other names may have the same run name: only the error says that plan refused one of them.
-        execution = cloud.executions.describe(execution.name)
-    if isinstance(execution, Execution) and execution.error == NAME_TAKEN:
+    if result is None or execution.error == NAME_TAKEN:
         return None
     return None if is_of_earlier_execution(timestamps.parse(result.settled_at), execution.started_at) else result
 
