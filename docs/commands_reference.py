@@ -51,6 +51,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "status": RunStatus,
     "status --watch": RunStatus,
     "list": answers.Runs,
+    "list --html": answers.RunsPageWritten,
     "logs": LogLine,
     "events": answers.EventLog,
     "cancel": Cancellation,

@@ -6,7 +6,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -239,6 +239,17 @@ class Muster:
         # A time without a zone is local.
         began, before = (None if at is None else at.astimezone() for at in (since, until))
         return list_runs(self._cloud, RunFilter(state, began, before, name, reason, failure), limit)
+
+    def report(self, runs: Sequence[RunSummary], *, more: bool = False) -> bytes:
+        """The page of these runs, one HTML file: verdicts, reasons, durations and costs. `more`: there are others.
+
+        Raises:
+            ClientError: the stack cannot be found.
+        """
+        from muster.client.runs.runs_report import runs_page  # noqa: PLC0415
+        from muster.report.runs_page import render_runs  # noqa: PLC0415
+
+        return render_runs(runs_page(self._cloud.stack, runs, more=more))
 
     def run(self, name: str) -> Run:
         """The run named `name`. Makes no call: whether the run exists shows when one of its methods is used."""

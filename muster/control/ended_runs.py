@@ -37,8 +37,6 @@ def _written(store: Store, key: str, ended: EndedRun) -> bool:
 
 def ended_run(plan: Plan, result: Result, continued_by: str | None) -> EndedRun:
     """What a list shows of a run. Pure."""
-    attempts = [attempt for replica in result.replicas for attempt in replica.attempts]
-    failures = Counter(attempt.failure_class.value for attempt in attempts if attempt.failure_class is not None)
     return EndedRun(
         run=plan.run,
         execution_arn=plan.execution_arn,
@@ -48,8 +46,22 @@ def ended_run(plan: Plan, result: Result, continued_by: str | None) -> EndedRun:
         replicas=len(result.replicas),
         rounds=result.committed_rounds,
         reruns=result.reruns,
-        failures=tuple(FailureCount(failure_class=name, attempts=count) for name, count in failures.most_common()),
+        failures=_failures(result),
         usd=result.usd,
         parent=plan.lineage.parent if plan.lineage else None,
         continued_by=continued_by,
+    )
+
+
+def _failures(result: Result) -> tuple[FailureCount, ...]:
+    attempts: Counter[str] = Counter()
+    reruns: Counter[str] = Counter()
+    for replica in result.replicas:
+        for attempt in replica.attempts:
+            if attempt.failure_class is not None:
+                attempts[attempt.failure_class] += 1
+                reruns[attempt.failure_class] += attempt is not replica.attempts[-1]
+    return tuple(
+        FailureCount(failure_class=str(name), attempts=count, reruns=reruns[name])
+        for name, count in attempts.most_common()
     )

@@ -17,22 +17,42 @@ from muster.client.cli.run_table import list_lines
 from muster.client.errors import ReportFileError, os_reason
 from muster.contract.run.result import Verdict
 
+_ON_PAGE_MAX = 1_000
+
 
 @grouped
 def list_(
     wanted: RunConditions,
     stack: StackOptions,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many runs.")] = LISTED_MAX,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", min=1, help=f"Show at most this many runs; default {LISTED_MAX}, on a page {_ON_PAGE_MAX:,}."
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write them as a page instead: one HTML file.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the runs of the stack, the newest first."""
-    conditions = wanted.read()
+    most = limit or (LISTED_MAX if html is None else _ON_PAGE_MAX)
+    conditions, muster = wanted.read(), stack.muster()
     with busy("Asking for the runs"):
         # One more than is shown: it says whether there are more.
-        found = stack.muster().list(limit=limit + 1, **conditions)
-    shown, more = found[:limit], len(found) > limit
-    if json:
+        found = muster.list(limit=most + 1, **conditions)
+    shown, more = found[:most], len(found) > most
+    if html is not None:
+        body = muster.report(shown, more=more)
+        _write(html, body)
+        if json:
+            from muster.client.cli.json_answers import RunsPageWritten  # noqa: PLC0415
+
+            print_answer(RunsPageWritten(file=str(html), bytes=len(body), runs=len(shown), more=more))
+        else:
+            typer.echo(f"Written to {html}: open it in a browser.")
+    elif json:
         from muster.client.cli.json_answers import Runs  # noqa: PLC0415
 
         print_answer(Runs(runs=tuple(shown), more=more))
@@ -78,10 +98,7 @@ def report(
     with busy("Making the page"):
         body = stack.muster().run(run).report()
     path = out or Path(f"{run}.html")
-    try:
-        path.write_bytes(body)
-    except OSError as error:
-        raise ReportFileError(str(path), os_reason(error)) from error
+    _write(path, body)
     if json:
         from muster.client.cli.json_answers import PageWritten  # noqa: PLC0415
 
@@ -99,3 +116,10 @@ def doctor(stack: StackOptions, *, json: Json = False) -> None:
         print_answer(found)
     else:
         print_lines(diagnosis_lines(found))
+
+
+def _write(path: Path, page: bytes) -> None:
+    try:
+        path.write_bytes(page)
+    except OSError as error:
+        raise ReportFileError(str(path), os_reason(error)) from error

@@ -34,6 +34,15 @@ class Runs(Document):
     more: bool = Field(default=False, description="whether there are more than --limit shows")
 
 
+class RunsPageWritten(Document):
+    """The page of a stack's runs in a file."""
+
+    file: str
+    bytes: int
+    runs: int = Field(description="how many it shows")
+    more: bool = Field(description="whether there are more than --limit shows")
+
+
 class EventLog(Document):
     """The events of a run, oldest first."""
 

@@ -67,7 +67,9 @@ def _row(run: RunSummary) -> _Row:
 def _classes(run: RunSummary) -> Iterator[str]:
     """The failure classes of a run, in brackets in front of its reason: `[infrastructure ×3, spot]`."""
     if run.failures:
-        counted = (f"{name} ×{count}" if count > 1 else name for name, count in run.failures.items())
+        counted = (
+            f"{one.failure_class} ×{one.attempts}" if one.attempts > 1 else one.failure_class for one in run.failures
+        )
         yield f"[{', '.join(counted)}]"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -43,7 +43,7 @@ class RunFilter:
             return False
         return self._has_name(item.name) and (state is None or self.state in {None, state})
 
-    def is_met(self, state: RunState, reason: str, failures: Mapping[str, int]) -> bool:
+    def is_met(self, state: RunState, reason: str, failures: Collection[str]) -> bool:
         """Whether a run that ended so meets the other conditions, too."""
         if self.state not in {None, state}:
             return False

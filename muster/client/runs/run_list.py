@@ -19,6 +19,7 @@ from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_status import RunState, execution_state, state_of_verdict
 from muster.contract import timestamps
 from muster.contract.document import Document
+from muster.contract.run.ended_run import FailureCount
 from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.timestamps import Timestamp
 
@@ -46,8 +47,8 @@ class RunSummary(Document):
     replicas: int | None = Field(default=None, description="none where it is not known")
     rounds: int | None = Field(default=None, description="the last committed round; none until it has ended")
     reruns: int | None = Field(default=None, description="attempts beyond the first; none until it has ended")
-    failures: dict[str, int] = Field(
-        default_factory=dict, description="how many attempts did not succeed, by their failure class; once it has ended"
+    failures: tuple[FailureCount, ...] = Field(
+        default=(), description="why attempts did not succeed, the most frequent first; none until it has ended"
     )
     usd: float | None = Field(
         default=None, description="what its instances cost, at on-demand prices; none where not known, or until it ends"
@@ -75,7 +76,7 @@ def _summaries(cloud: Cloud, wanted: RunFilter, limit: int) -> Iterator[RunSumma
         while batch := list(islice(candidates, min(limit, _PAGE))):
             ended = _entries(cloud, batch)
             for summary in pool.map(lambda item, ended=ended: _summary(cloud, item, ended), batch):
-                if wanted.is_met(summary.state, summary.reason, summary.failures):
+                if wanted.is_met(summary.state, summary.reason, [count.failure_class for count in summary.failures]):
                     yield summary
 
 
@@ -107,7 +108,7 @@ def _of_entry(item: ExecutionSummary, entry: EndedRun) -> RunSummary:
             "replicas": entry.replicas,
             "rounds": entry.rounds,
             "reruns": entry.reruns,
-            "failures": {count.failure_class: count.attempts for count in entry.failures},
+            "failures": entry.failures,
             "usd": entry.usd,
             "parent": entry.parent,
             "continued_by": entry.continued_by,

@@ -22,10 +22,11 @@ _DAY = 10  # characters of 2026-11-22
 
 
 class FailureCount(StoredPart):
-    """How many attempts of a run ended for one reason."""
+    """How many attempts of a run did not succeed for one reason."""
 
     failure_class: str = Field(description="a failure class, perhaps one of a newer version")
     attempts: int = Field(ge=1)
+    reruns: int = Field(default=0, ge=0, description="how many of them were followed by another attempt")
 
 
 class EndedRun(StoredPart):
@@ -39,7 +40,9 @@ class EndedRun(StoredPart):
     replicas: int = Field(ge=0)
     rounds: int | None = Field(default=None, description="the last round committed, those of the runs before included")
     reruns: int = Field(default=0, ge=0, description="attempts beyond the first, all replicas together")
-    failures: tuple[FailureCount, ...] = Field(default=(), description="why attempts did not succeed")
+    failures: tuple[FailureCount, ...] = Field(
+        default=(), description="why attempts did not succeed, the most frequent first"
+    )
     usd: float | None = Field(
         default=None, description="what its instances cost at on-demand prices; none where a type has no price"
     )

@@ -18,6 +18,7 @@ from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_list import RunSummary, list_runs
 from muster.client.runs.run_status import RunState
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.ended_run import FailureCount
 from muster.contract.timestamps import Timestamp
 from muster.control.finish import finish_run
 from muster.control.reporting.execution_output import execution_output
@@ -83,7 +84,7 @@ def calls(harness: ControlHarness, limit: int = 50) -> Counter[str]:
 def test_a_list_shows_the_verdict_the_reason_and_the_cost_of_each_run(runs: ControlHarness) -> None:
     newest, _, failed, succeeded = list_runs(client_of(runs.cloud), RunFilter(), 50)
     assert (newest.run, newest.state, newest.replicas, newest.reruns) == ("gpt-3", RunState.RUNNING, 3, None)
-    assert (failed.state, failed.failures, failed.reruns) == (RunState.FAILED, {"user-code": 1}, 0)
+    assert (failed.state, failed.failures, failed.reruns) == (RunState.FAILED, (FailureCount(failure_class="user-code", attempts=1),), 0)
     assert failed.reason.startswith("0 of 1 replicas succeeded; 1 were needed; replica 0: ")
     assert (succeeded.state, succeeded.reason, succeeded.replicas) == (
         RunState.SUCCEEDED,
@@ -225,7 +226,10 @@ SUMMARY = RunSummary(
     replicas=4,
     rounds=1_200,
     reruns=5,
-    failures={"infrastructure": 5, "user-code": 1},
+    failures=(
+        FailureCount(failure_class="infrastructure", attempts=5, reruns=5),
+        FailureCount(failure_class="user-code", attempts=1),
+    ),
     usd=12.5,
 )
 

@@ -54,7 +54,7 @@ def test_a_run_that_has_ended_is_entered_with_what_a_list_shows(harness: Control
     assert (ended.replicas, ended.reruns, ended.failures) == (
         2,
         1,
-        (FailureCount(failure_class="user-code", attempts=2),),
+        (FailureCount(failure_class="user-code", attempts=2, reruns=1),),
     )
     result = harness.result()
     assert result is not None
