@@ -84,7 +84,11 @@ def calls(harness: ControlHarness, limit: int = 50) -> Counter[str]:
 def test_a_list_shows_the_verdict_the_reason_and_the_cost_of_each_run(runs: ControlHarness) -> None:
     newest, _, failed, succeeded = list_runs(client_of(runs.cloud), RunFilter(), 50)
     assert (newest.run, newest.state, newest.replicas, newest.reruns) == ("gpt-3", RunState.RUNNING, 3, None)
-    assert (failed.state, failed.failures, failed.reruns) == (RunState.FAILED, (FailureCount(failure_class="user-code", attempts=1),), 0)
+    assert (failed.state, failed.failures, failed.reruns) == (
+        RunState.FAILED,
+        (FailureCount(failure_class="user-code", attempts=1),),
+        0,
+    )
     assert failed.reason.startswith("0 of 1 replicas succeeded; 1 were needed; replica 0: ")
     assert (succeeded.state, succeeded.reason, succeeded.replicas) == (
         RunState.SUCCEEDED,

@@ -14,9 +14,9 @@ from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.spending import usd_so_far
 from muster.contract.spec.spec_reader import parse_spec
+from muster.report.html_file import script_data
 from muster.report.links import console_links
 from muster.report.page_contents import PageInput, make_page
-from muster.report.html_file import script_data
 from muster.report.page_html import page_json, render
 from muster.report.page_model import ReplicaView
 from muster.report.words import bytes_text, duration
